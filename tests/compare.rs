@@ -683,6 +683,64 @@ fn runs_that_differ_by_a_setting_are_compared_and_the_setting_is_named() {
 }
 
 #[test]
+fn sides_that_cannot_be_compared_do_not_run_anew() {
+    let place = Place::with("");
+    let swept = |file: &str, sizes: &str| {
+        let text = format!(
+            "kiln: 1\nname: x\nmodel: {{kind: mlp, d_model: 16, hidden: 32, context: 4, seq_len: \
+             16}}\ndata: {{kind: generated, characters: 50000}}\ntrain: {{steps: 20, cpu_threads: \
+             1}}\nsweep: {{grid: {{train.batch_size: {sizes}}}}}\n"
+        );
+        fs::write(place.path(file), text).unwrap();
+    };
+    swept("small.yaml", "[2, 4]");
+    swept("large.yaml", "[8, 16]");
+    let six = [
+        "model.d_model=8",
+        "model.hidden=16",
+        "model.context=2",
+        "data.characters=60000",
+        "train.steps=30",
+        "train.clip_norm=1.0",
+    ]
+    .map(|setting| ["--new-set", setting])
+    .concat();
+    let cases: [(&str, &[&str], &str); 4] = [
+        (
+            "large.yaml",
+            &[],
+            "no trial id is in both runs: a setting differs in all trials",
+        ),
+        (
+            "large.yaml",
+            &["--new-set", "model.hidden=48"],
+            "no point of one run has the values of a point of the other on every axis; no \
+             single axis or column of settings matches their rows with `--by`",
+        ),
+        (
+            "large.yaml",
+            &["--by", "batch_size"],
+            "no value of these keys is in both runs",
+        ),
+        (
+            "small.yaml",
+            &six,
+            "they differ in 6 settings (data.characters, model.context, model.d_model, \
+             model.hidden, train.clip_norm, train.steps), too many",
+        ),
+    ];
+    for (new, options, said) in cases {
+        let asked = [&["compare", "--rerun", "small.yaml", new], options].concat();
+        let ended = trained(&place, &asked);
+        assert!(
+            ended.status == Some(2) && ended.stderr.contains(said),
+            "{options:?}: {ended:?}"
+        );
+    }
+    assert!(!place.path("results").exists());
+}
+
+#[test]
 fn both_sides_run_anew_in_turns() {
     let place = Place::with("");
     let text = "kiln: 1\nname: x\nmodel: {kind: mlp, d_model: 16, hidden: 32, context: 4, seq_len: \

@@ -11,7 +11,7 @@ use crate::{
     report::compare::{
         ColumnMetric, Compared, ComparedMetric, ComparisonPage, Comparisons, Fact, Gate,
         MOST_TREATED, Options, Reproduction, RowFact, SplitTable, Treatment, Verdict, between,
-        compare, facts, gate, is_treatable, keys_in_common, unsaid, word,
+        compare, facts, gate, has_match, is_treatable, keys_in_common, unsaid, word,
     },
 };
 use kiln_core::{
@@ -213,7 +213,11 @@ pub(super) fn run(args: Args) -> Result<Status, Stop> {
         return Err(one_run(&source(&args.base)?));
     };
     let [base, new] = match args.again.rerun {
-        true => rerun::rerun(&args.base, named, &args.again)?,
+        true => {
+            let sides = rerun::Sides::of(&args.base, named, &args.again)?;
+            refuse_without_match(sides.ahead(), args.asked.options())?;
+            sides.run()?
+        }
         false => [source(&args.base)?, source(named)?],
     };
     let mut options = args.asked.options();
@@ -238,6 +242,20 @@ pub(super) fn run(args: Args) -> Result<Status, Stop> {
         print(&short_tables(&base, &new).unwrap_or_default())?;
     }
     Ok(status)
+}
+
+/// Stops before a long run if no point of it could be compared. The device, and whether data under
+/// two paths is the same, is known only afterwards.
+fn refuse_without_match([base, new]: [&TableSource; 2], mut options: Options) -> Result<(), Stop> {
+    let treatment = Treatment::between(base.subject(), new.subject());
+    if treatment.may_shrink() || options.by.iter().any(|key| key == "device_name") {
+        return Ok(());
+    }
+    options.treatment = Some(treatment);
+    match has_match(&base.table, &new.table, &options).map_err(Stop::bad_input)? {
+        true => Ok(()),
+        false => Err(nothing_in_common(base, new, &options)),
+    }
 }
 
 /// Where the tables with a row per point are, if both runs have one.

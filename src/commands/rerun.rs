@@ -5,9 +5,11 @@ use std::path::{Path, PathBuf};
 
 use kiln_core::{
     plan::{Plan, TrialId},
+    record::TrialTable,
     spec,
     units::clock,
 };
+use kiln_hardware::host::usable_cores;
 
 use super::{
     Status, Stop, continuation,
@@ -18,7 +20,7 @@ use super::{
     planned::{Planned, plan_file, plan_loaded},
     sources::{TableSource, is_of_revision, of_folder, source},
 };
-use crate::schedule::{LaunchEnd, LaunchReport, Selection};
+use crate::schedule::{LaunchEnd, LaunchReport, Selection, row_ahead};
 
 /// Options of `--rerun`.
 #[derive(clap::Args)]
@@ -62,9 +64,18 @@ impl Args {
     }
 }
 
+/// Both sides, read and planned.
+pub(super) struct Sides {
+    base: Side,
+    new: Side,
+    folder: PathBuf,
+}
+
 /// One of the two sides.
 struct Side {
     name: &'static str,
+    /// Its table as far as it is known before a trial runs.
+    ahead: TableSource,
     asked: PlannedFile,
     program: PathBuf,
     launching: Launching,
@@ -73,66 +84,75 @@ struct Side {
     report: Option<LaunchReport>,
 }
 
-/// Runs both sides, alternating trial by trial.
-///
-/// # Errors
-/// If a side cannot be read, planned or run, or on an interruption.
-pub(super) fn rerun(base: &str, new: &str, args: &Args) -> Result<[TableSource; 2], Stop> {
-    let folder = args.results.join(format!(
-        "rerun-{}",
-        clock::utc_now().strftime("%Y%m%dT%H%M%SZ")
-    ));
-    let mut base = Side::of(
-        "base",
-        base,
-        &args.base_set,
-        args.base_program.as_deref(),
-        args,
-        &folder,
-    )?;
-    let mut new = Side::of(
-        "new",
-        new,
-        &args.new_set,
-        args.new_program.as_deref(),
-        args,
-        &folder,
-    )?;
-    let all = base.count() + new.count();
-    note(&format!(
-        "rerun: {} trials of base and {} of new, alternating, under {}",
-        base.count(),
-        new.count(),
-        folder.display()
-    ));
-    let mut done = 0;
-    let rounds = base.rounds.len().max(new.rounds.len());
-    for round in 0..rounds {
-        let trials = |side: &Side| side.rounds.get(round).cloned().unwrap_or_default();
-        let (of_base, of_new) = (trials(&base), trials(&new));
-        for place in 0..of_base.len().max(of_new.len()) {
-            let (one, other) = (
-                (&mut base, of_base.get(place)),
-                (&mut new, of_new.get(place)),
-            );
-            // The side that goes first alternates, so that a drift affects both sides equally.
-            let turns = if (round + place) % 2 == 0 {
-                [one, other]
-            } else {
-                [other, one]
-            };
-            for (side, trial) in turns {
-                let Some(trial) = trial else { continue };
-                done += 1;
-                note(&format!("rerun: {done} of {all}: {} {trial}", side.name));
-                let is_stop_asked = side.run(trial, &folder)?;
-                if is_stop_asked && done < all {
-                    return Err(interrupted(&folder));
+impl Sides {
+    /// # Errors
+    /// If a side cannot be read or planned.
+    pub(super) fn of(base: &str, new: &str, args: &Args) -> Result<Self, Stop> {
+        let folder = args.results.join(format!(
+            "rerun-{}",
+            clock::utc_now().strftime("%Y%m%dT%H%M%SZ")
+        ));
+        let side = |name, named, set: &[String], program: &Option<PathBuf>| {
+            Side::of(name, named, set, program.as_deref(), args, &folder)
+        };
+        Ok(Self {
+            base: side("base", base, &args.base_set, &args.base_program)?,
+            new: side("new", new, &args.new_set, &args.new_program)?,
+            folder,
+        })
+    }
+
+    /// The tables of both sides as far as they are known before a trial runs.
+    pub(super) fn ahead(&self) -> [&TableSource; 2] {
+        [&self.base.ahead, &self.new.ahead]
+    }
+
+    /// Runs both sides, alternating trial by trial.
+    ///
+    /// # Errors
+    /// If a side cannot be run, or on an interruption.
+    pub(super) fn run(self) -> Result<[TableSource; 2], Stop> {
+        let Self {
+            mut base,
+            mut new,
+            folder,
+        } = self;
+        let all = base.count() + new.count();
+        note(&format!(
+            "rerun: {} trials of base and {} of new, alternating, under {}",
+            base.count(),
+            new.count(),
+            folder.display()
+        ));
+        let mut done = 0;
+        let rounds = base.rounds.len().max(new.rounds.len());
+        for round in 0..rounds {
+            let trials = |side: &Side| side.rounds.get(round).cloned().unwrap_or_default();
+            let (of_base, of_new) = (trials(&base), trials(&new));
+            for place in 0..of_base.len().max(of_new.len()) {
+                let (one, other) = (
+                    (&mut base, of_base.get(place)),
+                    (&mut new, of_new.get(place)),
+                );
+                // The side that goes first alternates, so that a drift affects both sides equally.
+                let turns = if (round + place) % 2 == 0 {
+                    [one, other]
+                } else {
+                    [other, one]
+                };
+                for (side, trial) in turns {
+                    let Some(trial) = trial else { continue };
+                    done += 1;
+                    note(&format!("rerun: {done} of {all}: {} {trial}", side.name));
+                    let is_stop_asked = side.run(trial, &folder)?;
+                    if is_stop_asked && done < all {
+                        return Err(interrupted(&folder));
+                    }
                 }
             }
         }
+        Ok([base.table()?, new.table()?])
     }
-    Ok([base.table()?, new.table()?])
 }
 
 impl Side {
@@ -175,6 +195,7 @@ impl Side {
         Ok(Self {
             name,
             rounds: rounds(&planned.plan),
+            ahead: ahead(named, &planned),
             asked: PlannedFile::new(planned, &launching)?,
             program,
             launching,
@@ -222,6 +243,24 @@ fn interrupted(folder: &Path) -> Stop {
             folder.display()
         ),
     )
+}
+
+/// The table of a side before a trial runs.
+fn ahead(named: &str, planned: &Planned) -> TableSource {
+    let cores = usable_cores();
+    let trials = planned.plan.trials.iter();
+    TableSource {
+        name: named.to_owned(),
+        table: TrialTable {
+            axes: planned.plan.axes.clone(),
+            rows: trials.map(|trial| row_ahead(trial, cores)).collect(),
+            ..TrialTable::default()
+        },
+        run: None,
+        experiment: Some(spec::write_resolved(&planned.loaded)),
+        packages: None,
+        folder: None,
+    }
 }
 
 /// The trials of each repeat. Both sides run them in the order of the points, so that equal points

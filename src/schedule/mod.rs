@@ -58,6 +58,7 @@ pub use lease::{Lease, take_first_idle};
 pub use locks_folder::path as locks_folder;
 pub(crate) use programs::{needs_gpu, needs_kiln_trial};
 pub use remaining::{Selection, find_ids};
+pub use row::row_ahead;
 pub use slurm::{
     Allocation, Probe, ProbeStop, SlurmRun, SlurmSubmitted, cancel as cancel_workers,
     examine as examine_cluster, quoted, submit_workers, take_part, visible_in_job,

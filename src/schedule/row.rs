@@ -111,6 +111,15 @@ pub(super) fn row(facts: &AttemptFacts) -> TableRow {
     TableRow::new(row, &values)
 }
 
+/// The row of a trial before it runs: what its plan says.
+pub fn row_ahead(trial: &Trial, cores: u64) -> TableRow {
+    let (end, readings) = (
+        (Outcome::Interrupted, String::new()),
+        AttemptReadings::default(),
+    );
+    row(&AttemptFacts::of_end(trial, 0, end, &readings, cores))
+}
+
 /// The columns that the child measures; where it left none, what the plan and its messages say.
 fn figures(facts: &AttemptFacts) -> TrialFigures {
     let AttemptFacts { trial, cores, .. } = facts;

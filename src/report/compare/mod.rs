@@ -240,6 +240,14 @@ pub fn compare(
     Ok(judged(vec![matchup], options))
 }
 
+/// Whether the tables have a point in common by these options.
+///
+/// # Errors
+/// As [`compare`].
+pub fn has_match(base: &TrialTable, new: &TrialTable, options: &Options) -> Result<bool, String> {
+    Ok(!matched(base, new, options)?.0.pairs.is_empty())
+}
+
 /// Two sides whose points are matched.
 struct Matchup<'a> {
     matched: Matched<'a>,

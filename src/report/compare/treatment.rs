@@ -100,6 +100,11 @@ impl Treatment {
         (1..=MOST_TREATED).contains(&self.settings.len())
     }
 
+    /// Whether it names a path of data, which drops out where the data turns out to be the same.
+    pub fn may_shrink(&self) -> bool {
+        DATA_PATHS.iter().any(|path| self.has(path))
+    }
+
     pub(super) fn has(&self, key: &str) -> bool {
         self.settings.iter().any(|one| one.key == key)
     }
