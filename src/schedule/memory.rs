@@ -74,6 +74,13 @@ pub(super) fn with_what_was_held(
         _ => "",
     };
     match readings.window.peak_resident_bytes {
+        // The limit is of memory that it asks for; what it holds may also be of files that it maps.
+        Some(held) if held > limit => format!(
+            "{reason}; its limit was {}{whose}, and its process held up to {} with the files that it \
+             maps, such as libraries",
+            Bytes(limit),
+            Bytes(held)
+        ),
         Some(held) => format!(
             "{reason}; its process used up to {} of {}{whose}",
             Bytes(held),
@@ -159,6 +166,13 @@ mod tests {
             told(&readings, Some(ByteSize(1 << 30))),
             "ran out; its process used up to 900.0 MiB of 1.0 GiB (`run.memory_limit`)"
         );
+        readings.window.peak_resident_bytes = Some(1100 << 20);
+        assert_eq!(
+            told(&readings, Some(ByteSize(1 << 30))),
+            "ran out; its limit was 1.0 GiB (`run.memory_limit`), and its process held up to 1.1 GiB \
+             with the files that it maps, such as libraries"
+        );
+        readings.window.peak_resident_bytes = Some(900 << 20);
         readings.memory_limit_bytes = least(Some(8 << 30), Some(ByteSize(9 << 30)));
         assert_eq!(
             told(&readings, Some(ByteSize(9 << 30))),
