@@ -114,11 +114,17 @@ pub(super) fn read(data: &Data, data_folder: Option<&Path>) -> Result<SplitText,
     })
 }
 
+/// The text of a file, without the byte order mark that some editors start one with.
 fn utf8(path: PathBuf, bytes: Vec<u8>) -> Result<String, DataError> {
-    if bytes.is_empty() {
+    let mut text =
+        String::from_utf8(bytes).map_err(|error| DataError::not_utf8(path.clone(), &error))?;
+    if text.starts_with('\u{feff}') {
+        text.drain(..'\u{feff}'.len_utf8());
+    }
+    if text.is_empty() {
         return Err(DataError::Empty { path });
     }
-    String::from_utf8(bytes).map_err(|error| DataError::not_utf8(path, &error))
+    Ok(text)
 }
 
 fn train_share(data: &Data) -> f64 {
@@ -208,6 +214,15 @@ mod tests {
             "one two\nthree four\n"
         );
         assert_eq!(loaded.valid.len(), 2);
+    }
+
+    #[test]
+    fn a_byte_order_mark_is_no_part_of_the_text() {
+        let (_folder, marked) = text_file("\u{feff}abcd".as_bytes(), ", valid_fraction: 0.5");
+        let text = read(&marked, None).unwrap();
+        assert_eq!((text.train.as_str(), text.valid.as_str()), ("ab", "cd"));
+        let (_folder, empty) = text_file("\u{feff}".as_bytes(), "");
+        assert!(matches!(read(&empty, None), Err(DataError::Empty { .. })));
     }
 
     #[test]
