@@ -232,17 +232,10 @@ fn of_one_folder(
         }
         .into());
     }
-    let file = |(name, bytes): Member| {
-        let symbol = split(&name)
-            .1
-            .strip_suffix(CSV)
-            .unwrap_or_default()
-            .to_owned();
-        CsvFile {
-            symbol,
-            path: archive.join(&name),
-            content: PanelContent::Read(bytes),
-        }
+    let file = |(name, bytes): Member| CsvFile {
+        symbol: symbol_of(split(&name).1).unwrap_or_default().to_owned(),
+        path: archive.join(&name),
+        content: PanelContent::Read(bytes),
     };
     Ok(members.into_iter().map(file).collect())
 }
@@ -275,8 +268,16 @@ fn tar_members(archive: &Path, named: &Path) -> io::Result<Vec<Member>> {
     for entry in tar.entries()? {
         let mut entry = entry?;
         let name = String::from_utf8_lossy(&entry.path_bytes()).into_owned();
-        if !entry.header().entry_type().is_file() || !is_csv(split(&name).1) {
+        let kind = entry.header().entry_type();
+        if kind.is_dir() || !is_csv(split(&name).1) {
             continue;
+        }
+        // Without it the panel would lack a symbol.
+        if !kind.is_file() {
+            return Err(io::Error::other(format!(
+                "{name} is a link or a special file; pack the files that links lead to \
+                 (`tar --dereference --hard-dereference`)"
+            )));
         }
         let mut bytes = Vec::new();
         entry.read_to_end(&mut bytes)?;
@@ -353,9 +354,10 @@ mod tests {
             ("raw/BRK.csv", "2"),
             ("raw/A.csv", "3"),
             ("raw/._A.csv", "x"),
+            ("raw/C.CSV", "4"),
             ("raw/notes.txt", "x"),
         ];
-        let expected = owned(&[("A", "3"), ("BRK", "2"), ("BRK-A", "1")]);
+        let expected = owned(&[("A", "3"), ("BRK", "2"), ("BRK-A", "1"), ("C", "4")]);
         for packing in Packing::ALL {
             let folder = tempfile::tempdir().unwrap();
             let path = packing::pack(folder.path(), packing, &files);
@@ -370,6 +372,23 @@ mod tests {
                 );
                 assert!(is_there(folder.path()));
             }
+        }
+    }
+
+    #[test]
+    fn a_link_of_an_archive_is_refused() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("x.tar");
+        for kind in [tar::EntryType::Symlink, tar::EntryType::Link] {
+            let mut tar = tar::Builder::new(Vec::new());
+            let mut header = tar::Header::new_gnu();
+            header.set_entry_type(kind);
+            header.set_size(0);
+            tar.append_link(&mut header, "raw/A.csv", "raw/B.csv")
+                .unwrap();
+            fs::write(&path, tar.into_inner().unwrap()).unwrap();
+            let error = fault(&path, None);
+            assert!(error.contains("raw/A.csv is a link"), "{error}");
         }
     }
 
