@@ -726,7 +726,7 @@ fn sides_that_cannot_be_compared_do_not_run_anew() {
             "small.yaml",
             &six,
             "they differ in 6 settings (data.characters, model.context, model.d_model, \
-             model.hidden, train.clip_norm, train.steps), too many",
+             model.hidden, train.clip_norm, and 1 more), too many",
         ),
     ];
     for (new, options, said) in cases {
