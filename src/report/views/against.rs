@@ -2,31 +2,41 @@
 
 use std::collections::HashMap;
 
-use kiln_core::{plan::Outcome, units::counted};
+use kiln_core::{kinds::command::Better, plan::Outcome, units::counted};
 
 use super::{
-    MOST_LINES, MOST_MARKS, PointMeasure,
+    MOST_LINES, MOST_MARKS, PointMeasure, RunView,
     spots::{Spot, Spots},
 };
 use crate::report::chart::{
     AxisUnit, Chart, ChartAxis, ChartLine, ChartMark, Lines, MarkShape, Picture,
 };
 
-pub(super) fn charts(spots: &Spots<'_>) -> Vec<Chart> {
-    let measures = PointMeasure::all(
-        &spots.axes,
-        spots.spots.iter().flat_map(|spot| spot.point.completed()),
-    );
-    spots
-        .varying()
-        .into_iter()
-        .flat_map(|axis| {
-            measures
-                .map(|measure| chart(spots, axis, &measure))
-                .into_iter()
-                .flatten()
-        })
-        .collect()
+pub(super) fn charts(spots: &Spots<'_>, runs: &[RunView<'_>]) -> Vec<Chart> {
+    let rows = spots.spots.iter().flat_map(|spot| spot.point.completed());
+    let mut measures = PointMeasure::all(&spots.axes, rows).to_vec();
+    measures.extend(own_metrics(runs));
+    let over = |axis| {
+        let charts = measures
+            .iter()
+            .map(move |measure| chart(spots, axis, measure));
+        charts.flatten()
+    };
+    spots.varying().into_iter().flat_map(over).collect()
+}
+
+/// The commands' own metrics, in the order of the columns; a name that several runs have stands once.
+fn own_metrics(runs: &[RunView<'_>]) -> Vec<PointMeasure> {
+    let mut found: Vec<PointMeasure> = Vec::new();
+    for run in runs {
+        let command = run.command();
+        for column in &run.table.metrics {
+            if !found.iter().any(|known| known.key == column) {
+                found.push(PointMeasure::own(column, command.as_ref()));
+            }
+        }
+    }
+    found
 }
 
 /// `None` where fewer than two values of the axis have the number.
@@ -126,18 +136,20 @@ fn named_marks(
         .collect()
 }
 
-/// The lines that reach the best value, in the order they were met.
+/// The lines that reach the best value, in the order they were met; the first ones where nothing says
+/// which value is better.
 fn keep_best(found: &mut Vec<(String, Vec<ChartMark>)>, measure: &PointMeasure) {
     if found.len() <= MOST_LINES {
         return;
     }
+    let Some(better) = measure.better else {
+        found.truncate(MOST_LINES);
+        return;
+    };
     let best = |marks: &[ChartMark]| {
-        let values = marks.iter().map(|mark| {
-            if measure.is_better_high {
-                -mark.y
-            } else {
-                mark.y
-            }
+        let values = marks.iter().map(|mark| match better {
+            Better::High => -mark.y,
+            Better::Low => mark.y,
         });
         values.fold(f64::INFINITY, f64::min)
     };
@@ -209,11 +221,13 @@ fn caption(spots: &Spots<'_>, measure: &PointMeasure, shown: &Shown<'_>) -> Stri
         is_scattered,
     } = *shown;
     let mut said = Vec::new();
-    if spots
-        .spots
-        .iter()
-        .any(|spot| spot.point.completed().filter_map(measure.of).count() > 1)
-    {
+    if spots.spots.iter().any(|spot| {
+        spot.point
+            .completed()
+            .filter_map(|row| measure.of(row))
+            .count()
+            > 1
+    }) {
         said.push(
             "Means over the runs of a point; the bar is the 95 % interval of the mean (Student's \
              t), of two runs their range."
@@ -226,10 +240,11 @@ fn caption(spots: &Spots<'_>, measure: &PointMeasure, shown: &Shown<'_>) -> Stri
         said.push("Each point by itself: other keys vary with this one.".to_owned());
     }
     if lines.len() < all {
-        said.push(format!(
-            "{} of {all} lines: those that reach the best value.",
-            lines.len()
-        ));
+        let which = match measure.better {
+            Some(_) => "those that reach the best value",
+            None => "the first (`better` of the metric chooses)",
+        };
+        said.push(format!("{} of {all} lines: {which}.", lines.len()));
     }
     if is_thinned {
         said.push(

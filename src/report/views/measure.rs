@@ -1,7 +1,12 @@
 //! The quantities drawn against an axis: a number of a row, its unit, and the interval around the
 //! mean of repeats.
 
-use kiln_core::{record::TrialRow, statistics};
+use kiln_core::{
+    kinds::command::{Better, Command, METRIC_PREFIX},
+    record::TrialRow,
+    spec::Metric,
+    statistics,
+};
 use statrs::distribution::{ContinuousCDF, StudentsT};
 
 use crate::report::{chart::Quantity, points::lengths_differ};
@@ -13,53 +18,61 @@ pub(in crate::report) struct PointMeasure {
     pub(in crate::report) key: &'static str,
     pub(in crate::report) what: &'static str,
     pub(in crate::report) quantity: Quantity,
-    pub(in crate::report) of: fn(&TrialRow) -> Option<f64>,
+    source: Source,
     /// Whether the axis includes 0, so that a bar twice as long means twice as much.
     pub(in crate::report) is_from_zero: bool,
-    pub(in crate::report) is_better_high: bool,
+    /// `None`: nothing says it.
+    pub(in crate::report) better: Option<Better>,
+}
+
+/// What of a row is read.
+#[derive(Clone, Copy, Debug)]
+enum Source {
+    Metric(Metric),
+    Row(fn(&TrialRow) -> Option<f64>),
 }
 
 const SAMPLES: PointMeasure = PointMeasure {
     key: "throughput",
     what: "Throughput",
     quantity: Quantity::Of("samples/s"),
-    of: |row| row.samples_per_second,
+    source: Source::Metric(Metric::SamplesPerSecond),
     is_from_zero: true,
-    is_better_high: true,
+    better: Some(Better::High),
 };
 const TOKENS: PointMeasure = PointMeasure {
     quantity: Quantity::Of("tokens/s"),
-    of: |row| row.tokens_per_second,
+    source: Source::Metric(Metric::TokensPerSecond),
     ..SAMPLES
 };
 const MEMORY: PointMeasure = PointMeasure {
     key: "memory",
     what: "Peak memory",
     quantity: Quantity::Bytes,
-    of: |row| row.memory_held_bytes().map(|bytes| bytes as f64),
+    source: Source::Row(|row| row.memory_held_bytes().map(|bytes| bytes as f64)),
     is_from_zero: true,
-    is_better_high: false,
+    better: Some(Better::Low),
 };
 const ENERGY: PointMeasure = PointMeasure {
     key: "energy",
     what: "Energy per sample",
     quantity: Quantity::Of("J"),
-    of: TrialRow::joules_per_sample,
+    source: Source::Row(TrialRow::joules_per_sample),
     is_from_zero: true,
-    is_better_high: false,
+    better: Some(Better::Low),
 };
 const VALID_LOSS: PointMeasure = PointMeasure {
     key: "valid-loss",
     what: "Validation loss",
     quantity: Quantity::Number,
-    of: |row| row.valid_loss,
+    source: Source::Metric(Metric::ValidLoss),
     is_from_zero: false,
-    is_better_high: false,
+    better: Some(Better::Low),
 };
 const TRAIN_LOSS: PointMeasure = PointMeasure {
     key: "train-loss",
     what: "Training loss",
-    of: |row| row.train_loss,
+    source: Source::Metric(Metric::TrainLoss),
     ..VALID_LOSS
 };
 
@@ -70,6 +83,32 @@ impl PointMeasure {
         rows: impl IntoIterator<Item = &'a TrialRow>,
     ) -> [Self; 4] {
         [Self::throughput(axes), MEMORY, ENERGY, Self::loss(rows)]
+    }
+
+    /// A command's own metric, by the name of its column.
+    pub(super) fn own(column: &str, command: Option<&Command>) -> Self {
+        let name = column.strip_prefix(METRIC_PREFIX).unwrap_or(column);
+        let metric = Metric::named(name);
+        Self {
+            key: metric.name(),
+            what: metric.key(),
+            quantity: Quantity::Number,
+            source: Source::Metric(metric),
+            is_from_zero: false,
+            better: command.and_then(|command| {
+                let metrics = command.every_metric();
+                let mut own = metrics.iter().filter(|(known, _)| *known == name);
+                own.next()?.1.better()
+            }),
+        }
+    }
+
+    /// The number of a row.
+    pub(in crate::report) fn of(&self, row: &TrialRow) -> Option<f64> {
+        match self.source {
+            Source::Metric(metric) => row.metric(metric),
+            Source::Row(of) => of(row),
+        }
     }
 
     /// Validation where any of the rows has it, else training; never both beside each other.

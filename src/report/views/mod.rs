@@ -13,10 +13,10 @@ mod memory;
 mod spots;
 
 use kiln_core::{
-    kinds::text_of,
+    kinds::{command::Command, text_of},
     plan::{Outcome, TrialId},
     record::{Course, LayerRow, RunFile, RunFolder, TrialRow, TrialTable, course},
-    spec,
+    spec::{self, command_of},
 };
 
 pub(super) use measure::PointMeasure;
@@ -99,7 +99,7 @@ impl<'a> RunView<'a> {
         let measure = PointMeasure::loss(self.points.iter().flat_map(Point::completed));
         let loss = |point: &Point<'_>| {
             point
-                .statistic(measure.of)
+                .statistic(|row| measure.of(row))
                 .map(|loss| loss.mean)
                 .filter(|loss| loss.is_finite())
                 .unwrap_or(f64::INFINITY)
@@ -111,6 +111,11 @@ impl<'a> RunView<'a> {
             .collect();
         ranked.sort_by(|one, other| one.0.total_cmp(&other.0));
         ranked.into_iter().map(|(_, point)| point).collect()
+    }
+
+    /// The program of its trials, if they are a user's own.
+    fn command(&self) -> Option<Command> {
+        command_of(&self.settings.as_ref()?["model"])
     }
 
     /// The experiment's value of a key that it does not sweep.
@@ -125,7 +130,7 @@ impl<'a> RunView<'a> {
 /// Charts of several kinds, and the tables that could not be read for them.
 #[derive(Debug, Default)]
 pub(super) struct Gallery {
-    /// Speed, memory, energy and loss over each axis.
+    /// Speed, memory, energy, loss and a command's own metrics over each axis.
     pub(super) against: Vec<Chart>,
     pub(super) fields: Vec<Chart>,
     pub(super) curves: Vec<Chart>,
@@ -154,7 +159,7 @@ impl Gallery {
     pub(super) fn of(runs: &[RunView<'_>]) -> Self {
         let spots = Spots::of(runs);
         let mut gallery = Self {
-            against: against::charts(&spots),
+            against: against::charts(&spots, runs),
             fields: field::charts(&spots),
             memory: memory::charts(runs),
             batches: batches::charts(runs),

@@ -137,7 +137,7 @@ impl Spot<'_> {
             &self
                 .point
                 .completed()
-                .filter_map(measure.of)
+                .filter_map(|row| measure.of(row))
                 .filter(|value| value.is_finite())
                 .collect::<Vec<_>>(),
         )

@@ -245,3 +245,105 @@ fn an_axis_of_one_run_is_a_setting_of_the_other() {
     ];
     assert_eq!(Spots::of(&untold).spots[2].values[1], "not told");
 }
+
+#[test]
+fn a_commands_own_metrics_are_drawn_over_each_axis() {
+    let of = |number: u64, width: &'static str, score: f64| {
+        let mut row = row(number, 10.0);
+        row.metrics.insert("score".to_owned(), score);
+        (row, width)
+    };
+    let rows = [of(1, "8", 0.5), of(2, "16", 0.75)];
+    let mut table = table(
+        &["model.values.width"],
+        rows.iter()
+            .map(|(row, width)| (row.clone(), std::slice::from_ref(width)))
+            .collect(),
+    );
+    table.metrics = vec!["metric.score".to_owned()];
+    let gallery = Gallery::of(&[RunView::new("r".into(), &table)]);
+    let own: Vec<&Chart> = gallery
+        .against
+        .iter()
+        .filter(|chart| chart.name.starts_with("metric."))
+        .collect();
+    let [chart] = own[..] else {
+        panic!("one picture: {own:?}")
+    };
+    assert_eq!(
+        (chart.name.as_str(), chart.title.as_str()),
+        (
+            "metric.score-against-model.values.width",
+            "score against width"
+        )
+    );
+    let Picture::Lines(lines) = &chart.picture else {
+        panic!("lines")
+    };
+    let marks = lines.lines[0].marks.iter().map(|mark| mark.y);
+    assert_eq!(marks.collect::<Vec<_>>(), [0.5, 0.75]);
+}
+
+#[test]
+fn of_many_lines_those_that_are_best_stay_or_the_first_where_nothing_says_which() {
+    let run = |better: &str| {
+        let experiment = serde_json::json!({"model": {
+            "kind": "command",
+            "argv": ["train"],
+            "metrics": {"score": serde_json::from_str::<serde_json::Value>(better).unwrap()},
+        }});
+        let values: Vec<[String; 2]> = (0..20)
+            .map(|place: usize| [(place / 2).to_string(), (place % 2).to_string()])
+            .collect();
+        let rows = values.iter().enumerate().map(|(place, values)| {
+            let mut row = row(place as u64 + 1, 10.0);
+            row.metrics.insert("score".to_owned(), place as f64);
+            (row, values.each_ref().map(String::as_str))
+        });
+        let rows: Vec<_> = rows.collect();
+        let mut table = table(
+            &["model.values.a", "model.values.b"],
+            rows.iter()
+                .map(|(row, values)| (row.clone(), &values[..]))
+                .collect(),
+        );
+        table.metrics = vec!["metric.score".to_owned()];
+        let view = RunView {
+            settings: Some(experiment),
+            ..RunView::new("r".into(), &table)
+        };
+        let gallery = Gallery::of(&[view]);
+        let mut charts = gallery.against.into_iter();
+        let chart = charts.find(|chart| chart.name == "metric.score-against-model.values.b");
+        let chart = chart.unwrap();
+        let Picture::Lines(lines) = &chart.picture else {
+            panic!("lines")
+        };
+        let names: Vec<String> = lines.lines.iter().map(|line| line.label.clone()).collect();
+        (names, chart.caption)
+    };
+    let named = |range: std::ops::Range<u64>| -> Vec<String> {
+        range.map(|value| format!("a {value}")).collect()
+    };
+    for (better, lines, said) in [
+        (
+            "{}",
+            0..8,
+            "8 of 10 lines: the first (`better` of the metric chooses).",
+        ),
+        (
+            r#"{"better": "high"}"#,
+            2..10,
+            "8 of 10 lines: those that reach the best value.",
+        ),
+        (
+            r#"{"better": "low"}"#,
+            0..8,
+            "8 of 10 lines: those that reach the best value.",
+        ),
+    ] {
+        let (names, caption) = run(better);
+        assert_eq!(names, named(lines), "{better}");
+        assert!(caption.contains(said), "{caption}");
+    }
+}
