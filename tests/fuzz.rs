@@ -3,7 +3,7 @@
 //! compared. Nothing may panic or compute for long, and an experiment or a record that is read must
 //! be the same after it was written and read again. `kiln-trial` does the same with tensors.
 //!
-//! Two seconds for each kind in the short form, a minute in the long one; `KILN_FUZZ_SECONDS=3600
+//! Two seconds for each kind in the short form, twenty in the long one; `KILN_FUZZ_SECONDS=3600
 //! cargo test --release --workspace fuzz` goes on for an hour, `KILN_FUZZ_INPUTS=1000000` for so
 //! many inputs of each kind. The same inputs are made each time, and others with another
 //! `KILN_FUZZ_SEED` (1): a check of one change does not fail for what another one left. Each kind prints

@@ -162,7 +162,7 @@ pub(crate) fn fire(
     };
     let seed = variable("KILN_FUZZ_SEED").unwrap_or(1);
     let inputs = variable("KILN_FUZZ_INPUTS");
-    let seconds = variable("KILN_FUZZ_SECONDS").unwrap_or(by_form(2, 60));
+    let seconds = variable("KILN_FUZZ_SECONDS").unwrap_or(by_form(2, 20));
     let is_over = |tried: u64, began: Instant| match inputs {
         Some(inputs) => tried >= inputs,
         None => tried >= FEWEST_INPUTS && began.elapsed().as_secs() >= seconds,
