@@ -99,66 +99,15 @@ pub(super) fn start(
     events: Sender<Event>,
 ) -> io::Result<Attempt> {
     let trial = setting.trial;
-    // A copy of the run may have its rows without the folders of its attempts.
-    let last_folder = listed_attempts(setting.folder, &trial.id)?.last().copied();
-    let mut attempt = last_folder.unwrap_or(0).max(setting.last_row) + 1;
+    let number = next_number(setting)?;
     let (started_utc, run_seconds) = (
         clock::utc_now(),
         clock::run_seconds(setting.run_anchor_nanoseconds),
     );
     let oom_kills = OomKillWatch::start(Path::new("/"));
-    if setting.begins_anew {
-        checkpoints(setting.folder, trial).delete()?;
-    }
-    if trial.train.checkpoint.is_some() {
-        let checkpoints = checkpoints(setting.folder, trial);
-        checkpoints.check_folder()?;
-        // A worker that was out of reach may be writing one; they go once the trial is completed.
-        if !setting.is_among_others {
-            checkpoints.sweep()?;
-        }
-    }
-    let folder = loop {
-        match setting.folder.make_attempt(&trial.id, attempt) {
-            // Another launch has the number, or a file server lost its reply.
-            Err(error)
-                if setting.is_among_others && error.kind() == io::ErrorKind::AlreadyExists =>
-            {
-                attempt += 1;
-            }
-            made => break made?,
-        }
-    };
-    let trial_file = match setting.is_among_others {
-        true => folder.join(TRIAL_YAML),
-        false => setting.folder.trial_file(&trial.id),
-    };
-    let files = AttemptPaths {
-        folder: &folder,
-        trial_file: &trial_file,
-    };
-    let noted = match setting.is_among_others {
-        true => launch_folder::note_attempt(setting.folder, setting.launch, &trial.id, attempt),
-        false => Ok(()),
-    };
-    let written = noted.and_then(|()| write_files(setting, trial, attempt, files, &started_utc));
-    let started = written.and_then(|()| {
-        if saves_by_itself(trial) {
-            setting.folder.make_checkpoints(&trial.id)?;
-        }
-        let asked = trial_file.with_file_name(ASKED_FILE);
-        let program = TrialProgram::of(setting.request, trial, &asked)?;
-        let start = ChildStart {
-            program: &program,
-            trial_file: &trial_file,
-            folder: &folder,
-            visible_devices: &uuids(setting.devices).join(","),
-            limit: memory::limit(setting.request.experiment.run.memory_limit, setting.devices),
-            token: setting.token,
-        };
-        let child = child::start(&start, events).map_err(|error| named(error, &program.path))?;
-        Ok((child, program.kind))
-    });
+    clear_checkpoints(setting)?;
+    let (attempt, folder) = make_folder(setting, number)?;
+    let started = start_child(setting, attempt, &folder, &started_utc, events);
     let (child, kind) = started.inspect_err(|_| {
         let _ = setting.folder.remove(&folder);
     })?;
@@ -180,6 +129,83 @@ pub(super) fn start(
         libraries: LoadedLibraries::new(trial),
         checkpoints: checkpoints(setting.folder, trial),
     })
+}
+
+/// The number of the trial's next attempt. A copy of the run may have its rows without the folders of
+/// its attempts.
+fn next_number(setting: &AttemptSetting) -> io::Result<u64> {
+    let folders = listed_attempts(setting.folder, &setting.trial.id)?;
+    Ok(folders.last().copied().unwrap_or(0).max(setting.last_row) + 1)
+}
+
+/// Deletes the checkpoints of a trial that begins anew, and the unfinished ones of another.
+fn clear_checkpoints(setting: &AttemptSetting) -> io::Result<()> {
+    let checkpoints = checkpoints(setting.folder, setting.trial);
+    if setting.begins_anew {
+        checkpoints.delete()?;
+    }
+    if setting.trial.train.checkpoint.is_some() {
+        checkpoints.check_folder()?;
+        // A worker that was out of reach may be writing one; they go once the trial is completed.
+        if !setting.is_among_others {
+            checkpoints.sweep()?;
+        }
+    }
+    Ok(())
+}
+
+/// Makes the folder of the attempt of this number, or of the next one that is free where other launches
+/// take numbers too; returns the number and the folder.
+fn make_folder(setting: &AttemptSetting, mut number: u64) -> io::Result<(u64, PathBuf)> {
+    loop {
+        match setting.folder.make_attempt(&setting.trial.id, number) {
+            // Another launch has the number, or a file server lost its reply.
+            Err(error)
+                if setting.is_among_others && error.kind() == io::ErrorKind::AlreadyExists =>
+            {
+                number += 1;
+            }
+            made => return Ok((number, made?)),
+        }
+    }
+}
+
+/// Writes the attempt's files and starts its child.
+fn start_child(
+    setting: &AttemptSetting,
+    attempt: u64,
+    folder: &Path,
+    started_utc: &str,
+    events: Sender<Event>,
+) -> io::Result<(Running, ChildKind)> {
+    let trial = setting.trial;
+    let trial_file = match setting.is_among_others {
+        true => folder.join(TRIAL_YAML),
+        false => setting.folder.trial_file(&trial.id),
+    };
+    if setting.is_among_others {
+        launch_folder::note_attempt(setting.folder, setting.launch, &trial.id, attempt)?;
+    }
+    let paths = AttemptPaths {
+        folder,
+        trial_file: &trial_file,
+    };
+    write_files(setting, attempt, paths, started_utc)?;
+    if saves_by_itself(trial) {
+        setting.folder.make_checkpoints(&trial.id)?;
+    }
+    let asked = trial_file.with_file_name(ASKED_FILE);
+    let program = TrialProgram::of(setting.request, trial, &asked)?;
+    let start = ChildStart {
+        program: &program,
+        trial_file: &trial_file,
+        folder,
+        visible_devices: &uuids(setting.devices).join(","),
+        limit: memory::limit(setting.request.experiment.run.memory_limit, setting.devices),
+        token: setting.token,
+    };
+    let child = child::start(&start, events).map_err(|error| named(error, &program.path))?;
+    Ok((child, program.kind))
 }
 
 /// Whether a trial resumes from what its attempts before left.
@@ -246,12 +272,11 @@ struct AttemptPaths<'a> {
 
 fn write_files(
     setting: &AttemptSetting,
-    trial: &Trial,
     attempt: u64,
     paths: AttemptPaths<'_>,
     started_utc: &str,
 ) -> io::Result<()> {
-    let path = paths.trial_file;
+    let (trial, path) = (setting.trial, paths.trial_file);
     let file = trial_file(setting, trial, attempt, paths.folder);
     let started = AttemptFile {
         trial: trial.id.clone(),

@@ -23,7 +23,9 @@ use crate::schedule::{
     existing_run::{self, ExistingRun},
     launch, leftovers,
     machine::MachineIdentity,
-    open, programs, sweep,
+    open, programs,
+    remaining::History,
+    sweep,
     tickets::TakingBack,
 };
 
@@ -63,80 +65,27 @@ pub fn submit(
     let _lock = sweep::take_lock_if_any(request)?;
     let failed = disk::cannot_write(request);
     let here = launch::versions(request.trial_program, request.sha256);
-    sweep::collect_newest(request)?;
-    let found = existing_run::find(&request.wanted(), &|| MachineIdentity::of(instruments))?;
-    let (folder, mut notices) = match found {
-        ExistingRun::Old(mut old) if TicketQueue::of(&old.folder).is_some() => {
-            repair_latest(&old.folder).map_err(&failed)?;
-            same_programs(request, &old.file, &here)?;
-            let paths = Paths::here(Privacy::of(request.experiment));
-            let programs = old.programs.as_mut();
-            if let Some(why) =
-                programs.and_then(|programs| changed_programs(programs, &old.file, &paths))
-            {
-                return Err(RunStop::Refused(why));
-            }
-            (old.folder, Vec::new())
-        }
-        found => {
-            let retries = request.experiment.run.retries;
-            let mut asked = request
-                .trials
-                .iter()
-                .filter(|trial| request.selection.wants(trial));
-            if let ExistingRun::Old(old) = &found
-                && asked.all(|trial| old.history.is_settled(&trial.id, retries))
-                && request.selection.rerun.is_empty()
-            {
-                return Ok(None);
-            }
-            let mut open = open::open(request, found, instruments, &[])?;
-            // A run of one launch so far may have lost attempts.
-            leftovers::adopt(&mut open, request, instruments)?;
-            let notices = std::mem::take(&mut open.notices);
-            let folder = open.folder.clone();
-            drop(open);
-            (folder, notices)
-        }
+    let Some((folder, mut notices)) = folder(request, instruments, &here)? else {
+        return Ok(None);
     };
     let asked = Asked::of(request, &folder)?;
     let queue = match TicketQueue::of(&folder) {
         Some(queue) => queue,
         None => asked.begin_queue()?,
     };
-    asked.ask_again(&queue).map_err(&failed)?;
     let judging = TakingBack {
         run: &folder,
         queue: &queue,
         request,
         devices: &[],
     };
-    notices.extend(judging.judge_again().map_err(&failed)?);
-    notices.extend(asked.open_tickets(&queue).map_err(&failed)?);
-    queue.go_on().map_err(&failed)?;
-    // Paths of the experiment stay relative to the folder in which the run was made.
-    if queue.submitted_from().is_none() {
-        std::env::current_dir()
-            .and_then(|here| queue.submit_from(&here))
-            .map_err(&failed)?;
-    }
+    notices.extend(open_what_is_asked(&asked, &judging).map_err(&failed)?);
     let counts = queue.counts().map_err(&failed)?;
-    if counts.left() == 0 && counts.held > 0 && asked.is_left() {
-        return Err(RunStop::CannotRun(format!(
-            "{}: no worker can go on: {}",
-            folder.path().display(),
-            judging.tell_held().map_err(&failed)?.join("; ")
-        )));
-    }
-    if counts.left() == 0 && asked.is_left() {
-        return Err(RunStop::CannotRun(format!(
-            "{}: the tickets of these trials could not be divided, because another `kiln run` was cut \
-             off as it did that; the command that made the run opens them whole, without `--only`",
-            folder.path().display()
-        )));
-    }
     if counts.left() == 0 {
-        return Ok(None);
+        return match asked.is_left() {
+            false => Ok(None),
+            true => Err(none_can_go_on(&judging, counts.held > 0).unwrap_or_else(&failed)),
+        };
     }
     Ok(Some(Submitted {
         program: copied_programs(request.results, request.trial_program, &here).map_err(&failed)?,
@@ -150,6 +99,74 @@ pub fn submit(
         waiting: counts.left(),
         tickets: counts.all(),
         notices,
+    }))
+}
+
+/// The folder of the newest unfinished run, or of a new one, with notices for the user. `None` if nothing
+/// is left to do in a run that has no queue yet.
+fn folder(
+    request: &RunRequest,
+    instruments: &Instruments,
+    here: &Versions,
+) -> Result<Option<(RunFolder, Vec<String>)>, RunStop> {
+    sweep::collect_newest(request)?;
+    let found = existing_run::find(&request.wanted(), &|| MachineIdentity::of(instruments))?;
+    match found {
+        ExistingRun::Old(mut old) if TicketQueue::of(&old.folder).is_some() => {
+            repair_latest(&old.folder).map_err(disk::cannot_write(request))?;
+            same_programs(request, &old.file, here)?;
+            let paths = Paths::here(Privacy::of(request.experiment));
+            let programs = old.programs.as_mut();
+            match programs.and_then(|programs| changed_programs(programs, &old.file, &paths)) {
+                Some(why) => Err(RunStop::Refused(why)),
+                None => Ok(Some((old.folder, Vec::new()))),
+            }
+        }
+        ExistingRun::Old(old) if is_settled(request, &old.history) => Ok(None),
+        found => {
+            let mut open = open::open(request, found, instruments, &[])?;
+            // A run of one launch so far may have lost attempts.
+            leftovers::adopt(&mut open, request, instruments)?;
+            let notices = std::mem::take(&mut open.notices);
+            Ok(Some((open.folder.clone(), notices)))
+        }
+    }
+}
+
+/// Whether every trial that the command asks for has a final result, and it names none to run again.
+fn is_settled(request: &RunRequest, history: &History) -> bool {
+    let retries = request.experiment.run.retries;
+    let trials = request.trials.iter();
+    let mut asked = trials.filter(|trial| request.selection.wants(trial));
+    asked.all(|trial| history.is_settled(&trial.id, retries)) && request.selection.rerun.is_empty()
+}
+
+/// Opens the tickets of the trials that the command asks for; returns notices for the user.
+fn open_what_is_asked(asked: &Asked<'_>, judging: &TakingBack<'_>) -> io::Result<Vec<String>> {
+    let queue = judging.queue;
+    asked.ask_again(queue)?;
+    let mut notices = judging.judge_again()?;
+    notices.extend(asked.open_tickets(queue)?);
+    queue.go_on()?;
+    // Paths of the experiment stay relative to the folder in which the run was made.
+    if queue.submitted_from().is_none() {
+        queue.submit_from(&std::env::current_dir()?)?;
+    }
+    Ok(notices)
+}
+
+/// Why no worker can go on, although trials are left.
+fn none_can_go_on(judging: &TakingBack<'_>, are_held: bool) -> io::Result<RunStop> {
+    let run = judging.run.path().display();
+    Ok(RunStop::CannotRun(match are_held {
+        true => format!(
+            "{run}: no worker can go on: {}",
+            judging.tell_held()?.join("; ")
+        ),
+        false => format!(
+            "{run}: the tickets of these trials could not be divided, because another `kiln run` was \
+             cut off as it did that; the command that made the run opens them whole, without `--only`"
+        ),
     }))
 }
 
