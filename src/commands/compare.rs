@@ -1,7 +1,10 @@
 //! `kiln compare`: lists what changed between two tables, and whether it is more than noise.
 
-use std::{collections::BTreeSet, path::PathBuf};
+mod columns;
 
+use std::path::PathBuf;
+
+use self::columns::{columns, columns_of_commands};
 use super::{
     Status, Stop, note, page_style, print, print_json, rerun,
     sources::{TableSource, source},
@@ -9,16 +12,12 @@ use super::{
 use crate::{
     output::markdown,
     report::compare::{
-        ColumnMetric, Compared, ComparedMetric, ComparisonPage, Comparisons, Fact, Gate,
-        MOST_TREATED, Options, Reproduction, RowFact, SplitTable, Treatment, Verdict, between,
-        compare, facts, gate, has_match, is_treatable, keys_in_common, unsaid, word,
+        Compared, ComparedMetric, ComparisonPage, Comparisons, Fact, Gate, MOST_TREATED, Options,
+        Reproduction, RowFact, SplitTable, Treatment, Verdict, between, compare, facts, gate,
+        has_match, is_treatable, keys_in_common, unsaid, word,
     },
 };
-use kiln_core::{
-    kinds::command::{Better, Command, METRIC_PREFIX},
-    spec::command_of,
-    units::{listed, without_controls},
-};
+use kiln_core::units::{listed, without_controls};
 
 #[derive(clap::Args)]
 pub(super) struct Args {
@@ -221,7 +220,7 @@ pub(super) fn run(args: Args) -> Result<Status, Stop> {
         false => [source(&args.base)?, source(named)?],
     };
     let mut options = args.asked.options();
-    options.columns = columns(&args, &[&base, &new])?;
+    options.columns = columns(&args.metric, &args.asked, &[&base, &new])?;
     let treatment = Treatment::between(base.subject(), new.subject());
     for key in &options.across_settings {
         if !treatment.settings.iter().any(|one| one.key == *key) {
@@ -292,7 +291,7 @@ fn one_run(run: &TableSource) -> Stop {
 fn within(args: &Args, axis: &str) -> Result<Status, Stop> {
     let run = source(&args.base)?;
     let mut options = args.asked.options();
-    options.columns = columns(args, &[&run])?;
+    options.columns = columns(&args.metric, &args.asked, &[&run])?;
     let fault = |message: String| Stop::bad_input(format!("{}: {message}", run.name));
     let split = SplitTable::of(run.subject(), axis, args.base_value.as_deref()).map_err(fault)?;
     let found = between(&split, &options).map_err(fault)?;
@@ -304,102 +303,6 @@ fn within(args: &Args, axis: &str) -> Result<Status, Stop> {
     };
     show(&page, args.asked.format, None)?;
     Ok(status(&found, &args.asked))
-}
-
-fn commands_of(runs: &[&TableSource]) -> Vec<Command> {
-    let of_run = |run: &&TableSource| command_of(&run.experiment_value()?["model"]);
-    runs.iter().filter_map(of_run).collect()
-}
-
-/// The columns that rank runs of commands: their metrics that say `better`.
-fn columns_of_commands(runs: &[&TableSource]) -> Vec<ColumnMetric> {
-    let mut columns: Vec<ColumnMetric> = Vec::new();
-    for column in commands_of(runs).iter().flat_map(ColumnMetric::of_command) {
-        let is_new = columns.iter().all(|known| known.name != column.name);
-        if is_new && runs.iter().any(|run| column.is_in(&run.table)) {
-            columns.push(column);
-        }
-    }
-    columns
-}
-
-/// The columns of `--metric`, else those that rank runs of commands.
-fn columns(args: &Args, runs: &[&TableSource]) -> Result<Vec<ColumnMetric>, Stop> {
-    if args.metric.is_empty() {
-        let columns = columns_of_commands(runs);
-        if columns.is_empty() && args.asked.fail_on.contains(&Reason::of_columns()) {
-            return Err(Stop::bad_input(
-                "`--fail-on worse` is about the columns of `--metric`; name one",
-            ));
-        }
-        return Ok(columns);
-    }
-    let commands = commands_of(runs);
-    let mut columns: Vec<ColumnMetric> = Vec::new();
-    for text in &args.metric {
-        let (name, told) = match text.split_once(':') {
-            Some((name, "high")) => (name, Some(true)),
-            Some((name, "low")) => (name, Some(false)),
-            Some((_, other)) => {
-                return Err(Stop::bad_input(format!(
-                    "`--metric {text}`: `{other}` is not a direction; write `high` or `low`"
-                )));
-            }
-            None => (text.as_str(), None),
-        };
-        let is_better_high = told.or_else(|| direction(name, &commands));
-        let Some(column) = column(name, is_better_high.unwrap_or_default(), runs) else {
-            return Err(Stop::bad_input(not_a_column(name, runs)));
-        };
-        if is_better_high.is_none() {
-            return Err(Stop::bad_input(format!(
-                "`--metric {name}` does not say which direction is better; write `{name}:high` or \
-                 `{name}:low`"
-            )));
-        }
-        if columns.iter().all(|known| known.name != column.name) {
-            columns.push(column);
-        }
-    }
-    Ok(columns)
-}
-
-/// The column of a name: of `trials.csv`, or of a metric of a command as the experiment spells it.
-fn column(name: &str, is_better_high: bool, runs: &[&TableSource]) -> Option<ColumnMetric> {
-    let own = name.strip_prefix(METRIC_PREFIX).unwrap_or(name);
-    let of_command = format!("{METRIC_PREFIX}{own}");
-    let mut metrics = runs.iter().flat_map(|run| &run.table.metrics);
-    let name = match metrics.any(|metric| *metric == of_command) {
-        true => &of_command,
-        false if own != name => return None,
-        false => name,
-    };
-    ColumnMetric::named(name, is_better_high)
-}
-
-fn not_a_column(name: &str, runs: &[&TableSource]) -> String {
-    let metrics = runs.iter().flat_map(|run| &run.table.metrics);
-    let own = metrics.filter_map(|metric| metric.strip_prefix(METRIC_PREFIX));
-    let own: BTreeSet<String> = own.map(|metric| format!("`{metric}`")).collect();
-    let own: Vec<String> = own.into_iter().collect();
-    let own = match own.is_empty() {
-        true => String::new(),
-        false => format!("metrics of the command are {}; ", listed(&own, ", ")),
-    };
-    format!(
-        "`--metric {name}` is not a column of numbers of `trials.csv`; {own}docs/tables.md lists \
-         the others"
-    )
-}
-
-/// Which direction of a metric is better: `better` of the experiment, else what is known of the
-/// column.
-fn direction(name: &str, commands: &[Command]) -> Option<bool> {
-    let own = name.strip_prefix(METRIC_PREFIX).unwrap_or(name);
-    let told = commands
-        .iter()
-        .find_map(|command| Some(command.better(own)? == Better::High));
-    told.or_else(|| ColumnMetric::known_direction(name))
 }
 
 /// Conclusion of a comparison: a sentence for the end of the page, and an answer for the exit

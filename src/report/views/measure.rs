@@ -95,11 +95,7 @@ impl PointMeasure {
             quantity: Quantity::Number,
             source: Source::Metric(metric),
             is_from_zero: false,
-            better: command.and_then(|command| {
-                let metrics = command.every_metric();
-                let mut own = metrics.iter().filter(|(known, _)| *known == name);
-                own.next()?.1.better()
-            }),
+            better: command.and_then(|command| command.better(name)),
         }
     }
 

@@ -1,0 +1,115 @@
+//! The columns of `trials.csv` that a comparison asks for: `--metric`, or the metrics of a command.
+
+use std::collections::BTreeSet;
+
+use kiln_core::{
+    kinds::command::{Better, Command, METRIC_PREFIX},
+    spec::command_of,
+    units::listed,
+};
+
+use super::{CompareOptions, Reason};
+use crate::{
+    commands::{Stop, sources::TableSource},
+    report::compare::ColumnMetric,
+};
+
+fn commands_of(runs: &[&TableSource]) -> Vec<Command> {
+    let of_run = |run: &&TableSource| command_of(&run.experiment_value()?["model"]);
+    runs.iter().filter_map(of_run).collect()
+}
+
+/// The columns that rank runs of commands: their metrics that say `better`.
+pub(super) fn columns_of_commands(runs: &[&TableSource]) -> Vec<ColumnMetric> {
+    let mut columns: Vec<ColumnMetric> = Vec::new();
+    for column in commands_of(runs).iter().flat_map(ColumnMetric::of_command) {
+        let is_new = columns.iter().all(|known| known.name != column.name);
+        if is_new && runs.iter().any(|run| column.is_in(&run.table)) {
+            columns.push(column);
+        }
+    }
+    columns
+}
+
+/// The columns of `--metric`, which has these texts, else those that rank runs of commands.
+pub(super) fn columns(
+    texts: &[String],
+    asked: &CompareOptions,
+    runs: &[&TableSource],
+) -> Result<Vec<ColumnMetric>, Stop> {
+    if texts.is_empty() {
+        let columns = columns_of_commands(runs);
+        if columns.is_empty() && asked.fail_on.contains(&Reason::of_columns()) {
+            return Err(Stop::bad_input(
+                "`--fail-on worse` is about the columns of `--metric`; name one",
+            ));
+        }
+        return Ok(columns);
+    }
+    let commands = commands_of(runs);
+    let mut columns: Vec<ColumnMetric> = Vec::new();
+    for text in texts {
+        let (name, told) = match text.split_once(':') {
+            Some((name, "high")) => (name, Some(true)),
+            Some((name, "low")) => (name, Some(false)),
+            Some((_, other)) => {
+                return Err(Stop::bad_input(format!(
+                    "`--metric {text}`: `{other}` is not a direction; write `high` or `low`"
+                )));
+            }
+            None => (text.as_str(), None),
+        };
+        let is_better_high = told.or_else(|| direction(name, &commands));
+        let Some(column) = column(name, is_better_high.unwrap_or_default(), runs) else {
+            return Err(Stop::bad_input(not_a_column(name, runs)));
+        };
+        if is_better_high.is_none() {
+            return Err(Stop::bad_input(format!(
+                "`--metric {name}` does not say which direction is better; write `{name}:high` or \
+                 `{name}:low`"
+            )));
+        }
+        if columns.iter().all(|known| known.name != column.name) {
+            columns.push(column);
+        }
+    }
+    Ok(columns)
+}
+
+/// The column of a name: of `trials.csv`, or of a metric of a command as the experiment spells it.
+fn column(name: &str, is_better_high: bool, runs: &[&TableSource]) -> Option<ColumnMetric> {
+    let own = name.strip_prefix(METRIC_PREFIX).unwrap_or(name);
+    let of_command = format!("{METRIC_PREFIX}{own}");
+    let mut metrics = runs.iter().flat_map(|run| &run.table.metrics);
+    let name = match metrics.any(|metric| *metric == of_command) {
+        true => &of_command,
+        false if own != name => return None,
+        false => name,
+    };
+    ColumnMetric::named(name, is_better_high)
+}
+
+fn not_a_column(name: &str, runs: &[&TableSource]) -> String {
+    let metrics = runs.iter().flat_map(|run| &run.table.metrics);
+    let own = metrics.filter_map(|metric| metric.strip_prefix(METRIC_PREFIX));
+    let own: BTreeSet<String> = own.map(|metric| format!("`{metric}`")).collect();
+    let own: Vec<String> = own.into_iter().collect();
+    let own = match own.is_empty() {
+        true => String::new(),
+        false => format!("metrics of the command are {}; ", listed(&own, ", ")),
+    };
+    format!(
+        "`--metric {name}` is not a column of numbers of `trials.csv`; {own}docs/tables.md lists \
+         the others"
+    )
+}
+
+/// Which direction of a metric is better: `better` of the experiment, else what is known of the
+/// column.
+fn direction(name: &str, commands: &[Command]) -> Option<bool> {
+    let own = name.strip_prefix(METRIC_PREFIX).unwrap_or(name);
+    let told = commands
+        .iter()
+        .find_map(|command| Some(command.better(own)? == Better::High));
+    told.or_else(|| ColumnMetric::known_direction(name))
+}
