@@ -63,24 +63,12 @@ pub(super) fn find(
     let Some(folder) = earlier.pop().filter(|_| !wanted.fresh) else {
         return Ok(ExistingRun::New { notice: None });
     };
-    let unreadable = |what: String| {
-        RunStop::Refused(format!(
-            "{what}; repair it, or start a new run with `--fresh`"
-        ))
-    };
-    let file = RunFile::read(&folder.run_file()).map_err(unreadable)?;
-    let (mut ends, mut searched) = (Vec::new(), Vec::new());
-    let mut first_measured: Option<u64> = None;
-    TrialTable::each_of(&folder, &mut |row| {
-        ends.push(AttemptEnd::of(&row));
-        if row.fixed.outcome.is_final() {
-            first_measured = first_measured.into_iter().chain([row.fixed.launch]).min();
-        }
-        if wanted.search.is_some() {
-            searched.push(row);
-        }
-    })
-    .map_err(|error| unreadable(error.to_string()))?;
+    let ReadRun {
+        file,
+        ends,
+        searched,
+        first_measured,
+    } = read(wanted, &folder)?;
     let history = History::of(&ends);
     let finished = !file.is_searching && file.plan.iter().all(|trial| history.is_settled(trial, 0));
     let mut programs = programs_of(wanted, &file)?;
@@ -140,6 +128,41 @@ pub(super) fn find(
             folder.path().display()
         ))),
     }
+}
+
+/// A run as its files have it.
+struct ReadRun {
+    file: RunFile,
+    ends: Vec<AttemptEnd>,
+    searched: Vec<TableRow>,
+    /// The first launch with a final result.
+    first_measured: Option<u64>,
+}
+
+fn read(wanted: &WantedTrials, folder: &RunFolder) -> Result<ReadRun, RunStop> {
+    let unreadable = |what: String| {
+        RunStop::Refused(format!(
+            "{what}; repair it, or start a new run with `--fresh`"
+        ))
+    };
+    let mut read = ReadRun {
+        file: RunFile::read(&folder.run_file()).map_err(unreadable)?,
+        ends: Vec::new(),
+        searched: Vec::new(),
+        first_measured: None,
+    };
+    TrialTable::each_of(folder, &mut |row| {
+        read.ends.push(AttemptEnd::of(&row));
+        if row.fixed.outcome.is_final() {
+            let known = read.first_measured.into_iter();
+            read.first_measured = known.chain([row.fixed.launch]).min();
+        }
+        if wanted.search.is_some() {
+            read.searched.push(row);
+        }
+    })
+    .map_err(|error| unreadable(error.to_string()))?;
+    Ok(read)
 }
 
 /// Names the newest of these earlier runs that has the wanted trials: only the newest run of all is

@@ -190,6 +190,48 @@ impl PointTable {
 
     /// `metrics` are those of commands.
     fn fill(&mut self, spots: &Spots<'_>, lines: &[HtmlLine<'_>], metrics: &[Metric]) {
+        self.add_axes(spots, lines);
+        let ends = lines.iter().map(|line| plain(outcomes(line.point)));
+        self.add("outcome", "how its trials ended", false, ends);
+        let completed = |line: &HtmlLine<'_>| plain(line.point.completed().count().to_string());
+        let counts = lines.iter().map(completed);
+        self.add("n", "trials that completed", true, counts);
+        self.add_rates(lines);
+        self.add_numbers(&SPEED, lines);
+        for column in &LEARNED {
+            let cell = |line: &HtmlLine<'_>| {
+                let value = mean(line.point, |row| column.of(row))?;
+                Some(of_runs(line.point, &value, column.text(value.mean, 4)))
+            };
+            self.add_filled(column.head, column.meaning, each(lines, cell));
+        }
+        for metric in metrics {
+            let cell = |line: &HtmlLine<'_>| {
+                let value = line.point.statistic(|row| row.metric(*metric))?;
+                Some(of_runs(line.point, &value, value.with_spread()))
+            };
+            let meaning = "metric of the command: mean over its runs ± standard deviation";
+            self.add_filled(metric_head(*metric), meaning, each(lines, cell));
+        }
+        self.add_numbers(&RESOURCES, lines);
+        let first = |line: &HtmlLine<'_>| Some(line.point.rows.first()?.trial.0.clone());
+        self.add(
+            "trial",
+            "id of its first trial, for `kiln run --only`",
+            false,
+            each(lines, first).into_iter(),
+        );
+        if lines.iter().any(|line| !reason(line.point).is_empty()) {
+            let reasons = lines.iter().map(|line| HtmlCell {
+                is_long: true,
+                ..plain(reason(line.point))
+            });
+            self.add("reason", "why it did not complete", false, reasons);
+        }
+    }
+
+    /// The values of the axes, and of a point that stands in for another how its batch is divided.
+    fn add_axes(&mut self, spots: &Spots<'_>, lines: &[HtmlLine<'_>]) {
         for axis in 0..spots.axes.len() {
             let values = || lines.iter().map(|line| line.values[axis].as_str());
             let is_number = values().all(|value| number(value).is_some());
@@ -200,84 +242,16 @@ impl PointTable {
                 values().map(|value| plain(shown(value).to_owned())),
             );
         }
-        if lines
-            .iter()
-            .any(|line| line.point.rows.iter().any(|row| pieces(row).is_some()))
-        {
-            let of = |line: &HtmlLine<'_>| {
-                line.point
-                    .rows
-                    .first()
-                    .and_then(|row| pieces(row))
-                    .map(|(batch, times)| format!("{batch} × {times}"))
-            };
+        let in_pieces = |line: &HtmlLine<'_>| {
+            let (batch, times) = pieces(line.point.rows.first()?)?;
+            Some(format!("{batch} × {times}"))
+        };
+        if lines.iter().any(|line| in_pieces(line).is_some()) {
             self.add(
                 "in pieces",
                 "batch × accumulation of a trial that replaces one that ran out of memory",
                 false,
-                lines.iter().map(|line| plain(of(line).unwrap_or_default())),
-            );
-        }
-        self.add(
-            "outcome",
-            "how its trials ended",
-            false,
-            lines.iter().map(|line| plain(outcomes(line.point))),
-        );
-        self.add(
-            "n",
-            "trials that completed",
-            true,
-            lines
-                .iter()
-                .map(|line| plain(line.point.completed().count().to_string())),
-        );
-        self.add_rates(lines);
-        self.add_numbers(&SPEED, lines);
-        for column in &LEARNED {
-            let cell = |line: &HtmlLine<'_>| {
-                let value = mean(line.point, |row| column.of(row))?;
-                Some(of_runs(line.point, &value, column.text(value.mean, 4)))
-            };
-            let cells = lines
-                .iter()
-                .map(|line| plain(cell(line).unwrap_or_default()));
-            self.add_filled(column.head, column.meaning, cells.collect());
-        }
-        for metric in metrics {
-            let cell = |line: &HtmlLine<'_>| {
-                let value = line.point.statistic(|row| row.metric(*metric))?;
-                Some(of_runs(line.point, &value, value.with_spread()))
-            };
-            let cells = lines
-                .iter()
-                .map(|line| plain(cell(line).unwrap_or_default()));
-            let meaning = "metric of the command: mean over its runs ± standard deviation";
-            self.add_filled(metric_head(*metric), meaning, cells.collect());
-        }
-        self.add_numbers(&RESOURCES, lines);
-        self.add(
-            "trial",
-            "id of its first trial, for `kiln run --only`",
-            false,
-            lines.iter().map(|line| {
-                plain(
-                    line.point
-                        .rows
-                        .first()
-                        .map_or(String::new(), |row| row.trial.0.clone()),
-                )
-            }),
-        );
-        if lines.iter().any(|line| !reason(line.point).is_empty()) {
-            self.add(
-                "reason",
-                "why it did not complete",
-                false,
-                lines.iter().map(|line| HtmlCell {
-                    is_long: true,
-                    ..plain(reason(line.point))
-                }),
+                each(lines, in_pieces).into_iter(),
             );
         }
     }
@@ -390,6 +364,12 @@ fn of_runs(point: &Point<'_>, value: &Statistic, text: String) -> String {
         true => text,
         false => format!("{text} (n {})", value.runs),
     }
+}
+
+/// A cell for each line, empty where there is no text.
+fn each(lines: &[HtmlLine<'_>], of: impl Fn(&HtmlLine<'_>) -> Option<String>) -> Vec<HtmlCell> {
+    let cell = |line| plain(of(line).unwrap_or_default());
+    lines.iter().map(cell).collect()
 }
 
 fn plain(text: String) -> HtmlCell {
