@@ -151,7 +151,7 @@ pub(super) fn is_container(facts: &PreflightFacts) -> bool {
 fn absent_driver(absent: &NvmlAbsent, facts: &PreflightFacts) -> Check {
     let evidence = absent.reason.clone();
     match absent.fault {
-        NvmlFault::Library => no_library(absent, facts),
+        NvmlFault::NotFound | NvmlFault::Library => no_library(absent, facts),
         NvmlFault::Silent => Check::problem("driver", evidence, HANGS),
         NvmlFault::Code(9) => Check::problem(
             "driver",
@@ -221,7 +221,7 @@ fn no_library(absent: &NvmlAbsent, facts: &PreflightFacts) -> Check {
             ),
         );
     }
-    if !absent.reason.starts_with("no NVIDIA driver") {
+    if absent.fault == NvmlFault::Library {
         return Check::problem(
             "driver",
             absent.reason.clone(),
@@ -265,7 +265,7 @@ mod tests {
     fn a_machine_without_a_driver_is_in_order() {
         let (state, evidence, _) = one(|facts| {
             facts.driver = absent(
-                NvmlFault::Library,
+                NvmlFault::NotFound,
                 "no NVIDIA driver found: the system has no libnvidia-ml.so.1",
             );
             facts.system.module_version = None;
@@ -282,7 +282,7 @@ mod tests {
         let broken = |container: Reading<String>| {
             one(|facts| {
                 facts.driver = absent(
-                    NvmlFault::Library,
+                    NvmlFault::NotFound,
                     "no NVIDIA driver found: the system has no libnvidia-ml.so.1",
                 );
                 facts.system.module_version = Some("590.48.01".into());

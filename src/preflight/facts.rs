@@ -32,7 +32,7 @@ pub struct PreflightFacts {
     pub host: HostFacts,
     pub place: RunsPlace,
     /// `None` without an experiment.
-    pub wish: Option<TrialDemand>,
+    pub demand: Option<TrialDemand>,
     /// `None` before a launch, which does not examine a child.
     pub answer: Option<ExamineAnswer>,
     /// Whether process ids and names of other users may be shown.
@@ -133,7 +133,9 @@ impl PreflightFacts {
             leased,
             environment: environment(),
             place: place(sources.results),
-            wish: sources.trials.map(|trials| wish(trials, host.usable_cores)),
+            demand: sources
+                .trials
+                .map(|trials| demand(trials, host.usable_cores)),
             host,
             answer,
             privacy: sources.privacy,
@@ -316,7 +318,7 @@ fn swap_used() -> Reading<u64> {
     Reading::or_absent(used, "/proc/meminfo does not say")
 }
 
-fn wish(trials: &[Trial], cores: u64) -> TrialDemand {
+fn demand(trials: &[Trial], cores: u64) -> TrialDemand {
     let workers = trials.iter().filter_map(|trial| match &*trial.model {
         Model::Command(command) => command.count("num_workers"),
         _ => Some(trial.data.loader()?.num_workers.resolve(cores)),

@@ -22,8 +22,11 @@ const BUSY_SHARE: f64 = 0.5;
 pub(super) fn checks(facts: &PreflightFacts) -> Vec<Check> {
     let all = [
         Some(cpu(facts)),
-        facts.wish.as_ref().map(|wish| workers(wish, facts)),
-        facts.wish.as_ref().and_then(|wish| threads(wish, facts)),
+        facts.demand.as_ref().map(|demand| workers(demand, facts)),
+        facts
+            .demand
+            .as_ref()
+            .and_then(|demand| threads(demand, facts)),
         load(facts),
         governor(facts),
         Some(memory(facts)),
@@ -76,8 +79,8 @@ fn cpu(facts: &PreflightFacts) -> Check {
 }
 
 /// More workers than cores do not run at the same time.
-fn workers(wish: &TrialDemand, facts: &PreflightFacts) -> Check {
-    let (asked, usable) = (wish.most_workers, facts.host.usable_cores);
+fn workers(demand: &TrialDemand, facts: &PreflightFacts) -> Check {
+    let (asked, usable) = (demand.most_workers, facts.host.usable_cores);
     if asked <= usable {
         return Check::ok(
             "num-workers",
@@ -100,14 +103,14 @@ fn workers(wish: &TrialDemand, facts: &PreflightFacts) -> Check {
     )
 }
 
-fn threads(wish: &TrialDemand, facts: &PreflightFacts) -> Option<Check> {
+fn threads(demand: &TrialDemand, facts: &PreflightFacts) -> Option<Check> {
     let usable = facts.host.usable_cores;
-    (wish.most_cpu_threads > usable).then(|| {
+    (demand.most_cpu_threads > usable).then(|| {
         Check::warning(
             "cpu-threads",
             format!(
                 "`train.cpu_threads` is {}, but only {} can be used",
-                wish.most_cpu_threads,
+                demand.most_cpu_threads,
                 cores(usable as f64)
             ),
             "more threads than cores are much slower than fewer threads; lower it or set it to \
@@ -293,7 +296,7 @@ mod tests {
             (
                 "num-workers",
                 |facts| {
-                    facts.wish = Some(TrialDemand {
+                    facts.demand = Some(TrialDemand {
                         most_workers: 40,
                         most_cpu_threads: 1,
                     })
@@ -303,7 +306,7 @@ mod tests {
             (
                 "cpu-threads",
                 |facts| {
-                    facts.wish = Some(TrialDemand {
+                    facts.demand = Some(TrialDemand {
                         most_workers: 0,
                         most_cpu_threads: 64,
                     })
@@ -361,7 +364,7 @@ mod tests {
     #[test]
     fn a_roomy_host_is_ok_and_limits_are_told() {
         let mut facts = facts();
-        facts.wish = Some(TrialDemand {
+        facts.demand = Some(TrialDemand {
             most_workers: 8,
             most_cpu_threads: 16,
         });

@@ -217,7 +217,7 @@ mod tests {
                 shared_memory_bytes: known(1 << 30),
                 swap_used_bytes: known(0),
             },
-            wish: None,
+            demand: None,
             answer: None,
             privacy: Privacy::Full,
         }

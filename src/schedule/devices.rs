@@ -2,6 +2,7 @@
 //! `CUDA_VISIBLE_DEVICES` go in, a choice comes out. Pure; `lease` takes the devices.
 
 use kiln_core::{
+    plan::Trial,
     spec::{DeviceId, DeviceName, Devices, Engine},
     units::{Bytes, Fraction, counted, listed},
 };
@@ -12,11 +13,30 @@ use crate::preflight::is_hidden_on_purpose;
 /// GPUs busier than this are not idle.
 const IDLE_UTILIZATION: f64 = 0.05;
 
+/// What a trial asks for.
+#[derive(Clone, Debug, PartialEq)]
+pub(super) struct DeviceRequest {
+    pub(super) devices: Devices,
+    pub(super) engine: Engine,
+    /// Number of devices that share its batches.
+    pub(super) each: u64,
+}
+
+impl DeviceRequest {
+    pub(super) fn of(trial: &Trial) -> Self {
+        Self {
+            devices: trial.devices.clone(),
+            engine: trial.engine,
+            each: trial.devices_per_trial,
+        }
+    }
+}
+
 /// The devices that a trial may run on.
 #[derive(Clone, Debug, PartialEq)]
 pub(super) enum DeviceChoice {
-    /// The CPU; with a notice if the user may have expected a GPU.
-    Cpu { notice: Option<String> },
+    /// The CPU; with the reason why it is no GPU if the user may have expected one.
+    Cpu { no_gpu: Option<String> },
     /// The first of these that is idle.
     FirstIdle(Vec<LeasedGpu>),
     /// All of these.
@@ -47,7 +67,7 @@ pub(super) fn choose(
     let visible: Vec<LeasedGpu> = restrict(offer.devices, offer.visible);
     match (wanted, engine) {
         (Devices::Named(DeviceName::Cpu), _) | (Devices::Named(DeviceName::Auto), Engine::Flex) => {
-            Ok(DeviceChoice::Cpu { notice: None })
+            Ok(DeviceChoice::Cpu { no_gpu: None })
         }
         (_, Engine::Flex) => Err(
             "`run.engine: flex` runs on the CPU only; `run.devices` must be `auto` or `cpu`"
@@ -64,7 +84,7 @@ pub(super) fn choose(
             ))
         }
         (Devices::Named(DeviceName::Auto), _) if visible.is_empty() => Ok(DeviceChoice::Cpu {
-            notice: Some(format!("{}, trials run on the CPU", nothing_visible(offer))),
+            no_gpu: Some(nothing_visible(offer)),
         }),
         (Devices::Named(DeviceName::Auto), _) => Ok(DeviceChoice::FirstIdle(visible)),
         (Devices::Named(DeviceName::All), _) if visible.is_empty() => Err(format!(
@@ -80,22 +100,20 @@ pub(super) fn choose(
     }
 }
 
-/// The same for trials that use `each` GPUs at once: returns the largest multiple of `each` of the
-/// requested GPUs.
+/// The same for trials that use several GPUs at once: returns the largest multiple of that number of
+/// the requested GPUs.
 ///
 /// # Errors
 /// As for [`choose`]; also if there are fewer GPUs than one trial uses.
 pub(super) fn choose_each(
-    wanted: &Devices,
-    engine: Engine,
-    each: u64,
+    request: &DeviceRequest,
     offer: DeviceOffer,
 ) -> Result<DeviceChoice, String> {
-    let choice = choose(wanted, engine, offer)?;
+    let choice = choose(&request.devices, request.engine, offer)?;
     let (DeviceChoice::FirstIdle(found) | DeviceChoice::All(found)) = &choice else {
         return Ok(choice);
     };
-    let each = each.max(1) as usize;
+    let each = request.each.max(1) as usize;
     if let Some(instance) = found.iter().find(|device| device.instance.is_some())
         && each > 1
     {

@@ -13,9 +13,8 @@ use kiln_core::{
 
 use super::{
     Event, Instruments, LaunchEvent, RunRequest, RunStop, clock,
-    devices::{DeviceChoice, DeviceOffer, choose_each, restrict},
+    devices::{DeviceChoice, DeviceOffer, DeviceRequest, choose_each, restrict},
     lease::{self, Lease, Refusal, Terms},
-    queue::{DeviceRequest, wish},
     remaining::{History, remaining},
 };
 
@@ -28,7 +27,9 @@ pub(super) struct Pools {
     /// Indices into the list of devices that one trial uses together.
     pub(super) slots: Vec<Vec<usize>>,
     /// Each device request with its slots.
-    pub(super) wishes: Vec<(DeviceRequest, Vec<usize>)>,
+    pub(super) requests: Vec<(DeviceRequest, Vec<usize>)>,
+    /// Why trials run on the CPU, where the user may have expected a GPU.
+    no_gpu: Option<String>,
     pub(super) notices: Vec<String>,
 }
 
@@ -62,7 +63,8 @@ pub(super) fn lease_all(
     let mut pools = Pools {
         devices: Vec::new(),
         slots: Vec::new(),
-        wishes: Vec::new(),
+        requests: Vec::new(),
+        no_gpu: None,
         notices: Vec::new(),
     };
     for index in remaining(
@@ -72,11 +74,11 @@ pub(super) fn lease_all(
         request.experiment.run.retries,
     ) {
         let trial = &request.trials[index];
-        let wish = wish(trial);
-        if !pools.wishes.iter().any(|(known, _)| *known == wish) {
-            add_pool(&mut pools, wish.clone(), request, instruments, events)?;
+        let wanted = DeviceRequest::of(trial);
+        if !pools.requests.iter().any(|(known, _)| *known == wanted) {
+            add_pool(&mut pools, wanted.clone(), request, instruments, events)?;
         }
-        refuse_tf32_on_the_cpu(trial, &pools, &wish)?;
+        refuse_tf32_on_the_cpu(trial, &pools, &wanted)?;
     }
     Ok(pools)
 }
@@ -86,12 +88,12 @@ pub(super) fn lease_all(
 fn refuse_tf32_on_the_cpu(
     trial: &Trial,
     pools: &Pools,
-    wish: &DeviceRequest,
+    wanted: &DeviceRequest,
 ) -> Result<(), RunStop> {
     let slots = pools
-        .wishes
+        .requests
         .iter()
-        .filter(|(known, _)| known == wish)
+        .filter(|(known, _)| known == wanted)
         .flat_map(|(_, slots)| slots);
     let mut devices = slots.flat_map(|slot| &pools.slots[*slot]);
     if trial.train.precision != Precision::Tf32
@@ -99,11 +101,8 @@ fn refuse_tf32_on_the_cpu(
     {
         return Ok(());
     }
-    let why = pools
-        .notices
-        .first()
-        .map(|notice| format!(" ({})", notice.trim_end_matches(", trials run on the CPU")))
-        .unwrap_or_default();
+    let why = pools.no_gpu.as_ref();
+    let why = why.map(|why| format!(" ({why})")).unwrap_or_default();
     Err(RunStop::CannotRun(format!(
         "trial {} has `train.precision: tf32`, which needs a GPU, and there is none for it{why}; \
          use another precision, or name a GPU with `--device`",
@@ -113,7 +112,7 @@ fn refuse_tf32_on_the_cpu(
 
 fn add_pool(
     pools: &mut Pools,
-    wish: DeviceRequest,
+    wanted: DeviceRequest,
     request: &RunRequest,
     instruments: &Instruments,
     events: &Receiver<Event>,
@@ -125,19 +124,16 @@ fn add_pool(
         absence: absence.as_deref(),
         visible: request.visible_devices,
     };
-    let each = wish.2;
-    let choice = choose_each(&wish.0, wish.1, each, offer).map_err(RunStop::CannotRun)?;
-    if let DeviceChoice::Cpu {
-        notice: Some(notice),
-    } = &choice
-    {
-        pools.notices.push(notice.clone());
+    let choice = choose_each(&wanted, offer).map_err(RunStop::CannotRun)?;
+    if let DeviceChoice::Cpu { no_gpu: Some(why) } = &choice {
+        pools.notices.push(format!("{why}, trials run on the CPU"));
+        pools.no_gpu.get_or_insert_with(|| why.clone());
     }
-    pools.notices.extend(unused(&choice, &wish, offer));
+    pools.notices.extend(unused(&choice, &wanted, offer));
     let each = if matches!(choice, DeviceChoice::Cpu { .. }) {
         1
     } else {
-        each.max(1) as usize
+        wanted.each.max(1) as usize
     };
     let taken = wait_for(&choice, each, &pools.devices, request, instruments, events)?;
     pools.devices.extend(taken);
@@ -160,16 +156,12 @@ fn add_pool(
         .chunks_exact(each)
         .map(|places| pools.slot(places))
         .collect();
-    pools.wishes.push((wish, slots));
+    pools.requests.push((wanted, slots));
     Ok(())
 }
 
 /// Returns a notice about GPUs of `all` that are too few for a further trial.
-fn unused(
-    choice: &DeviceChoice,
-    (devices, _, each): &DeviceRequest,
-    offer: DeviceOffer,
-) -> Option<String> {
+fn unused(choice: &DeviceChoice, wanted: &DeviceRequest, offer: DeviceOffer) -> Option<String> {
     let DeviceChoice::All(used) = choice else {
         return None;
     };
@@ -178,10 +170,11 @@ fn unused(
         .filter(|gpu| !used.contains(gpu))
         .map(|gpu| gpu.index.to_string())
         .collect();
-    let is_all = *devices == Devices::Named(DeviceName::All) && !left.is_empty();
+    let is_all = wanted.devices == Devices::Named(DeviceName::All) && !left.is_empty();
     is_all.then(|| {
         format!(
-            "each trial uses {each} GPUs (`run.devices_per_trial`), so GPU {} stays unused",
+            "each trial uses {} GPUs (`run.devices_per_trial`), so GPU {} stays unused",
+            wanted.each,
             left.join(" and ")
         )
     })
@@ -191,7 +184,7 @@ fn unused(
 /// not `lost`, and newly leased devices, only if they are idle now. Named devices, and those of
 /// `all`, have no replacement.
 pub(super) fn another(
-    wish: &DeviceRequest,
+    wanted: &DeviceRequest,
     held: &[Lease],
     lost: &[usize],
     request: &RunRequest,
@@ -204,10 +197,10 @@ pub(super) fn another(
         absence: absence.as_deref(),
         visible: request.visible_devices,
     };
-    let Ok(DeviceChoice::FirstIdle(mut gpus)) = choose_each(&wish.0, wish.1, wish.2, offer) else {
+    let Ok(DeviceChoice::FirstIdle(mut gpus)) = choose_each(wanted, offer) else {
         return None;
     };
-    let each = wish.2.max(1) as usize;
+    let each = wanted.each.max(1) as usize;
     let is_kept = |place: &usize| {
         !lost.contains(place)
             && held[*place]

@@ -3,13 +3,9 @@
 
 use std::collections::{HashMap, VecDeque};
 
-use kiln_core::{
-    plan::Trial,
-    spec::{Devices, Engine},
-};
+use kiln_core::plan::Trial;
 
-/// The device setting and the number of devices of a trial.
-pub(super) type DeviceRequest = (Devices, Engine, u64);
+use super::devices::DeviceRequest;
 
 /// The waiting trials, in order, with the rules for their start.
 #[derive(Debug)]
@@ -19,11 +15,6 @@ pub(super) struct Queue {
     pools: Vec<(DeviceRequest, Vec<usize>)>,
     /// The slot of each block, once it has one. Empty if there is one block only.
     blocks: Option<HashMap<u64, usize>>,
-}
-
-/// Returns the device request of a trial.
-pub(super) fn wish(trial: &Trial) -> DeviceRequest {
-    (trial.devices.clone(), trial.engine, trial.devices_per_trial)
 }
 
 impl Queue {
@@ -90,14 +81,14 @@ impl Queue {
         running: Option<&DeviceRequest>,
     ) -> Option<(usize, usize)> {
         let wanted = match running {
-            Some(wish) => wish.clone(),
-            None => wish(&trials[*self.waiting.front()?]),
+            Some(request) => request.clone(),
+            None => DeviceRequest::of(&trials[*self.waiting.front()?]),
         };
         let found = self
             .waiting
             .iter()
             .enumerate()
-            .take_while(|(_, index)| wish(&trials[**index]) == wanted);
+            .take_while(|(_, index)| DeviceRequest::of(&trials[**index]) == wanted);
         let (at, slot) = found
             .filter_map(|(at, index)| Some((at, self.slot(&trials[*index], free)?)))
             .next()?;
@@ -121,11 +112,11 @@ impl Queue {
         let is_empty = |wanted: &DeviceRequest| {
             self.pools
                 .iter()
-                .any(|(wish, pool)| wish == wanted && pool.is_empty())
+                .any(|(request, pool)| request == wanted && pool.is_empty())
         };
         self.waiting
             .iter()
-            .map(|index| wish(&trials[*index]))
+            .map(|index| DeviceRequest::of(&trials[*index]))
             .find(is_empty)
     }
 
@@ -133,7 +124,7 @@ impl Queue {
     pub(super) fn add_slot(&mut self, wanted: &DeviceRequest, slot: usize) {
         self.pools
             .iter_mut()
-            .filter(|(wish, _)| wish == wanted)
+            .filter(|(request, _)| request == wanted)
             .for_each(|(_, pool)| pool.push(slot));
     }
 
@@ -141,7 +132,7 @@ impl Queue {
         let pool = self
             .pools
             .iter()
-            .find(|(wanted, _)| *wanted == wish(trial))
+            .find(|(wanted, _)| *wanted == DeviceRequest::of(trial))
             .map(|(_, pool)| pool.as_slice())
             .unwrap_or_default();
         let bound = self
@@ -169,7 +160,10 @@ impl Queue {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use kiln_core::{plan::TrialId, spec::DeviceName};
+    use kiln_core::{
+        plan::TrialId,
+        spec::{DeviceName, Devices, Engine},
+    };
 
     fn trial(repeat: u64, devices: DeviceName) -> Trial {
         Trial {
@@ -195,7 +189,11 @@ mod tests {
     }
 
     fn all() -> DeviceRequest {
-        (Devices::Named(DeviceName::All), Engine::Libtorch, 1)
+        DeviceRequest {
+            devices: Devices::Named(DeviceName::All),
+            engine: Engine::Libtorch,
+            each: 1,
+        }
     }
 
     #[test]
@@ -281,9 +279,9 @@ mod tests {
     }
 
     #[test]
-    fn trials_of_different_wishes_do_not_run_together() {
+    fn trials_of_different_requests_do_not_run_together() {
         let trials = vec![trial(0, DeviceName::All), trial(0, DeviceName::Cpu)];
-        let cpu = (Devices::Named(DeviceName::Cpu), Engine::Libtorch, 1);
+        let cpu = DeviceRequest::of(&trials[1]);
         let mut queue = Queue::new(vec![0, 1], vec![(all(), vec![0]), (cpu, vec![1])], false);
         assert_eq!(queue.next(&trials, &[true, true], None), Some((0, 0)));
         assert_eq!(queue.next(&trials, &[false, true], Some(&all())), None);

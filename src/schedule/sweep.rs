@@ -25,12 +25,13 @@ use super::{
     Event, Instruments, LaunchCounts, LaunchEvent, LaunchReport, RunRequest, RunStop, attempt,
     attempt::{Attempt, Lost},
     clock::WatchClock,
+    devices::DeviceRequest,
     disk,
     instruments::LeasedGpu,
     open::OpenRun,
     pools::Pools,
     programs,
-    queue::{Queue, wish},
+    queue::Queue,
     remaining::{History, fallback, remaining},
     signals::StopRequest,
     supervisor::Supervisor,
@@ -127,7 +128,7 @@ impl<'a> LaunchState<'a> {
         let has_blocks = request.trials.iter().any(|trial| trial.block > 1)
             || request.search.is_some_and(Tuning::keeps_rounds);
         let waiting = if tickets.is_some() { Vec::new() } else { left };
-        let mut queue = Queue::new(waiting, pools.wishes, has_blocks);
+        let mut queue = Queue::new(waiting, pools.requests, has_blocks);
         let slots = Slots::new(pools.devices, pools.slots);
         bind_blocks(&mut queue, request, open.ends(), &slots.names());
         Self {
@@ -209,7 +210,7 @@ impl<'a> LaunchState<'a> {
             let running = self
                 .running
                 .first()
-                .map(|attempt| wish(&self.trials[attempt.index]));
+                .map(|attempt| DeviceRequest::of(&self.trials[attempt.index]));
             let Some((index, slot)) = self.queue.next(&self.trials, &free, running.as_ref()) else {
                 // A block stays on its slot; another ticket is for the slots that are free.
                 let held = self.tickets.as_ref().map_or(0, |tickets| tickets.own.len());
@@ -391,13 +392,13 @@ impl<'a> LaunchState<'a> {
         for slot in self.slots.lose(uuid) {
             self.queue.lose(slot);
         }
-        while let Some(wish) = self.queue.stranded(&self.trials) {
-            let Some(slot) = self.slots.add(&wish, self.request, &self.instruments) else {
+        while let Some(wanted) = self.queue.stranded(&self.trials) {
+            let Some(slot) = self.slots.add(&wanted, self.request, &self.instruments) else {
                 let left = "no other device is left for the waiting trials; reset the device or \
                             reboot, then run the same command to resume";
                 return self.start_no_more(RunStop::CannotRun(format!("{lost}, and {left}")));
             };
-            self.queue.add_slot(&wish, slot);
+            self.queue.add_slot(&wanted, slot);
             let names: Vec<String> = self
                 .slots
                 .gpus(slot)

@@ -6,7 +6,7 @@ use kiln_core::{
     units::{counted, listed},
 };
 
-use super::{Compared, ComparedMetric, Comparison, Comparisons, Verdict, word};
+use super::{Compared, ComparedMetric, Comparison, Comparisons, DisturbedRun, Verdict, word};
 
 /// Answer of a gate.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -139,7 +139,8 @@ pub fn gate(found: &Comparisons, metric: ComparedMetric) -> Gate {
 /// Whether one side was disturbed so much more than the other that this may explain the difference.
 fn is_lopsided(pair: &Compared, comparison: &Comparison) -> bool {
     let [base, new] = &pair.disturbed;
-    let share = |disturbed: &Vec<String>, runs: usize| disturbed.len() as f64 / runs.max(1) as f64;
+    let share =
+        |disturbed: &Vec<DisturbedRun>, runs: usize| disturbed.len() as f64 / runs.max(1) as f64;
     let apart = share(base, comparison.base_runs) - share(new, comparison.new_runs);
     comparison.metric.nature() == Nature::Drifting && apart.abs() >= MUCH_DISTURBED
 }

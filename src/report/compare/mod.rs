@@ -26,12 +26,14 @@ mod scope;
 mod treatment;
 mod words;
 
+use std::fmt;
+
 use kiln_core::{
-    plan::Outcome,
+    plan::{Outcome, TrialId},
     record::{TrialRow, TrialTable},
     statistics::{Design, Drift, Nature},
 };
-use serde::Serialize;
+use serde::{Serialize, Serializer};
 
 pub use between::{Between, SplitTable, between};
 pub use column::ColumnMetric;
@@ -168,9 +170,27 @@ pub struct Compared {
     /// Columns, asked for or of a command, that the runs of one side alone have, with the side that
     /// lacks them.
     pub one_sided: Vec<(&'static str, &'static str)>,
-    /// Descriptions of the completed runs of each side that were disturbed; excluded from the
-    /// numbers on request.
-    pub disturbed: [Vec<String>; 2],
+    /// The completed runs of each side that were disturbed; excluded from the numbers on request.
+    pub disturbed: [Vec<DisturbedRun>; 2],
+}
+
+/// A run that was disturbed, and by what. In JSON it is one text.
+#[derive(Clone, Debug, PartialEq)]
+pub struct DisturbedRun {
+    pub trial: TrialId,
+    pub by: Vec<String>,
+}
+
+impl fmt::Display for DisturbedRun {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "trial {}: {}", self.trial, self.by.join(", "))
+    }
+}
+
+impl Serialize for DisturbedRun {
+    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        serializer.collect_str(self)
+    }
 }
 
 impl Compared {
@@ -282,7 +302,7 @@ fn judged(mut matchups: Vec<Matchup<'_>>, options: &Options) -> Comparisons {
 impl Matchup<'_> {
     /// Adds the pairs without their comparisons; removes the rows that do not count.
     fn without_numbers(&mut self, found: &mut Comparisons) {
-        let disturbed: Vec<[Vec<String>; 2]> = self
+        let disturbed: Vec<[Vec<DisturbedRun>; 2]> = self
             .matched
             .pairs
             .iter()
@@ -311,12 +331,12 @@ impl Matchup<'_> {
             });
             if !self.options.is_clean {
                 // Of the runs that count.
-                let is_kept = |trial: &String, rows: &[&TrialRow]| {
+                let is_kept = |run: &DisturbedRun, rows: &[&TrialRow]| {
                     let mut rows = rows.iter().filter(|row| row.outcome == Outcome::Completed);
-                    rows.any(|row| trial.starts_with(&format!("trial {}:", row.trial)))
+                    rows.any(|row| row.trial == run.trial)
                 };
-                disturbed[0].retain(|words| is_kept(words, &pair.base));
-                disturbed[1].retain(|words| is_kept(words, &pair.new));
+                disturbed[0].retain(|run| is_kept(run, &pair.base));
+                disturbed[1].retain(|run| is_kept(run, &pair.new));
             }
             // In blocks the sides are compared within each, where nothing differs.
             let unlike = match &blocks {
@@ -345,7 +365,7 @@ impl Matchup<'_> {
         found.only_new.append(&mut self.matched.only_new);
     }
 
-    fn disturbances(&self, pair: &MatchedPair<'_>) -> [Vec<String>; 2] {
+    fn disturbances(&self, pair: &MatchedPair<'_>) -> [Vec<DisturbedRun>; 2] {
         [(&pair.base, "new"), (&pair.new, "base")]
             .map(|(rows, other)| disturbances(rows, &self.at_once, other))
     }

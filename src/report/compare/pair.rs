@@ -3,8 +3,8 @@
 use kiln_core::{plan::Outcome, record::TrialRow};
 
 use super::{
-    Compared, ComparedMetric, Unlike, at_once::AtOnce, comparable, matching::MatchedPair,
-    outliers::outliers,
+    Compared, ComparedMetric, DisturbedRun, Unlike, at_once::AtOnce, comparable,
+    matching::MatchedPair, outliers::outliers,
 };
 
 /// Returns the fields in which the completed runs of both sides differ.
@@ -121,16 +121,21 @@ fn ends(rows: &[&TrialRow]) -> String {
 
 /// `trial 0123456789: clocks limited for 90 % of the window (hw_thermal_slowdown)`, of completed
 /// runs; `other` is what the other side is called.
-pub(super) fn disturbances(rows: &[&TrialRow], at_once: &AtOnce<'_>, other: &str) -> Vec<String> {
-    let told =
+pub(super) fn disturbances(
+    rows: &[&TrialRow],
+    at_once: &AtOnce<'_>,
+    other: &str,
+) -> Vec<DisturbedRun> {
+    let of_row =
         |row: &TrialRow| {
-            let mut found = row.disturbances();
-            found.extend(at_once.beside(row).map(|beside| {
+            let mut by = row.disturbances();
+            by.extend(at_once.beside(row).map(|beside| {
                 format!("ran at the same time as trial {} of {other}", beside.trial)
             }));
-            (!found.is_empty()).then(|| format!("trial {}: {}", row.trial, found.join(", ")))
+            let trial = row.trial.clone();
+            (!by.is_empty()).then_some(DisturbedRun { trial, by })
         };
-    completed(rows).into_iter().filter_map(told).collect()
+    completed(rows).into_iter().filter_map(of_row).collect()
 }
 
 /// Relative distance of two losses of which one is 0, because a page has no infinite numbers.

@@ -5,7 +5,7 @@ use kiln_core::{
     units::{Bytes, Change, Fraction, Seconds, counted, decimals, listed},
 };
 
-use super::{Compared, ComparedMetric, Comparison, TreatedKey, Unlike, Verdict};
+use super::{Compared, ComparedMetric, Comparison, DisturbedRun, TreatedKey, Unlike, Verdict};
 use crate::report::layout::significant;
 
 /// Condition for a number to be part of a ratio, as `metric` checks it.
@@ -224,7 +224,7 @@ pub(super) fn beside(pair: &Compared) -> &'static str {
 /// Runs of a point that were disturbed: how many of each side, and by what.
 pub(super) fn disturbed(pair: &Compared, is_clean: bool) -> Option<String> {
     let sides = [("base", &pair.disturbed[0]), ("new", &pair.disturbed[1])];
-    let told = |(side, runs): (&str, &Vec<String>)| {
+    let told = |(side, runs): (&str, &Vec<DisturbedRun>)| {
         let first = runs.first()?;
         let more = if runs.len() > 1 {
             format!(" and {} more", runs.len() - 1)

@@ -44,11 +44,13 @@ fn devices_are_chosen_by_name_index_and_uuid() {
 #[test]
 fn several_devices_per_trial_are_taken_in_whole_trials_or_refused() {
     let chosen = |wanted: &str, each: u64, devices: &[LeasedGpu]| {
-        let wanted: Devices = serde_yaml::from_str(wanted).unwrap();
+        let wanted = DeviceRequest {
+            devices: serde_yaml::from_str(wanted).unwrap(),
+            engine: Engine::Libtorch,
+            each,
+        };
         choose_each(
             &wanted,
-            Engine::Libtorch,
-            each,
             DeviceOffer {
                 devices,
                 unusable: &[],
@@ -69,7 +71,7 @@ fn several_devices_per_trial_are_taken_in_whole_trials_or_refused() {
     );
     assert!(matches!(
         chosen("auto", 2, &[]),
-        Ok(DeviceChoice::Cpu { notice: Some(_) })
+        Ok(DeviceChoice::Cpu { no_gpu: Some(_) })
     ));
     for wanted in ["all", "auto"] {
         let refused = chosen(wanted, 4, &gpus()).unwrap_err();
@@ -117,7 +119,7 @@ fn uuids(wanted: &str, visible: Option<&str>) -> Result<Vec<String>, String> {
         visible,
     };
     choose(&wanted, Engine::Libtorch, offer).map(|choice| match choice {
-        DeviceChoice::Cpu { notice } => notice.into_iter().collect(),
+        DeviceChoice::Cpu { no_gpu } => no_gpu.into_iter().collect(),
         DeviceChoice::FirstIdle(found) | DeviceChoice::All(found) => {
             found.into_iter().map(|device| device.uuid).collect()
         }
@@ -177,7 +179,12 @@ fn instances_are_not_joined_for_one_trial() {
             absence: None,
             visible: Some(visible),
         };
-        choose_each(&Devices::Named(DeviceName::All), Engine::Libtorch, 2, offer)
+        let two_of_all = DeviceRequest {
+            devices: Devices::Named(DeviceName::All),
+            engine: Engine::Libtorch,
+            each: 2,
+        };
+        choose_each(&two_of_all, offer)
     };
     let refused = chosen("MIG-1b,MIG-2b").unwrap_err();
     assert!(
@@ -203,12 +210,12 @@ fn a_machine_without_a_gpu_falls_back_aloud_and_only_for_auto() {
     assert_eq!(
         auto,
         Ok(DeviceChoice::Cpu {
-            notice: Some("no NVIDIA driver found, trials run on the CPU".into())
+            no_gpu: Some("no NVIDIA driver found".into())
         })
     );
     assert_eq!(
         choose(&Devices::Named(DeviceName::Auto), Engine::Flex, offer),
-        Ok(DeviceChoice::Cpu { notice: None })
+        Ok(DeviceChoice::Cpu { no_gpu: None })
     );
     assert!(
         chosen("all", None, &[])
@@ -245,7 +252,7 @@ fn a_gpu_that_cannot_be_used_is_named_with_its_reason() {
         refused,
         "GPU 2 cannot be used: the GPU is lost; `--device cpu` runs the trials on the CPU"
     );
-    assert_eq!(of("cpu", &[]), Ok(DeviceChoice::Cpu { notice: None }));
+    assert_eq!(of("cpu", &[]), Ok(DeviceChoice::Cpu { no_gpu: None }));
     for text in ["", "-1"] {
         let hidden = DeviceOffer {
             devices: &[],
@@ -255,7 +262,7 @@ fn a_gpu_that_cannot_be_used_is_named_with_its_reason() {
         };
         assert!(matches!(
             choose(&Devices::Named(DeviceName::Auto), Engine::Libtorch, hidden),
-            Ok(DeviceChoice::Cpu { notice: Some(_) })
+            Ok(DeviceChoice::Cpu { no_gpu: Some(_) })
         ));
     }
 }

@@ -89,8 +89,8 @@ pub(super) fn mistaken_variable(
     pools: &Pools,
     checks: &[Check],
 ) -> Result<(), RunStop> {
-    let wants_a_gpu = pools.wishes.iter().any(|((devices, engine, _), _)| {
-        *devices == Devices::Named(DeviceName::Auto) && *engine != Engine::Flex
+    let wants_a_gpu = pools.requests.iter().any(|(wanted, _)| {
+        wanted.devices == Devices::Named(DeviceName::Auto) && wanted.engine != Engine::Flex
     });
     let mistake = checks.iter().find(|check| {
         check.name == preflight::VISIBLE_DEVICES && check.state == CheckState::Problem

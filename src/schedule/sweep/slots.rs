@@ -5,7 +5,7 @@ use std::time::Instant;
 use kiln_core::{record::DEVICE_SEPARATOR, spec::CoolDown};
 
 use crate::schedule::{
-    Instruments, RunRequest, instruments::LeasedGpu, lease::Lease, pools, queue::DeviceRequest,
+    Instruments, RunRequest, devices::DeviceRequest, instruments::LeasedGpu, lease::Lease, pools,
 };
 
 /// Devices with their slots; both are named by their index.

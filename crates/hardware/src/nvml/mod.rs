@@ -38,7 +38,9 @@ pub struct NvmlAbsent {
 /// The fault that kept NVML from starting.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum NvmlFault {
-    /// The library is not there or is none.
+    /// The system has no such library.
+    NotFound,
+    /// The file that was named (`KILN_NVML_LIB`) is not there or is no library.
     Library,
     /// It answered with this code (`nvmlReturn_t`).
     Code(u32),
@@ -176,7 +178,7 @@ impl Nvml {
         match receiver.recv_timeout(START_TIMEOUT) {
             Ok(started) => started.map_err(|error| NvmlAbsent {
                 reason: why_not_started(&error, library),
-                fault: fault(&error),
+                fault: fault(&error, library),
             }),
             Err(_) => {
                 let reason = format!(
@@ -390,8 +392,9 @@ fn gpu_process(pid: u32, memory: &UsedGpuMemory) -> GpuProcess {
     }
 }
 
-fn fault(error: &NvmlError) -> NvmlFault {
+fn fault(error: &NvmlError, library: Option<&Path>) -> NvmlFault {
     match (error, absence(error)) {
+        (NvmlError::LibloadingError(_), _) if library.is_none() => NvmlFault::NotFound,
         (NvmlError::LibloadingError(_), _) => NvmlFault::Library,
         (_, Absence::Code(code)) => NvmlFault::Code(code),
         (_, Absence::NoPermission) => NvmlFault::Code(4),
