@@ -172,7 +172,8 @@ fn find_among(named: &str, results: &Path, all: Vec<NamedRun>) -> Result<NamedRu
     };
     all.iter().find(is_folder).cloned().ok_or_else(|| {
         let experiments = all.iter().map(|run| run.experiment.as_str());
-        let near = nearest(short.name, experiments.chain([LATEST]));
+        let latest = (!all.is_empty()).then_some(LATEST);
+        let near = nearest(short.name, experiments.chain(latest));
         let advice = match near {
             Some(near) => format!("did you mean `{near}`?"),
             None => "name a run's folder, such as `results/NAME/latest`, or a `trials.csv`".into(),

@@ -505,13 +505,14 @@ fn has_own_spread(runs: &[Placed]) -> bool {
 /// The change that such runs would detect with [`POWER`]: it must exceed the interval of future
 /// runs, whose spread is as uncertain as that of these, and be relevant.
 fn visible(contrast: &Contrast, level: f64, margin: f64, worth: f64) -> Option<f64> {
+    let finite = |visible: f64| Some(visible).filter(|visible| visible.is_finite());
     if contrast.error == 0.0 {
-        return Some((margin.exp() - 1.0).max(worth));
+        return finite((margin.exp() - 1.0).max(worth));
     }
     let told = student::quantile(1.0 - level / 2.0, contrast.freedom);
     let by_interval = margin + errors_for(told, contrast.freedom)? * contrast.error;
     let by_worth = worth.ln_1p() + errors_for(0.0, contrast.freedom)? * contrast.error;
-    Some(by_interval.max(by_worth).exp() - 1.0).filter(|visible| visible.is_finite())
+    finite(by_interval.max(by_worth).exp() - 1.0)
 }
 
 /// Size of a change in standard errors, as estimated from these runs, that exceeds `told` standard

@@ -270,7 +270,8 @@ impl Ledger {
         self.row_sum += loss;
         self.row_steps += 1;
         self.recent.push_back(loss);
-        if self.recent.len() > self.log_every {
+        // A training that continues another may log more often than that.
+        while self.recent.len() > self.log_every {
             self.recent.pop_front();
         }
     }

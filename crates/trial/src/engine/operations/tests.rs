@@ -218,6 +218,11 @@ fn count(operators: &[RecordedOperator], name: &str) -> usize {
         .count()
 }
 
+/// Where layers go through libtorch's `lstm` on every processor.
+fn in_f16() -> Ops {
+    Ops::new(Engine::Libtorch, Precision::AmpF16).unwrap()
+}
+
 /// cuDNN refuses states that lie scattered ("rnn: hx is not contiguous"), oneDNN reads them wrong.
 #[test]
 fn the_states_of_some_rows_reach_libtorch_in_one_piece() {
@@ -237,13 +242,12 @@ fn the_states_of_some_rows_reach_libtorch_in_one_piece() {
         }
     };
     states(in_f32(), "aten::mkldnn_rnn_layer", [5, 6], &[2, 3]);
-    let narrow = Ops::new(Engine::Libtorch, Precision::AmpBf16).unwrap();
-    states(narrow, "aten::lstm", [1, 2], &[2, 2, 3]);
+    states(in_f16(), "aten::lstm", [1, 2], &[2, 2, 3]);
 }
 
 #[test]
 fn no_dropout_is_left_to_libtorchs_lstm() {
-    let narrow = Ops::new(Engine::Libtorch, Precision::AmpBf16).unwrap();
+    let narrow = in_f16();
     let found = |ops: Ops, dropout: f64| {
         let operators = lstm_operators(ops, dropout);
         (
