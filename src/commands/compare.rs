@@ -247,7 +247,7 @@ pub(super) fn run(args: Args) -> Result<Status, Stop> {
 /// two paths is the same, is known only afterwards.
 fn refuse_without_match([base, new]: [&TableSource; 2], mut options: Options) -> Result<(), Stop> {
     let treatment = Treatment::between(base.subject(), new.subject());
-    if treatment.may_shrink() || options.by.iter().any(|key| key == "device_name") {
+    if treatment.has_data_path() || options.by.iter().any(|key| key == "device_name") {
         return Ok(());
     }
     options.treatment = Some(treatment);

@@ -13,7 +13,7 @@ use crate::preflight::is_hidden_on_purpose;
 /// GPUs busier than this are not idle.
 const IDLE_UTILIZATION: f64 = 0.05;
 
-/// What a trial asks for.
+/// The devices that a trial's settings ask for.
 #[derive(Clone, Debug, PartialEq)]
 pub(super) struct DeviceRequest {
     pub(super) devices: Devices,

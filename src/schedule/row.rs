@@ -113,10 +113,8 @@ pub(super) fn row(facts: &AttemptFacts) -> TableRow {
 
 /// The row of a trial before it runs: what its plan says.
 pub fn row_ahead(trial: &Trial, cores: u64) -> TableRow {
-    let (end, readings) = (
-        (Outcome::Interrupted, String::new()),
-        AttemptReadings::default(),
-    );
+    let end = (Outcome::Interrupted, String::new());
+    let readings = AttemptReadings::default();
     row(&AttemptFacts::of_end(trial, 0, end, &readings, cores))
 }
 

@@ -174,7 +174,8 @@ pub struct Compared {
     pub disturbed: [Vec<DisturbedRun>; 2],
 }
 
-/// A run that was disturbed, and by what. In JSON it is one text.
+/// A run that was disturbed, and by what. In JSON it is one text: `trial 0123456789: clocks limited for
+/// 90 % of the window (hw_thermal_slowdown)`.
 #[derive(Clone, Debug, PartialEq)]
 pub struct DisturbedRun {
     pub trial: TrialId,

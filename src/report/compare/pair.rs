@@ -119,8 +119,7 @@ fn ends(rows: &[&TrialRow]) -> String {
     counts.join(", ")
 }
 
-/// `trial 0123456789: clocks limited for 90 % of the window (hw_thermal_slowdown)`, of completed
-/// runs; `other` is what the other side is called.
+/// The completed runs that were disturbed; `other` is what the other side is called.
 pub(super) fn disturbances(
     rows: &[&TrialRow],
     at_once: &AtOnce<'_>,

@@ -100,8 +100,9 @@ impl Treatment {
         (1..=MOST_TREATED).contains(&self.settings.len())
     }
 
-    /// Whether it names a path of data, which drops out where the data turns out to be the same.
-    pub fn may_shrink(&self) -> bool {
+    /// Whether one of its settings is a path of data. Such a setting no longer counts as a difference
+    /// once the checksums of both runs' data are known and equal.
+    pub fn has_data_path(&self) -> bool {
         DATA_PATHS.iter().any(|path| self.has(path))
     }
 

@@ -21,11 +21,11 @@ pub(in crate::report) struct PointMeasure {
     source: Source,
     /// Whether the axis includes 0, so that a bar twice as long means twice as much.
     pub(in crate::report) is_from_zero: bool,
-    /// `None`: nothing says it.
+    /// Which direction is better; `None` if the experiment does not say it of a command's metric.
     pub(in crate::report) better: Option<Better>,
 }
 
-/// What of a row is read.
+/// How the number is read from a row of `trials.csv`.
 #[derive(Clone, Copy, Debug)]
 enum Source {
     Metric(Metric),

@@ -65,7 +65,7 @@ pub fn submit(
     let _lock = sweep::take_lock_if_any(request)?;
     let failed = disk::cannot_write(request);
     let here = launch::versions(request.trial_program, request.sha256);
-    let Some((folder, mut notices)) = folder(request, instruments, &here)? else {
+    let Some((folder, mut notices)) = run_folder(request, instruments, &here)? else {
         return Ok(None);
     };
     let asked = Asked::of(request, &folder)?;
@@ -104,7 +104,7 @@ pub fn submit(
 
 /// The folder of the newest unfinished run, or of a new one, with notices for the user. `None` if nothing
 /// is left to do in a run that has no queue yet.
-fn folder(
+fn run_folder(
     request: &RunRequest,
     instruments: &Instruments,
     here: &Versions,
