@@ -4,6 +4,7 @@
 use std::{
     collections::{BTreeMap, HashMap},
     fs,
+    os::unix::fs::PermissionsExt,
     path::{Path, PathBuf},
     process::{Child, Command, Output, Stdio},
     thread,
@@ -169,7 +170,7 @@ fn a_killed_run_goes_on_from_its_last_checkpoint_and_a_stopped_one_from_where_it
     kiln.kill().unwrap();
     kiln.wait().unwrap();
 
-    let mut kiln = place.launch_again();
+    let mut kiln = place.launch_to(2, &[]);
     let status = Command::new("kill")
         .args(["-TERM", &kiln.id().to_string()])
         .status()
@@ -215,25 +216,76 @@ fn a_killed_run_goes_on_from_its_last_checkpoint_and_a_stopped_one_from_where_it
 }
 
 impl Place {
-    /// A second launch, under way.
-    fn launch_again(&self) -> Child {
+    /// A launch whose attempt of this number is under way.
+    fn launch_to(&self, attempt: u64, more: &[&str]) -> Child {
         let child = self
-            .kiln(&[])
+            .kiln(more)
             .stdout(Stdio::null())
             .stderr(Stdio::null())
             .spawn()
             .unwrap();
         let started = Instant::now();
-        let steps = self.trial().join("2/steps.csv");
+        let steps = self.trial().join(format!("{attempt}/steps.csv"));
         while !fs::read_to_string(&steps).is_ok_and(|text| text.lines().count() > 8) {
             assert!(
                 started.elapsed() < Duration::from_secs(120),
-                "the second attempt makes no steps"
+                "the attempt makes no steps"
             );
             thread::sleep(Duration::from_millis(2));
         }
         child
     }
+}
+
+#[test]
+fn what_was_trained_stays_until_a_rerun_has_completed() {
+    let place = Place::new("last");
+    place.complete(&[]);
+    let export = |to: &str| {
+        let mut kiln = Command::new(env!("CARGO_BIN_EXE_kiln"));
+        kiln.args(["export", "results/long/latest", "--to", to])
+            .current_dir(place.0.path());
+        let output = kiln.output().unwrap();
+        let told = String::from_utf8_lossy(&output.stderr).into_owned();
+        assert!(output.status.success(), "{told}");
+        fs::read(place.0.path().join(to).join("model.safetensors")).unwrap()
+    };
+    let trained = export("before");
+
+    let mut failing = place.kiln(&["--rerun", "completed"]);
+    let broken = place.0.path().join("broken");
+    fs::write(&broken, "#!/bin/sh\nexit 1\n").unwrap();
+    fs::set_permissions(&broken, fs::Permissions::from_mode(0o755)).unwrap();
+    failing.env("KILN_TRIAL", &broken).output().unwrap();
+    let aside = place.trial().join("checkpoint.1");
+    assert!(aside.is_dir() && export("failed") == trained);
+
+    let mut killed = place.launch_to(3, &["--rerun", "failed"]);
+    killed.kill().unwrap();
+    killed.wait().unwrap();
+    assert!(aside.is_dir());
+
+    place.complete(&[]);
+    let rows = place.rows();
+    let outcomes: Vec<&str> = rows.iter().map(|row| row["outcome"].as_str()).collect();
+    assert_eq!(outcomes, ["completed", "failed", "killed", "completed"]);
+    assert!(!aside.exists() && place.checkpoints() == [STEPS]);
+    assert!(export("again") == trained, "the same run twice");
+
+    // One that is killed while the rows say that all is done: the weights are those of the row, and the
+    // next launch goes on with the attempt.
+    let mut killed = place.launch_to(5, &["--rerun", "completed"]);
+    killed.kill().unwrap();
+    killed.wait().unwrap();
+    assert!(place.trial().join("checkpoint.4").is_dir() && export("killed") == trained);
+    place.complete(&[]);
+    let outcomes: Vec<String> = place
+        .rows()
+        .iter()
+        .map(|row| row["outcome"].clone())
+        .collect();
+    assert_eq!(outcomes[4..], ["killed", "completed"]);
+    assert_eq!(place.checkpoints(), [STEPS]);
 }
 
 #[test]

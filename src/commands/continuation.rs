@@ -13,6 +13,7 @@ use kiln_core::{
     record::{
         Checkpoints, ContinuedSettings, RunFile, RunFolder, TrainingSettings, TrialTable,
         attempt::{attempts, result},
+        checkpoint::aside,
         difference::Difference,
         run_file::sums,
         run_folder,
@@ -43,6 +44,8 @@ struct Source {
     trial: TrialId,
     file: TrialFile,
     settings: TrainingSettings,
+    /// Its last attempt that has a row.
+    attempt: u64,
     /// Optimizer updates of its last attempt.
     steps: Option<u64>,
 }
@@ -279,6 +282,7 @@ fn sources(run: &RunFolder, named: Option<&str>) -> Result<Vec<Source>, Stop> {
                 trial: row.fixed.trial.clone(),
                 settings: TrainingSettings::trained(&file),
                 file,
+                attempt: row.fixed.attempt,
                 steps: row.fixed.steps,
             })
         })
@@ -349,14 +353,14 @@ fn source_of<'a>(
 
 /// The newest checkpoint of a trial.
 fn origin(run: &RunFolder, source: &Source) -> Result<Origin, Stop> {
-    let checkpoints = Checkpoints::new(run.checkpoints(&source.trial), source.trial.clone());
+    let checkpoints = aside::weights(run, &source.trial, source.attempt);
     let (found, sha256) = checkpoints.newest_whole().map_err(|refused| {
         if refused.is_empty() {
             return without_weights(run, &source.file, Some(&source.trial));
         }
         Stop::bad_input(format!(
             "{}: no checkpoint can be continued: {}; run that trial again",
-            run.checkpoints(&source.trial).display(),
+            checkpoints.folder().display(),
             refused.join("; ")
         ))
     })?;

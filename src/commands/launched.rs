@@ -5,7 +5,7 @@ use std::path::{Path, PathBuf};
 
 use kiln_core::{
     plan::Trial,
-    record::{AttemptEnd, Checkpoints, RunFolder, TrialTable},
+    record::{AttemptEnd, RunFolder, TrialTable, checkpoint::aside},
     spec::{self, Experiment, RunPlace},
     units::{counted, significant, without_controls},
 };
@@ -300,7 +300,7 @@ fn texts(report: &LaunchReport) -> String {
 fn weights(report: &LaunchReport) -> String {
     let line = |end: &AttemptEnd| {
         let trial = &end.trial;
-        let kept = Checkpoints::new(report.folder.checkpoints(trial), trial.clone()).result()?;
+        let kept = aside::weights(&report.folder, trial, end.attempt).result()?;
         let which = match kept.valid_loss {
             Some(loss) => format!("step {}, valid loss {}", kept.step, significant(loss)),
             None => format!("step {}", kept.step),

@@ -10,9 +10,9 @@ use kiln_core::{
     limits::STATE_BYTES,
     plan::{TRIAL_FILE, TrialFile, TrialId},
     record::{
-        Checkpoints, RunFolder, TrialTable,
+        Checkpoints, RunFolder, TableRow, TrialTable,
         attempt::{attempts, result},
-        checkpoint::ListedCheckpoint,
+        checkpoint::{ListedCheckpoint, aside},
         run_folder::LATEST,
         trial_result::OutputNames,
     },
@@ -62,14 +62,14 @@ pub(super) struct Trained {
 pub(super) fn find(args: &Args) -> Result<Trained, Stop> {
     let (run, named) = run_and_trial(args)?;
     let table = TrialTable::read_of(&run).map_err(|error| Stop::bad_input(error.to_string()))?;
-    let rows = table.last_attempts().into_iter();
-    let trials: Vec<&TrialId> = rows.map(|row| &row.fixed.trial).collect();
+    let rows = table.last_attempts();
+    let trials: Vec<&TrialId> = rows.iter().map(|row| &row.fixed.trial).collect();
     let trial = match named {
         Some(named) => named_trial(&run, &trials, named)?,
-        None => best_trial(&run, &trials)?,
+        None => best_trial(&run, &rows)?,
     };
     let file = trial_file(&run, &trial)?;
-    let checkpoint = checkpoint(&run, &file, &trial, args.step)?;
+    let checkpoint = checkpoint(&file, &run, &weights(&run, &rows, &trial), args.step)?;
     let trained = attempts(&run, &trial)
         .into_iter()
         .rev()
@@ -156,16 +156,19 @@ pub(super) fn named_trial(run: &RunFolder, all: &[&TrialId], named: &str) -> Res
     }
 }
 
-fn kept(run: &RunFolder, trial: &TrialId) -> Option<ListedCheckpoint> {
-    Checkpoints::new(run.checkpoints(trial), trial.clone()).result()
+/// The checkpoints with the weights of a trial that has a row.
+fn weights(run: &RunFolder, rows: &[&TableRow], trial: &TrialId) -> Checkpoints {
+    let last = rows.iter().find(|row| row.fixed.trial == *trial);
+    aside::weights(run, trial, last.map_or(0, |row| row.fixed.attempt))
 }
 
 /// The trial whose weights have the lowest validation loss; without any loss, the first that has
 /// weights.
-fn best_trial(run: &RunFolder, all: &[&TrialId]) -> Result<TrialId, Stop> {
+fn best_trial(run: &RunFolder, all: &[&TableRow]) -> Result<TrialId, Stop> {
     let mut usable: Vec<(&TrialId, ListedCheckpoint)> = all
         .iter()
-        .filter_map(|trial| Some((*trial, kept(run, trial)?)))
+        .map(|row| (&row.fixed.trial, row.fixed.attempt))
+        .filter_map(|(trial, last)| Some((trial, aside::weights(run, trial, last).result()?)))
         .collect();
     let loss = |found: &ListedCheckpoint| found.valid_loss.unwrap_or(f64::INFINITY);
     usable.sort_by(|(_, one), (_, other)| loss(one).total_cmp(&loss(other)));
@@ -195,8 +198,8 @@ fn best_trial(run: &RunFolder, all: &[&TrialId]) -> Result<TrialId, Stop> {
             }
             Ok((*trial).clone())
         }
-        (None, Some(trial)) => {
-            let file = trial_file(run, trial)?;
+        (None, Some(row)) => {
+            let file = trial_file(run, &row.fixed.trial)?;
             Err(without_weights(run, &file, None))
         }
         (None, None) => Err(Stop::bad_input(format!(
@@ -254,12 +257,11 @@ pub(super) fn trial_file(run: &RunFolder, trial: &TrialId) -> Result<TrialFile, 
 
 /// The checkpoint to use, whose weights are unchanged since they were written.
 fn checkpoint(
-    run: &RunFolder,
     file: &TrialFile,
-    trial: &TrialId,
+    run: &RunFolder,
+    checkpoints: &Checkpoints,
     step: Option<u64>,
 ) -> Result<ListedCheckpoint, Stop> {
-    let checkpoints = Checkpoints::new(run.checkpoints(trial), trial.clone());
     let steps = checkpoints.steps();
     let listed = || {
         let steps: Vec<String> = steps.iter().map(u64::to_string).collect();
@@ -270,12 +272,12 @@ fn checkpoint(
         .or(result.as_ref().map(|found| found.step))
         .or(steps.last().copied())
     else {
-        return Err(without_weights(run, file, Some(trial)));
+        return Err(without_weights(run, file, Some(&file.trial)));
     };
     if !steps.contains(&step) {
         return Err(Stop::bad_input(format!(
             "{}: there is no checkpoint of step {step}; there are {}",
-            run.checkpoints(trial).display(),
+            checkpoints.folder().display(),
             listed()
         )));
     }
@@ -286,7 +288,7 @@ fn checkpoint(
         };
         Stop::bad_input(format!(
             "{}: the checkpoint of step {step} cannot be used: {why}; {others}",
-            run.checkpoints(trial).display()
+            checkpoints.folder().display()
         ))
     })?;
     Ok(ListedCheckpoint {

@@ -18,7 +18,7 @@ use kiln_core::{
     },
     record::{
         AttemptFile, Checkpoints, DEVICE_SEPARATOR, RunFolder, attempt::listed_attempts,
-        launch_folder, run_folder::TRIAL_YAML,
+        checkpoint::aside, launch_folder, run_folder::TRIAL_YAML,
     },
     spec::{AfterTraining, Run, expand_home},
 };
@@ -59,8 +59,8 @@ pub(super) struct AttemptSetting<'a> {
     pub(super) last_row: u64,
     /// Whether other launches work on the run at the same time.
     pub(super) is_among_others: bool,
-    /// True if it ignores the checkpoints of earlier attempts.
-    pub(super) begins_anew: bool,
+    /// How that attempt ended.
+    pub(super) last_outcome: Option<Outcome>,
 }
 
 /// A running attempt.
@@ -138,11 +138,16 @@ fn next_number(setting: &AttemptSetting) -> io::Result<u64> {
     Ok(folders.last().copied().unwrap_or(0).max(setting.last_row) + 1)
 }
 
-/// Deletes the checkpoints of a trial that begins anew, and the unfinished ones of another.
+/// Lets a trial that has a result begin anew: what it trained stays aside until another attempt has
+/// completed, and what diverged is deleted. Removes the unfinished checkpoints of another trial.
 fn clear_checkpoints(setting: &AttemptSetting) -> io::Result<()> {
     let checkpoints = checkpoints(setting.folder, setting.trial);
-    if setting.begins_anew {
-        checkpoints.delete()?;
+    match setting.last_outcome {
+        Some(Outcome::Completed) => {
+            aside::set_aside(setting.folder, &setting.trial.id, setting.last_row)?;
+        }
+        Some(Outcome::Diverged) => checkpoints.delete()?,
+        _ => {}
     }
     if setting.trial.train.checkpoint.is_some() {
         checkpoints.check_folder()?;
@@ -238,6 +243,9 @@ pub(super) fn settle_checkpoints(
     trial: &Trial,
     outcome: Outcome,
 ) -> io::Result<()> {
+    if outcome == Outcome::Completed {
+        aside::delete_aside(folder, &trial.id)?;
+    }
     let Some(policy) = &trial.train.checkpoint else {
         return Ok(());
     };

@@ -6,14 +6,15 @@ use std::{collections::HashSet, io};
 use kiln_core::{
     plan::{Outcome, Trial, TrialId},
     record::{
-        AttemptFile, Checkpoints, DEVICE_SEPARATOR, RunFile, RunFolder, TableRow,
-        attempt::sweep_attempts,
+        AttemptEnd, AttemptFile, Checkpoints, DEVICE_SEPARATOR, RunFile, RunFolder, TableRow,
+        attempt::{listed_attempts, sweep_attempts},
     },
 };
 
 use super::{
     RunRequest, RunStop,
     disk::cannot_write,
+    existing_run::Old,
     instruments::{AttemptReadings, Instruments, LeasedGpu},
     machine,
     open::OpenRun,
@@ -62,6 +63,25 @@ pub(super) fn adopt(
         }
     }
     Ok(())
+}
+
+/// Counts the attempts after a trial's last row, which a launch that was killed left, as killed: where a
+/// trial with a result was run again, the rows alone would say that nothing is to do.
+pub(super) fn add_lost(old: &mut Old, trials: &[Trial]) {
+    for trial in trials {
+        let last = old.history.last_attempt(&trial.id);
+        let attempts = listed_attempts(&old.folder, &trial.id).unwrap_or_default();
+        for attempt in attempts.into_iter().filter(|attempt| *attempt > last) {
+            old.history.add(&AttemptEnd {
+                trial: trial.id.clone(),
+                attempt,
+                outcome: Outcome::Killed,
+                cut_off: None,
+                device_uuid: None,
+                memory_limit_bytes: None,
+            });
+        }
+    }
 }
 
 /// Removes the drafts of files that a killed launch left, and returns the attempts of each trial; an

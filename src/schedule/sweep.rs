@@ -261,10 +261,7 @@ impl<'a> LaunchState<'a> {
             token: self.next_token,
             last_row: self.open.last_attempt(&trial.id),
             is_among_others: self.open.process.is_some(),
-            begins_anew: matches!(
-                self.history.last(&trial.id),
-                Some(Outcome::Completed | Outcome::Diverged)
-            ),
+            last_outcome: self.history.last(&trial.id),
         };
         gpus.iter()
             .for_each(|gpu| self.instruments.note_idle_power(gpu));

@@ -34,7 +34,7 @@ fn deaf(place: &Path) -> (Attempt, Receiver<Event>) {
         devices: &[],
         token: 7,
         last_row: 0,
-        begins_anew: false,
+        last_outcome: None,
     };
     std::fs::create_dir(place.join("run")).unwrap();
     let (sender, events) = channel();

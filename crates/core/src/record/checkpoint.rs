@@ -5,6 +5,8 @@
 //! A checkpoint is built in a folder whose name begins with a dot, synced, then renamed; deletion
 //! reverses these steps. A folder with such a name after a kill is not a checkpoint.
 
+pub mod aside;
+
 use std::{
     collections::BTreeMap,
     ffi::{OsStr, OsString},
@@ -107,6 +109,10 @@ impl Checkpoints {
     #[must_use]
     pub fn by(self, attempt: u64) -> Self {
         Self { attempt, ..self }
+    }
+
+    pub fn folder(&self) -> &Path {
+        &self.folder
     }
 
     /// Begins the checkpoint after `step`; `None` if it already exists.

@@ -19,6 +19,8 @@ use crate::{
 
 /// The link to the newest run of an experiment.
 pub const LATEST: &str = "latest";
+/// Name of the folder that the attempts of a trial share.
+pub(super) const CHECKPOINTS: &str = "checkpoint";
 /// File of an attempt with the texts of `train.sample`.
 pub const SAMPLE_TEXTS: &str = "sample.txt";
 /// Answers to validation prompts, in an attempt's folder.
@@ -109,6 +111,18 @@ impl RunFolder {
         let path = self.checkpoints(trial);
         let below = self.relative(&path)?;
         self.open()?.make_folder(below).map(drop)
+    }
+
+    /// Opens the folder of a trial without following a link; `None` if it is missing.
+    ///
+    /// # Errors
+    /// It, or one above it, is a link or cannot be opened.
+    pub fn open_trial(&self, trial: &TrialId) -> io::Result<Option<Folder>> {
+        let path = self.trial(trial);
+        match self.open_below(&path) {
+            Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(None),
+            opened => opened.map(Some),
+        }
     }
 
     /// Removes one of its files or folders, with everything in it, if it exists. What a link leads
@@ -259,7 +273,7 @@ impl RunFolder {
 
     /// Folder shared by the attempts of a trial.
     pub fn checkpoints(&self, trial: &TrialId) -> PathBuf {
-        self.trial(trial).join("checkpoint")
+        self.trial(trial).join(CHECKPOINTS)
     }
 }
 

@@ -1,0 +1,86 @@
+//! The checkpoints of a completed attempt while its trial is run again: `trials/<id>/checkpoint.<N>/`
+//! of attempt N. They go once another attempt has completed; one that fails or is killed costs nothing
+//! that was trained before.
+
+use std::{
+    ffi::{OsStr, OsString},
+    io,
+};
+
+use rustix::fs::FileType;
+
+use super::Checkpoints;
+use crate::{
+    folder::Folder,
+    plan::TrialId,
+    record::{RunFolder, run_folder::CHECKPOINTS},
+};
+
+/// Before the number of the attempt.
+const PREFIX: &str = "checkpoint.";
+
+/// Sets the checkpoints of a completed attempt aside, so that the next attempt begins anew. If they are
+/// already, what attempts since then left is deleted.
+///
+/// # Errors
+/// A folder cannot be renamed or deleted, or a link stands in place of one.
+pub fn set_aside(run: &RunFolder, trial: &TrialId, attempt: u64) -> io::Result<()> {
+    let Some(place) = run.open_trial(trial)? else {
+        return Ok(());
+    };
+    let (own, aside) = (OsStr::new(CHECKPOINTS), name(attempt));
+    if place.kind(&aside)?.is_some() {
+        place.remove(own)?;
+    } else if place.kind(own)? == Some(FileType::Directory) {
+        place.rename(own, &aside)?;
+        place.sync()?;
+    }
+    // Those of an attempt before it, whose launch was killed before it deleted them.
+    let others = asides(&place)?
+        .into_iter()
+        .filter(|other| *other != attempt);
+    others
+        .into_iter()
+        .try_for_each(|other| place.remove(&name(other)))
+}
+
+/// Deletes what was set aside: another attempt has completed.
+///
+/// # Errors
+/// A folder cannot be deleted.
+pub fn delete_aside(run: &RunFolder, trial: &TrialId) -> io::Result<()> {
+    let Some(place) = run.open_trial(trial)? else {
+        return Ok(());
+    };
+    asides(&place)?
+        .into_iter()
+        .try_for_each(|attempt| place.remove(&name(attempt)))
+}
+
+/// The checkpoints with the weights of a trial whose last row is of attempt `last`: those set aside
+/// while no later attempt has a row, or has left any of its own.
+pub fn weights(run: &RunFolder, trial: &TrialId, last: u64) -> Checkpoints {
+    let own = Checkpoints::new(run.checkpoints(trial), trial.clone());
+    let place = run.open_trial(trial).ok().flatten();
+    let aside = place
+        .and_then(|place| asides(&place).ok())
+        .and_then(|attempts| attempts.into_iter().max());
+    match aside {
+        Some(attempt) if attempt >= last || own.steps().is_empty() => {
+            Checkpoints::new(run.trial(trial).join(name(attempt)), trial.clone())
+        }
+        _ => own,
+    }
+}
+
+fn name(attempt: u64) -> OsString {
+    OsString::from(format!("{PREFIX}{attempt}"))
+}
+
+/// The attempts whose checkpoints are set aside.
+fn asides(trial: &Folder) -> io::Result<Vec<u64>> {
+    let names = trial.names()?.into_iter();
+    Ok(names
+        .filter_map(|name| name.to_str()?.strip_prefix(PREFIX)?.parse().ok())
+        .collect())
+}
