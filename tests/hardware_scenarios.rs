@@ -826,6 +826,61 @@ fn a_machine_that_cannot_run_a_trial_leaves_it_to_the_next_launch() {
 }
 
 #[test]
+fn a_run_of_a_gpu_does_not_go_on_on_the_cpu_by_itself() {
+    let mut scenario = scenario("h200");
+    scenario.devices[0].calls.insert(
+        "nvmlDeviceGetUtilizationRates".into(),
+        serde_json::json!({"gpu": 0, "memory": 0}),
+    );
+    let place = Place::with("train: {steps: 10}\nsweep: {grid: {train.batch_size: [1, 2]}}");
+    let begun = ended(kiln_on(&place, &scenario, &[]).env("SCRIPTED_CHILD", "completes"));
+    assert_eq!(place.column("outcome"), ["completed"; 2], "{begun:?}");
+    let hidden = |more: &[&str]| {
+        let mut kiln = kiln_on(&place, &scenario, more);
+        ended(
+            kiln.env("CUDA_VISIBLE_DEVICES", "")
+                .env("SCRIPTED_CHILD", "completes"),
+        )
+    };
+    let refused = hidden(&["--rerun", "completed"]);
+    assert!(
+        refused.status == Some(3)
+            && refused
+                .stderr
+                .contains("trials of this run ran on a GPU (GPU-")
+            && refused
+                .stderr
+                .contains("`CUDA_VISIBLE_DEVICES` hides every GPU")
+            && refused.stderr.contains("`--fresh --device cpu`"),
+        "{refused:?}"
+    );
+    assert_eq!(place.column("outcome"), ["completed"; 2]);
+    let anew = hidden(&["--fresh", "--device", "cpu"]);
+    assert_eq!((anew.status, place.runs()), (Some(0), 2), "{anew:?}");
+}
+
+#[test]
+fn a_device_in_use_is_told_with_what_would_help() {
+    let scenario = scenario("8-h100");
+    let place = Place::with("train: {steps: 10}\nsweep: {grid: {train.batch_size: [1, 2]}}");
+    let mut one = scenario.clone();
+    one.devices.truncate(1);
+    let lock = place.path("locks").join(format!("{}.lock", FIRST));
+    fs::create_dir_all(lock.parent().unwrap()).unwrap();
+    let lease = kiln_core::record::lock::lock_file(&lock, "somebody")
+        .unwrap()
+        .unwrap();
+    let told = ended(&mut kiln_on(&place, &one, &[])).stderr;
+    assert!(
+        told.contains(
+            "is leased by somebody; wait with `--set run.wait=10m`, or name another with `--device`"
+        ) && !told.contains("require_idle_device"),
+        "a lease is no other process on the device: {told}"
+    );
+    drop(lease);
+}
+
+#[test]
 fn a_variable_that_names_no_gpu_is_not_taken_for_the_wish_to_have_none() {
     let mut scenario = scenario("8-h100");
     scenario.devices.truncate(2);

@@ -136,8 +136,8 @@ fn by_rules(ending: &AttemptEnding) -> (Outcome, Option<String>) {
             )),
         );
     }
-    if let (Exit::Status(status), None, Some((outcome, reason))) =
-        (ending.exit, ending.stopped, &ending.finished)
+    // Also of a trial that was being stopped because another one could not run.
+    if let (Exit::Status(status), Some((outcome, reason))) = (ending.exit, &ending.finished)
         && matches!(
             (status, outcome),
             (exit_status::NO_DEVICE, Outcome::Failed)
@@ -145,6 +145,10 @@ fn by_rules(ending: &AttemptEnding) -> (Outcome, Option<String>) {
                     exit_status::DISK_FULL,
                     Outcome::Failed | Outcome::Interrupted
                 )
+        )
+        && !matches!(
+            ending.stopped,
+            Some(StopCause::Timeout(_) | StopCause::Stall(_))
         )
     {
         // The machine failed, not the trial: the next run retries it.

@@ -45,6 +45,8 @@ impl Lease {
 pub(super) enum Refusal {
     /// In use by others; it may be worth waiting.
     Busy(String),
+    /// The same, by other launches of kiln alone.
+    Leased(String),
     /// The locks' folder cannot be used.
     Broken(String),
 }
@@ -120,7 +122,7 @@ pub fn take_first_idle(
             .into_iter()
             .next()
             .ok_or_else(|| "there is no GPU to lease".to_owned()),
-        Err(Refusal::Busy(why) | Refusal::Broken(why)) => Err(why),
+        Err(Refusal::Busy(why) | Refusal::Leased(why) | Refusal::Broken(why)) => Err(why),
     }
 }
 
@@ -130,20 +132,28 @@ pub(super) fn first_idle(
     count: usize,
     terms: &Terms,
 ) -> Result<Vec<Lease>, Refusal> {
-    let (mut taken, mut reasons) = (Vec::new(), Vec::new());
+    let (mut taken, mut reasons, mut is_leased) = (Vec::new(), Vec::new(), true);
     for device in devices {
         if taken.len() == count {
             break;
         }
         match take_one(device, terms) {
-            Err(Refusal::Busy(reason)) => reasons.push(reason),
+            Err(Refusal::Leased(reason)) => reasons.push(reason),
+            Err(Refusal::Busy(reason)) => {
+                is_leased = false;
+                reasons.push(reason);
+            }
             one => taken.push(one?),
         }
     }
     if taken.len() == count {
         Ok(taken)
     } else {
-        Err(Refusal::Busy(reasons.join("; ")))
+        let reasons = reasons.join("; ");
+        Err(match is_leased {
+            true => Refusal::Leased(reasons),
+            false => Refusal::Busy(reasons),
+        })
     }
 }
 
@@ -162,7 +172,7 @@ fn take_one(device: &LeasedGpu, terms: &Terms) -> Result<Lease, Refusal> {
     let lock = match lock_file(&path, terms.who).map_err(broken)? {
         Ok(lock) => lock,
         Err(holder) => {
-            return Err(Refusal::Busy(format!(
+            return Err(Refusal::Leased(format!(
                 "GPU {} ({}) is leased by {}",
                 device.index, device.name, holder.0
             )));
@@ -225,7 +235,7 @@ mod tests {
         )
         .unwrap();
         assert_eq!((first[0].name(), second[0].name()), ("GPU-0", "GPU-1"));
-        let Err(Refusal::Busy(words)) = take(
+        let Err(Refusal::Leased(words)) = take(
             &DeviceChoice::All(vec![gpu(1)]),
             1,
             &[],
@@ -278,7 +288,7 @@ mod tests {
         };
         let first = take(&all(), 3, &[], &terms("process 1")).unwrap();
         assert_eq!(names(&first), ["GPU-0", "GPU-1", "GPU-2"]);
-        let Err(Refusal::Busy(words)) = take(&all(), 2, &[], &terms("process 2")) else {
+        let Err(Refusal::Leased(words)) = take(&all(), 2, &[], &terms("process 2")) else {
             panic!()
         };
         assert!(

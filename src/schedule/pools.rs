@@ -76,7 +76,14 @@ pub(super) fn lease_all(
         let trial = &request.trials[index];
         let wanted = DeviceRequest::of(trial);
         if !pools.requests.iter().any(|(known, _)| *known == wanted) {
-            add_pool(&mut pools, wanted.clone(), request, instruments, events)?;
+            add_pool(
+                &mut pools,
+                wanted.clone(),
+                request,
+                history,
+                instruments,
+                events,
+            )?;
         }
         refuse_tf32_on_the_cpu(trial, &pools, &wanted)?;
     }
@@ -114,6 +121,7 @@ fn add_pool(
     pools: &mut Pools,
     wanted: DeviceRequest,
     request: &RunRequest,
+    history: &History,
     instruments: &Instruments,
     events: &Receiver<Event>,
 ) -> Result<(), RunStop> {
@@ -126,6 +134,7 @@ fn add_pool(
     };
     let choice = choose_each(&wanted, offer).map_err(RunStop::CannotRun)?;
     if let DeviceChoice::Cpu { no_gpu: Some(why) } = &choice {
+        not_from_a_gpu_to_the_cpu(&wanted, request, history, why)?;
         pools.notices.push(format!("{why}, trials run on the CPU"));
         pools.no_gpu.get_or_insert_with(|| why.clone());
     }
@@ -135,7 +144,12 @@ fn add_pool(
     } else {
         wanted.each.max(1) as usize
     };
-    let taken = wait_for(&choice, each, &pools.devices, request, instruments, events)?;
+    let terms = Waiting {
+        request,
+        instruments,
+        has_begun: history.has_final(),
+    };
+    let taken = wait_for(&choice, each, &pools.devices, &terms, events)?;
     pools.devices.extend(taken);
     let belongs = |lease: &Lease| match (&choice, &lease.gpu) {
         (DeviceChoice::Cpu { .. }, None) => true,
@@ -158,6 +172,25 @@ fn add_pool(
         .collect();
     pools.requests.push((wanted, slots));
     Ok(())
+}
+
+/// Checks that trials of `run.devices: auto` whose run has rows of a GPU do not go on on the CPU.
+fn not_from_a_gpu_to_the_cpu(
+    wanted: &DeviceRequest,
+    request: &RunRequest,
+    history: &History,
+    why: &str,
+) -> Result<(), RunStop> {
+    let alike = request.trials.iter();
+    let mut alike = alike.filter(|trial| DeviceRequest::of(trial) == *wanted);
+    match alike.find_map(|trial| history.gpu(&trial.id)) {
+        None => Ok(()),
+        Some(gpu) => Err(RunStop::CannotRun(format!(
+            "trials of this run ran on a GPU ({gpu}), and now there is none: {why}; `kiln doctor` \
+             says what is missing, then run the same command to resume, or start a new run on the \
+             CPU with `--fresh --device cpu`"
+        ))),
+    }
 }
 
 /// Returns a notice about GPUs of `all` that are too few for a further trial.
@@ -231,14 +264,42 @@ fn who(request: &RunRequest) -> String {
     )
 }
 
+/// What a launch waits for devices with.
+struct Waiting<'a> {
+    request: &'a RunRequest<'a>,
+    instruments: &'a Instruments,
+    /// Whether the run has a final outcome, so that its devices may not change.
+    has_begun: bool,
+}
+
+impl Waiting<'_> {
+    /// What to try where the devices stay in use, by other launches of kiln alone if `is_leased`.
+    fn advice(&self, choice: &DeviceChoice, is_leased: bool) -> String {
+        let mut each = vec!["wait with `--set run.wait=10m`"];
+        if self.has_begun {
+            each.push("free it (a run that has results keeps its `run.devices`)");
+        } else {
+            each.push(match choice {
+                DeviceChoice::All(_) => "name those that are idle with `--device` (also `cpu`)",
+                _ => "name another with `--device` (also `cpu`)",
+            });
+            if !is_leased {
+                each.push("share it with `--set run.require_idle_device=false`");
+            }
+        }
+        let last = each.pop().unwrap_or_default();
+        format!("{}, or {last}", each.join(", "))
+    }
+}
+
 fn wait_for(
     choice: &DeviceChoice,
     each: usize,
     held: &[Lease],
-    request: &RunRequest,
-    instruments: &Instruments,
+    waiting: &Waiting,
     events: &Receiver<Event>,
 ) -> Result<Vec<Lease>, RunStop> {
+    let (request, instruments) = (waiting.request, waiting.instruments);
     let deadline = Instant::now() + request.experiment.run.wait.0;
     let who = who(request);
     let terms = Terms {
@@ -249,24 +310,24 @@ fn wait_for(
     };
     let mut said = false;
     loop {
-        match lease::take(choice, each, held, &terms) {
+        let (what, is_leased) = match lease::take(choice, each, held, &terms) {
             Ok(taken) => return Ok(taken),
             Err(Refusal::Broken(what)) => return Err(RunStop::CannotRun(what)),
-            Err(Refusal::Busy(what)) if Instant::now() >= deadline => {
-                return Err(RunStop::CannotRun(format!(
-                    "no device is idle: {what}; wait with `--set run.wait=10m`, name another with \
-                     `--device` (also `cpu`), or share it with `--set \
-                     run.require_idle_device=false`"
-                )));
-            }
-            Err(Refusal::Busy(what)) if !said => {
-                said = true;
-                request.listener.hear(LaunchEvent::Notice(&format!(
-                    "waiting up to {} (`run.wait`) for an idle device: {what}",
-                    request.experiment.run.wait
-                )));
-            }
-            Err(Refusal::Busy(_)) => {}
+            Err(Refusal::Busy(what)) => (what, false),
+            Err(Refusal::Leased(what)) => (what, true),
+        };
+        if Instant::now() >= deadline {
+            return Err(RunStop::CannotRun(format!(
+                "no device is idle: {what}; {}",
+                waiting.advice(choice, is_leased)
+            )));
+        }
+        if !said {
+            said = true;
+            request.listener.hear(LaunchEvent::Notice(&format!(
+                "waiting up to {} (`run.wait`) for an idle device: {what}",
+                request.experiment.run.wait
+            )));
         }
         if let Ok(Event::Signal(_)) =
             events.recv_timeout(LOOK_AGAIN.min(deadline.saturating_duration_since(Instant::now())))

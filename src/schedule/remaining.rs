@@ -1,6 +1,6 @@
 //! Finds the remaining trials of a plan from the existing rows. Pure.
 
-use std::{borrow::Cow, collections::HashMap};
+use std::{borrow::Cow, collections::HashMap, sync::Arc};
 
 use kiln_core::{
     plan::{Outcome, Trial, TrialId},
@@ -38,11 +38,12 @@ pub struct PlanProgress {
 #[derive(Clone, Debug, Default)]
 pub(super) struct History(HashMap<TrialId, Vec<Ended>>);
 
-#[derive(Clone, Copy, Debug)]
+#[derive(Clone, Debug)]
 struct Ended {
     attempt: u64,
     outcome: Outcome,
     cut_off: Option<CutOff>,
+    gpu: Option<Arc<str>>,
 }
 
 impl History {
@@ -60,6 +61,7 @@ impl History {
             attempt: end.attempt,
             outcome: end.outcome,
             cut_off: end.cut_off,
+            gpu: end.device_uuid.clone(),
         };
         let attempts = self.0.entry(end.trial.clone()).or_default();
         let place = attempts.partition_point(|known| known.attempt < ended.attempt);
@@ -83,6 +85,18 @@ impl History {
         self.newest(trial, 0)
             .next()
             .map_or(0, |ended| ended.attempt)
+    }
+
+    /// Whether a trial has a final outcome.
+    pub(super) fn has_final(&self) -> bool {
+        let mut all = self.0.values().flatten();
+        all.any(|ended| ended.outcome.is_final())
+    }
+
+    /// A GPU on which the trial has a final outcome.
+    pub(super) fn gpu(&self, trial: &TrialId) -> Option<&str> {
+        let mut all = self.0.get(trial)?.iter();
+        all.find_map(|ended| ended.gpu.as_deref().filter(|_| ended.outcome.is_final()))
     }
 
     /// How many of its last attempts were killed one after another; those up to number `after` do not

@@ -323,6 +323,7 @@ impl<'a> LaunchState<'a> {
             self.fail(RunStop::CannotRun(cannot_run_here(
                 &trial.id,
                 !gpus.is_empty(),
+                self.history.has_final(),
             )));
         }
         for cell in [&mut row.fixed.reason, &mut row.fixed.notes]
@@ -472,11 +473,11 @@ impl<'a> LaunchState<'a> {
 }
 
 /// The line of the trial has already given the reason.
-fn cannot_run_here(trial: &TrialId, is_gpu: bool) -> String {
-    let other = if is_gpu {
-        ", `--device cpu` runs the trials on the CPU"
-    } else {
-        ""
+fn cannot_run_here(trial: &TrialId, is_gpu: bool, has_begun: bool) -> String {
+    let other = match (is_gpu, has_begun) {
+        (true, false) => ", `--device cpu` runs the trials on the CPU",
+        (true, true) => ", `--fresh --device cpu` starts a new run on the CPU",
+        (false, _) => "",
     };
     format!(
         "this machine cannot run trial {trial}, so no more are started; `kiln doctor` says what is \

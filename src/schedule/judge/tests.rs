@@ -236,6 +236,22 @@ fn a_result_that_arrived_beside_a_stop_is_kept() {
 }
 
 #[test]
+fn a_machine_that_cannot_run_a_trial_is_no_failure_of_it_also_when_the_run_is_being_stopped() {
+    for (stopped, expected) in [
+        (None, Outcome::Interrupted),
+        (Some(StopCause::RunFailed), Outcome::Interrupted),
+        (Some(StopCause::Told), Outcome::Interrupted),
+        (Some(StopCause::Timeout(LIMIT)), Outcome::TimedOut),
+    ] {
+        let (outcome, reason) = judged(Exit::Status(exit_status::NO_DEVICE), |e| {
+            e.finished = Some((Outcome::Failed, Some("CUDA is not usable here".into())));
+            e.stopped = stopped;
+        });
+        assert_eq!(outcome, expected, "{stopped:?}: {reason}");
+    }
+}
+
+#[test]
 fn a_lost_device_is_the_reason_of_a_failure_and_of_nothing_else() {
     let lost = |change: fn(&mut AttemptEnding)| {
         judged(Exit::Signal(6), |e| {
