@@ -1,5 +1,5 @@
-//! SIGTERM and SIGINT: the first stops the loop after the current step, a second ends the process
-//! at once.
+//! SIGTERM and SIGINT: the first stops the loop after the current step, one that comes some time later
+//! ends the process at once.
 //!
 //! No thread that computes may handle a signal: oneDNN's matrix products (`x64:gemm:jit`, of which
 //! libtorch makes LSTM layers in f32 on the CPU) let the stack pointer point to the heap, and what
@@ -8,24 +8,28 @@
 use std::{
     io,
     sync::{
-        Arc, LazyLock,
-        atomic::{AtomicBool, AtomicUsize, Ordering},
+        Arc,
+        atomic::{AtomicBool, AtomicI32, Ordering},
     },
     thread,
+    time::{Duration, Instant},
 };
 
 use kiln_core::record::message::exit_status::INTERRUPTED;
 use nix::sys::signal::{SigSet, Signal};
 use signal_hook::{
     consts::{SIGINT, SIGTERM},
-    flag,
-    low_level::signal_name,
+    iterator::Signals,
+    low_level,
 };
 
 use crate::TrialError;
 
 /// The signal that the process received last, 0 for none: signals are the process's, not a trial's.
-static RECEIVED: LazyLock<Arc<AtomicUsize>> = LazyLock::new(Arc::default);
+static RECEIVED: AtomicI32 = AtomicI32::new(0);
+/// Signals within this time are one request: whoever stops a job tells all of its processes, and kiln
+/// then tells the trial too.
+const SAME_STOP: Duration = Duration::from_secs(2);
 
 /// Signals that a fault of the thread itself causes.
 const OWN_FAULTS: [Signal; 7] = [
@@ -42,14 +46,8 @@ const OWN_FAULTS: [Signal; 7] = [
 /// here on handles one; processes that they start begin with signals blocked.
 pub(crate) fn watch_signals() -> Result<Arc<AtomicBool>, TrialError> {
     let interrupted = Arc::new(AtomicBool::new(false));
-    for (signal, number) in [(SIGTERM, 15), (SIGINT, 2)] {
-        // Registered before the flag is set, so only a second signal finds it true.
-        flag::register_conditional_shutdown(signal, INTERRUPTED, Arc::clone(&interrupted))
-            .and_then(|_| flag::register_usize(signal, Arc::clone(&RECEIVED), number))
-            .and_then(|_| flag::register(signal, Arc::clone(&interrupted)))
-            .map_err(|error| unwatched(&error))?;
-    }
-    leave_signals_to_a_thread().map_err(|error| unwatched(&error))?;
+    let heeded = Signals::new([SIGTERM, SIGINT]).map_err(|error| unwatched(&error))?;
+    heed_in_a_thread(heeded, Arc::clone(&interrupted)).map_err(|error| unwatched(&error))?;
     Ok(interrupted)
 }
 
@@ -58,7 +56,7 @@ fn unwatched(error: &io::Error) -> TrialError {
 }
 
 /// A process's signal goes to any thread that does not block it.
-fn leave_signals_to_a_thread() -> io::Result<()> {
+fn heed_in_a_thread(mut heeded: Signals, interrupted: Arc<AtomicBool>) -> io::Result<()> {
     let mut signals = SigSet::all();
     for fault in OWN_FAULTS {
         signals.remove(fault);
@@ -68,8 +66,14 @@ fn leave_signals_to_a_thread() -> io::Result<()> {
         .spawn(move || {
             // Whoever started this process may have had them blocked.
             let _ = signals.thread_unblock();
-            loop {
-                thread::park();
+            let mut first = None;
+            for signal in heeded.forever() {
+                RECEIVED.store(signal, Ordering::Relaxed);
+                interrupted.store(true, Ordering::Relaxed);
+                let first: Instant = *first.get_or_insert_with(Instant::now);
+                if first.elapsed() >= SAME_STOP {
+                    low_level::exit(INTERRUPTED);
+                }
             }
         })?;
     Ok(signals.thread_block()?)
@@ -77,6 +81,5 @@ fn leave_signals_to_a_thread() -> io::Result<()> {
 
 /// The name of the signal that stopped this process; `None` if there was none.
 pub(crate) fn interrupting_signal() -> Option<&'static str> {
-    let received = i32::try_from(RECEIVED.load(Ordering::Relaxed)).ok()?;
-    signal_name(received)
+    low_level::signal_name(RECEIVED.load(Ordering::Relaxed))
 }

@@ -114,7 +114,7 @@ pub(crate) struct Trial {
 #[derive(Clone, Copy)]
 pub(crate) enum Ending {
     Itself,
-    /// SIGKILL, or SIGTERM, once the checkpoint of this step is on the disk.
+    /// SIGKILL, or SIGTERM twice, once the checkpoint of this step is on the disk.
     Kill(u64),
     Terminate(u64),
 }
@@ -459,12 +459,15 @@ impl Write for Listener<'_> {
     }
 }
 
+/// As a system does that ends all processes of a job: kiln, which is one of them, tells the trial too.
 fn terminate(child: &Child) {
-    let status = Command::new("kill")
-        .args(["-TERM", &child.id().to_string()])
-        .status()
-        .unwrap();
-    assert!(status.success());
+    for _ in 0..2 {
+        let status = Command::new("kill")
+            .args(["-TERM", &child.id().to_string()])
+            .status()
+            .unwrap();
+        assert!(status.success());
+    }
 }
 
 /// A killed attempt may leave its last line torn.
