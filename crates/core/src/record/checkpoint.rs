@@ -15,14 +15,14 @@ use std::{
     path::{Path, PathBuf},
 };
 
-use rustix::fs::FileType;
+use rustix::{fs::FileType, io::Errno};
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 use sha2::{Digest, Sha256};
 
 use super::run_file::write_json;
 use crate::{
-    folder::{self, Folder},
+    folder::{self, Folder, system_error},
     input,
     limits::STATE_BYTES,
     patience::patiently,
@@ -142,7 +142,8 @@ impl Checkpoints {
     /// attempt of another worker may be writing them.
     ///
     /// # Errors
-    /// One cannot be renamed, or a link or a file stands in place of the folder.
+    /// One cannot be renamed, or the system could not read it, which says nothing about its content;
+    /// or a link or a file stands in place of the folder.
     pub fn newest<T>(
         &self,
         understood: impl Fn(UsableCheckpoint) -> Result<T, String>,
@@ -150,9 +151,11 @@ impl Checkpoints {
         self.check_folder()?;
         let mut refused = Vec::new();
         for step in self.steps().into_iter().rev() {
-            match self.read(step).and_then(&understood) {
+            let found = self.read(step);
+            match found.and_then(|found| understood(found).map_err(Unusable::Content)) {
                 Ok(found) => return Ok((Some(found), refused)),
-                Err(reason) => {
+                Err(Unusable::Unread(cause)) => return Err(self.unread(step, &cause)),
+                Err(Unusable::Content(reason)) => {
                     refused.push(format!(
                         "the checkpoint of step {step} is not usable and was renamed to \
                          `{step}.{REFUSED}`: {reason}"
@@ -168,6 +171,18 @@ impl Checkpoints {
             ));
         }
         Ok((None, refused))
+    }
+
+    fn unread(&self, step: u64, cause: &io::Error) -> io::Error {
+        let path = self.at(step);
+        io::Error::new(
+            cause.kind(),
+            format!(
+                "the checkpoint {} could not be read now, so the trial does not go on from an older \
+                 one: {cause}; run it again, or remove that folder",
+                path.display()
+            ),
+        )
     }
 
     /// Adds the result of an evaluation to the checkpoint of a step, if the evaluation came after
@@ -186,7 +201,7 @@ impl Checkpoints {
         if !folder.exists() {
             return Ok(());
         }
-        let mut header = header(&folder).map_err(io::Error::other)?;
+        let mut header = header(&folder).map_err(|why| io::Error::other(why.to_string()))?;
         if header.valid_loss.is_some() {
             return Ok(());
         }
@@ -284,6 +299,7 @@ impl Checkpoints {
     /// files is missing or has changed.
     pub fn usable(&self, step: u64, needed: &[&str]) -> Result<UsableCheckpoint, String> {
         self.read_files(step, &|name| needed.contains(&name))
+            .map_err(|why| why.to_string())
             .and_then(|found| {
                 let missing = needed
                     .iter()
@@ -303,7 +319,8 @@ impl Checkpoints {
     pub fn newest_whole(&self) -> Result<(UsableCheckpoint, String), Vec<String>> {
         let mut refused = Vec::new();
         for step in self.steps().into_iter().rev() {
-            let whole = self.sum(step).and_then(|sum| Ok((self.read(step)?, sum)));
+            let read = || self.read(step).map_err(|why| why.to_string());
+            let whole = self.sum(step).and_then(|sum| Ok((read()?, sum)));
             match whole {
                 Ok(found) => return Ok(found),
                 Err(why) => refused.push(format!("the checkpoint of step {step}: {why}")),
@@ -323,7 +340,7 @@ impl Checkpoints {
                 "{HEADER} has SHA-256 {found}, and should have {sha256}"
             ));
         }
-        self.read(step)
+        self.read(step).map_err(|why| why.to_string())
     }
 
     /// SHA-256 of the header of a checkpoint, as hex.
@@ -350,7 +367,7 @@ impl Checkpoints {
         self.folder.join(step.to_string())
     }
 
-    fn read(&self, step: u64) -> Result<UsableCheckpoint, String> {
+    fn read(&self, step: u64) -> Result<UsableCheckpoint, Unusable> {
         self.read_files(step, &|_| true)
     }
 
@@ -359,17 +376,20 @@ impl Checkpoints {
         &self,
         step: u64,
         wanted: &dyn Fn(&str) -> bool,
-    ) -> Result<UsableCheckpoint, String> {
+    ) -> Result<UsableCheckpoint, Unusable> {
         let folder = self.at(step);
         let header = header(&folder)?;
         if header.trial != self.trial {
-            return Err(format!(
+            return Err(Unusable::Content(format!(
                 "it belongs to trial {}, but this is trial {}",
                 header.trial, self.trial
-            ));
+            )));
         }
         if header.step != step {
-            return Err(format!("its header says step {}", header.step));
+            return Err(Unusable::Content(format!(
+                "its header says step {}",
+                header.step
+            )));
         }
         header
             .files
@@ -513,38 +533,66 @@ impl Drop for Draft {
     }
 }
 
-fn header(folder: &Path) -> Result<Header, String> {
-    let bytes = input::read(&folder.join(HEADER), &STATE_BYTES)
-        .map_err(|error| format!("{HEADER}: {error}"))?;
-    let value: Value =
-        serde_json::from_slice(&bytes).map_err(|error| format!("{HEADER}: {error}"))?;
-    match value["kiln_checkpoint"].as_u64() {
-        Some(version) if version == u64::from(CHECKPOINT) => {
-            serde_json::from_value(value).map_err(|error| format!("{HEADER}: {error}"))
+/// Why a checkpoint is not usable.
+#[derive(Debug, thiserror::Error)]
+enum Unusable {
+    /// The system could not read it; the next time it may.
+    #[error("{0}")]
+    Unread(io::Error),
+    /// It is damaged, incomplete, of another trial, or not understood.
+    #[error("{0}")]
+    Content(String),
+}
+
+impl Unusable {
+    /// A file of it that could not be read; one that is missing or no file is damage.
+    fn unreadable(name: &str, error: &io::Error) -> Self {
+        use io::ErrorKind::{InvalidInput, IsADirectory, NotADirectory, NotFound};
+        let told = format!("{name}: {error}");
+        let is_damage = error.raw_os_error().is_none()
+            || system_error(error) == Some(Errno::LOOP)
+            || [InvalidInput, IsADirectory, NotADirectory, NotFound].contains(&error.kind());
+        match is_damage {
+            true => Self::Content(told),
+            false => Self::Unread(io::Error::new(error.kind(), told)),
         }
-        Some(version) => Err(format!(
-            "{HEADER} has format {version}, and this kiln reads {CHECKPOINT}"
-        )),
-        None => Err(format!("{HEADER} has no `kiln_checkpoint`")),
     }
 }
 
-fn check(path: &Path, name: &str, expected: &FileContent) -> Result<(), String> {
-    let unreadable = |error: io::Error| format!("{name}: {error}");
+fn header(folder: &Path) -> Result<Header, Unusable> {
+    let bytes = input::read(&folder.join(HEADER), &STATE_BYTES)
+        .map_err(|error| Unusable::unreadable(HEADER, &error))?;
+    let damaged = |error: serde_json::Error| Unusable::Content(format!("{HEADER}: {error}"));
+    let value: Value = serde_json::from_slice(&bytes).map_err(damaged)?;
+    match value["kiln_checkpoint"].as_u64() {
+        Some(version) if version == u64::from(CHECKPOINT) => {
+            serde_json::from_value(value).map_err(damaged)
+        }
+        Some(version) => Err(Unusable::Content(format!(
+            "{HEADER} has format {version}, and this kiln reads {CHECKPOINT}"
+        ))),
+        None => Err(Unusable::Content(format!(
+            "{HEADER} has no `kiln_checkpoint`"
+        ))),
+    }
+}
+
+fn check(path: &Path, name: &str, expected: &FileContent) -> Result<(), Unusable> {
+    let unreadable = |error: io::Error| Unusable::unreadable(name, &error);
     let file = input::open(path).map_err(unreadable)?;
     // A huge file is not hashed.
     let bytes = file.metadata().map_err(unreadable)?.len();
     if bytes != expected.bytes {
-        return Err(format!(
+        return Err(Unusable::Content(format!(
             "{name} has {bytes} bytes and should have {}",
             expected.bytes
-        ));
+        )));
     }
     let found = content(file).map_err(unreadable)?;
     if found.sha256 != expected.sha256 {
-        return Err(format!(
+        return Err(Unusable::Content(format!(
             "{name} has changed since it was written (its SHA-256 differs)"
-        ));
+        )));
     }
     Ok(())
 }

@@ -55,8 +55,8 @@ impl Course {
             let steps: Vec<StepRow> = rows(&folder, &STEPS)?;
             let epochs: Vec<EpochRow> = rows(&folder, &EPOCHS)?;
             if attempt == last_attempt {
-                // The attempt died before its first step: it has no steps of its own.
-                if steps.is_empty() {
+                // It died before it went on, or began anew and died: the steps are of others.
+                if steps.is_empty() && !has_resumed(&folder) {
                     return Ok(Self::default());
                 }
                 course.window = launch
@@ -74,9 +74,19 @@ impl Course {
             self.steps.retain(|row| row.step < first);
             self.epochs.retain(|row| row.step < first);
         }
+        // It may have resumed after the last step of an epoch, before the evaluation.
+        if let Some(first) = epochs.first().map(|row| row.step) {
+            self.epochs.retain(|row| row.step < first);
+        }
         self.steps.extend(steps);
         self.epochs.extend(epochs);
     }
+}
+
+/// Whether an attempt that has a result went on from a checkpoint; if that was of the last step, it has
+/// no steps of its own.
+fn has_resumed(folder: &Path) -> bool {
+    attempt::result(folder).is_ok_and(|result| result.figures.resumed_at_step.is_some())
 }
 
 /// Start and end as the trial reported them, on the machine's clock.
@@ -197,7 +207,7 @@ fn rows<T: DeserializeOwned>(
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::record::table::TableWriter;
+    use crate::record::{TrialResult, table::TableWriter};
 
     fn step(step: u64, seconds: f64, is_warmup: bool) -> StepRow {
         StepRow {
@@ -268,6 +278,7 @@ mod tests {
         };
         assert_eq!(noise(3), [1.0, 2.0, 13.0, 14.0, 15.5]);
         assert_eq!(noise(1), [1.0, 2.0, 3.0]);
+        resumed_at_the_last_step_keeps_the_course(&run, &trial, &course);
         // A table of layers that cannot be read takes nothing else away.
         let layers_table = run.attempt(&trial, 3).join("layers.csv");
         std::fs::write(layers_table, "kiln_table,step\nlayers/1,x\n").unwrap();
@@ -283,6 +294,45 @@ mod tests {
         )
         .unwrap();
         assert!(Course::read(&run, &trial, 3, None).is_err());
+    }
+
+    /// Attempt 4 resumed after the last step and evaluated again.
+    fn resumed_at_the_last_step_keeps_the_course(
+        run: &RunFolder,
+        trial: &TrialId,
+        course: &Course,
+    ) {
+        let evaluated = |attempt: u64, valid_loss: f64| {
+            let path = run.attempt(trial, attempt).join("epochs.csv");
+            let (mut writer, _) = TableWriter::open(&path, EPOCHS.spec(&[])).unwrap();
+            let row = EpochRow {
+                kiln_table: EPOCHS.version.to_owned(),
+                step: 5,
+                valid_loss: Some(valid_loss),
+                ..EpochRow::default()
+            };
+            writer.append_row(&row).unwrap();
+        };
+        let place = run.attempt(trial, 4);
+        std::fs::create_dir_all(&place).unwrap();
+        assert!(Course::read(run, trial, 4, None).unwrap().steps.is_empty());
+        evaluated(3, 0.7);
+        evaluated(4, 0.6);
+        let mut result = TrialResult::empty(trial.clone(), 4);
+        result.figures.resumed_at_step = Some(5);
+        std::fs::write(
+            place.join("trial.json"),
+            serde_json::to_vec(&result).unwrap(),
+        )
+        .unwrap();
+        let resumed = Course::read(run, trial, 4, None).unwrap();
+        let losses: Vec<_> = resumed.epochs.iter().map(|row| row.valid_loss).collect();
+        assert_eq!(
+            (resumed.steps, losses),
+            (course.steps.clone(), vec![Some(0.6)])
+        );
+        std::fs::remove_file(run.attempt(trial, 3).join("epochs.csv")).unwrap();
+        std::fs::remove_dir_all(place).unwrap();
     }
 
     #[test]

@@ -123,6 +123,26 @@ fn a_damaged_one_is_refused_with_the_reason_and_the_one_before_it_is_found() {
 }
 
 #[test]
+fn one_that_the_system_cannot_read_now_stays() {
+    let (folder, checkpoints) = checkpoints();
+    write(&checkpoints, 5, None);
+    write(&checkpoints, 10, None);
+    let header = folder.path().join("checkpoint/10/checkpoint.json");
+    let aside = folder.path().join("header");
+    fs::rename(&header, &aside).unwrap();
+    // Reading it fails with EIO, as a bad disk does: nothing is at the address 0.
+    std::os::unix::fs::symlink("/proc/self/mem", &header).unwrap();
+    let error = checkpoints.newest(Ok).unwrap_err().to_string();
+    assert!(
+        error.contains("checkpoint/10 could not be read now") && error.contains("os error 5"),
+        "{error}"
+    );
+    fs::remove_file(&header).unwrap();
+    fs::rename(&aside, &header).unwrap();
+    assert_eq!(newest(&checkpoints), (Some(10), Vec::new()));
+}
+
+#[test]
 fn another_trials_or_another_steps_is_refused() {
     let (_folder, checkpoints) = checkpoints();
     write(&checkpoints, 5, None);
