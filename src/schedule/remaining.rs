@@ -55,7 +55,7 @@ impl History {
         history
     }
 
-    /// If the attempt has a row already, the history keeps the one that [`counts_before`] prefers.
+    /// If the attempt has a row already, the history keeps the one with the higher [`Outcome::weight`].
     pub(super) fn add(&mut self, end: &AttemptEnd) {
         let ended = Ended {
             attempt: end.attempt,
@@ -67,7 +67,7 @@ impl History {
         let place = attempts.partition_point(|known| known.attempt < ended.attempt);
         match attempts.get_mut(place) {
             Some(known) if known.attempt == ended.attempt => {
-                if counts_before(ended.outcome, known.outcome) {
+                if ended.outcome.weight() > known.outcome.weight() {
                     *known = ended;
                 }
             }
@@ -187,17 +187,6 @@ impl History {
             memory_limit_bytes: None,
         });
     }
-}
-
-/// Whether of two rows of one attempt the one with the first outcome counts: a final one, then one of
-/// the launch that ran it, as who took its ticket back only says `killed`.
-pub(super) fn counts_before(outcome: Outcome, other: Outcome) -> bool {
-    let weight = |outcome: Outcome| match outcome {
-        Outcome::Killed => 0,
-        Outcome::Interrupted => 1,
-        _ => 2,
-    };
-    weight(outcome) > weight(other)
 }
 
 /// The planned trials, followed by the replacements of trials that ran out of memory, as far as the

@@ -10,8 +10,7 @@ use kiln_core::{
 
 use super::LaunchState;
 use crate::schedule::{
-    LaunchEnd, LaunchEvent, LaunchReport, RunRequest, RunStop, disk,
-    remaining::{History, counts_before},
+    LaunchEnd, LaunchEvent, LaunchReport, RunRequest, RunStop, disk, remaining::History,
 };
 
 impl LaunchState<'_> {
@@ -66,8 +65,8 @@ pub(in crate::schedule) fn report<'e>(
     let mut last: HashMap<&TrialId, &AttemptEnd> = HashMap::new();
     for end in &ends {
         let known = last.entry(&end.trial).or_insert(end);
-        let is_same = end.attempt == known.attempt;
-        if end.attempt > known.attempt || is_same && counts_before(end.outcome, known.outcome) {
+        let key = |end: &AttemptEnd| (end.attempt, end.outcome.weight());
+        if key(end) > key(known) {
             *known = end;
         }
     }

@@ -59,6 +59,16 @@ impl Outcome {
         !matches!(self, Self::Killed | Self::Interrupted)
     }
 
+    /// Which of two rows of one attempt counts, the higher one: a final outcome, then that of the launch
+    /// that ran it, as who took its ticket back mostly says `killed`.
+    pub fn weight(self) -> u8 {
+        match self {
+            Self::Killed => 0,
+            Self::Interrupted => 1,
+            _ => 2,
+        }
+    }
+
     /// Whether the trial has a result (exit status 0), whatever its quality.
     pub fn is_result(self) -> bool {
         matches!(

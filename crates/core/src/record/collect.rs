@@ -7,6 +7,7 @@
 mod snapshots;
 
 use std::{
+    cmp::Reverse,
     collections::{BTreeMap, HashSet},
     fs::File,
     io::{self, Cursor},
@@ -50,7 +51,8 @@ struct CollectedRow {
     launch: u64,
     /// The launch in whose table it stands.
     table: u64,
-    is_final: bool,
+    /// [`Outcome::weight`]; 0 if the cell names no outcome.
+    weight: u8,
     line: Vec<u8>,
 }
 
@@ -109,13 +111,13 @@ impl CollectedRows {
     }
 
     /// By number, attempt and trial, whatever the order of the launches: stand-ins of two workers may
-    /// share a number. Of two rows of one attempt a final one counts, then that of the launch that ran
-    /// it: who took its ticket back only saw that it was gone.
+    /// share a number. Of two rows of one attempt the one with the higher
+    /// [`Outcome::weight`] counts, then that of the launch that ran it.
     fn order(&mut self) {
         self.rows.sort_by(|a, b| {
             let key = |row: &CollectedRow| {
                 let (is_own, is_of_another) = (row.table == OWN, row.launch != row.table);
-                (is_own, !row.is_final, is_of_another, row.table)
+                (is_own, Reverse(row.weight), is_of_another, row.table)
             };
             let attempt = |row: &CollectedRow| (row.number, row.attempt);
             attempt(a)
@@ -188,11 +190,10 @@ fn text_of(head: &TableHead, rows: &[CollectedRow]) -> Vec<u8> {
     text
 }
 
-/// Whether the cell of an outcome names a final one.
-fn is_final(cell: &str) -> bool {
-    Outcome::ALL
-        .iter()
-        .any(|outcome| outcome.name() == cell && outcome.is_final())
+/// The weight of the outcome that a cell names.
+fn weight(cell: &str) -> u8 {
+    let named = Outcome::ALL.iter().find(|outcome| outcome.name() == cell);
+    named.map_or(0, |outcome| outcome.weight())
 }
 
 /// Whether several launches work, or worked, on a run, so that its tables are collected.
@@ -370,7 +371,7 @@ impl Places {
             attempt,
             launch,
             table,
-            is_final: is_final(cell(self.outcome)),
+            weight: weight(cell(self.outcome)),
             line: line_of(record.cells()),
         }))
     }
