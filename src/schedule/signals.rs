@@ -27,12 +27,20 @@ pub(super) enum StopRequest {
     Kill,
 }
 
-/// Returns the request for one more signal after `before`.
-pub(super) fn ask(before: Option<StopRequest>, signal: i32) -> StopRequest {
+/// Returns the request for one more signal after `before`; `None` if it asks for nothing more.
+///
+/// Slurm sends SIGTERM before the end of a job's time and again at the end, and `kiln stop --now` sends
+/// it beside its word in the queue: it means the same each time. What does not end, Slurm kills.
+pub(super) fn ask(
+    before: Option<StopRequest>,
+    signal: i32,
+    is_in_slurm: bool,
+) -> Option<StopRequest> {
     match (before, signal) {
-        (None, SIGINT) => StopRequest::Drain,
-        (None | Some(StopRequest::Drain), _) => StopRequest::Stop,
-        (Some(StopRequest::Stop | StopRequest::Kill), _) => StopRequest::Kill,
+        (None, SIGINT) => Some(StopRequest::Drain),
+        (None | Some(StopRequest::Drain), _) => Some(StopRequest::Stop),
+        (Some(_), SIGTERM) if is_in_slurm => None,
+        (Some(StopRequest::Stop | StopRequest::Kill), _) => Some(StopRequest::Kill),
     }
 }
 
@@ -107,9 +115,20 @@ mod tests {
 
     #[test]
     fn the_first_ctrl_c_drains_the_second_stops_and_sigterm_stops_at_once() {
-        assert_eq!(ask(None, SIGINT), StopRequest::Drain);
-        assert_eq!(ask(Some(StopRequest::Drain), SIGINT), StopRequest::Stop);
-        assert_eq!(ask(None, SIGTERM), StopRequest::Stop);
-        assert_eq!(ask(Some(StopRequest::Stop), SIGINT), StopRequest::Kill);
+        use StopRequest::{Drain, Kill, Stop};
+        // What was asked before, a signal, and what it asks for outside of Slurm and in it.
+        for (before, signal, outside, inside) in [
+            (None, SIGINT, Some(Drain), Some(Drain)),
+            (None, SIGTERM, Some(Stop), Some(Stop)),
+            (None, SIGHUP, Some(Stop), Some(Stop)),
+            (Some(Drain), SIGINT, Some(Stop), Some(Stop)),
+            (Some(Drain), SIGTERM, Some(Stop), Some(Stop)),
+            (Some(Stop), SIGINT, Some(Kill), Some(Kill)),
+            (Some(Stop), SIGTERM, Some(Kill), None),
+            (Some(Kill), SIGTERM, Some(Kill), None),
+        ] {
+            assert_eq!(ask(before, signal, false), outside, "{before:?} {signal}");
+            assert_eq!(ask(before, signal, true), inside, "{before:?} {signal}");
+        }
     }
 }

@@ -81,8 +81,6 @@ struct LaunchState<'a> {
     sender: Sender<Event>,
     next_token: u64,
     asked: Option<StopRequest>,
-    /// Whether SIGTERM may come for what was asked in the queue already.
-    awaits_signal: bool,
     /// Reason why no more trials are started.
     failure: Option<RunStop>,
     counts: LaunchCounts,
@@ -145,7 +143,6 @@ impl<'a> LaunchState<'a> {
             sender,
             next_token: 0,
             asked: None,
-            awaits_signal: false,
             failure: None,
             counts,
             has_room,

@@ -7,8 +7,6 @@ use kiln_core::{
     units::counted,
 };
 
-use signal_hook::consts::SIGTERM;
-
 use super::{Attempt, LaunchState};
 use crate::schedule::{
     RunStop, disk,
@@ -87,11 +85,11 @@ impl LaunchState<'_> {
     }
 
     pub(super) fn signal(&mut self, signal: i32) {
-        // `kiln stop --now` says it twice, in the queue and by Slurm.
-        if std::mem::take(&mut self.awaits_signal) && signal == SIGTERM {
+        let mut tickets = self.tickets.iter();
+        let is_in_slurm = tickets.any(|tickets| tickets.limits.is_in_slurm());
+        let Some(asked) = ask(self.asked, signal, is_in_slurm) else {
             return;
-        }
-        let asked = ask(self.asked, signal);
+        };
         self.asked = Some(asked);
         self.counts.is_over = true;
         match asked {

@@ -373,7 +373,6 @@ impl LaunchState<'_> {
         self.counts.is_over = true;
         self.notice("`kiln stop` was asked: no more trials are started here");
         if request == StopRequest::Stop {
-            self.awaits_signal = true;
             self.running
                 .iter_mut()
                 .for_each(|attempt| attempt.stop(StopCause::Told));

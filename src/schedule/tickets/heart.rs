@@ -14,7 +14,7 @@ use kiln_hardware::host;
 use super::neighbours::Neighbours;
 use crate::schedule::{Event, clock::beat};
 
-/// Looks at the launches beside this one, for each beat.
+/// Looks at the launches beside this one, and whether a stop was asked, for each beat.
 const LOOKS_PER_BEAT: u32 = 3;
 /// News is told and looked at after this part of a beat: between two trials a launch runs none for a
 /// moment.
@@ -162,11 +162,11 @@ impl Beating {
                 if !lost.is_empty() {
                     let _ = self.events.send(Event::TakenBack(lost));
                 }
-                let now = self.queue.stop_asked();
-                if now > asked {
-                    asked = now;
-                    let _ = self.events.send(Event::StopAsked);
-                }
+            }
+            let now = self.queue.stop_asked();
+            if now > asked {
+                asked = now;
+                let _ = self.events.send(Event::StopAsked);
             }
             neighbours.find(&self.run);
             let beside = neighbours.running(&self.run);

@@ -123,6 +123,10 @@ impl WorkerLimits {
         Some(until_kill.saturating_sub(LAST_WORDS).max(until_kill / 2))
     }
 
+    pub(in crate::schedule) fn is_in_slurm(&self) -> bool {
+        self.is_in_slurm
+    }
+
     /// A trial has ended here: its time is known at once.
     pub(in crate::schedule) fn note(&mut self, row: &TableRow) {
         if let Some((_, known)) = &mut self.seconds {
