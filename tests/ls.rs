@@ -13,6 +13,27 @@ fn list(place: &Place) -> Vec<Value> {
 }
 
 #[test]
+fn an_experiment_kept_on_another_disk_behind_a_link_is_listed() {
+    let place = Place::with("train: {steps: 10}");
+    place.run("completes", &[]);
+    let elsewhere = place.path("elsewhere");
+    fs::rename(place.path("results/x"), &elsewhere).unwrap();
+    std::os::unix::fs::symlink(&elsewhere, place.path("results/x")).unwrap();
+    assert_eq!(list(&place).len(), 1);
+    let mistyped = Ended::of(
+        place
+            .kiln(&["ls"])
+            .env("KILN_BEAT_SECONDS", "abc")
+            .output()
+            .unwrap(),
+    );
+    assert!(
+        mistyped.status == Some(2) && mistyped.stderr.contains("KILN_BEAT_SECONDS=abc"),
+        "{mistyped:?}"
+    );
+}
+
+#[test]
 fn an_empty_place_has_no_runs() {
     let place = Place::with("");
     let ended = Ended::of(place.kiln(&["ls"]).output().unwrap());

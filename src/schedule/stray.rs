@@ -5,6 +5,7 @@
 use std::{
     collections::HashSet,
     fs,
+    os::unix::ffi::OsStrExt,
     path::Path,
     thread,
     time::{Duration, Instant},
@@ -45,11 +46,8 @@ pub(super) fn end_strays(folder: &Path) -> usize {
 /// Ends the processes that the evidence names and all that descends from them, waits until they are
 /// gone and reaps those that are children of this process; returns how many there were.
 pub(super) fn end(evidence: &StrayEvidence) -> usize {
-    let marks: Vec<String> = evidence
-        .folders
-        .iter()
-        .map(|folder| format!("{MARK}={}", folder.display()))
-        .collect();
+    let mark = |folder: &&Path| [MARK.as_bytes(), b"=", folder.as_os_str().as_bytes()].concat();
+    let marks: Vec<Vec<u8>> = evidence.folders.iter().map(mark).collect();
     let deadline = Instant::now() + PATIENCE;
     let mut ended: HashSet<ProcessId> = HashSet::new();
     loop {
@@ -65,7 +63,7 @@ pub(super) fn end(evidence: &StrayEvidence) -> usize {
 }
 
 /// The living processes that the evidence names, with their descendants.
-fn named(evidence: &StrayEvidence, marks: &[String], table: &[ProcessStat]) -> HashSet<ProcessId> {
+fn named(evidence: &StrayEvidence, marks: &[Vec<u8>], table: &[ProcessStat]) -> HashSet<ProcessId> {
     let own = std::process::id();
     let is_named = |process: &&ProcessStat| {
         process.id.pid != own
@@ -109,7 +107,7 @@ fn reap(evidence: &StrayEvidence, table: &[ProcessStat]) {
     }
 }
 
-fn is_marked(pid: u32, marks: &[String]) -> bool {
+fn is_marked(pid: u32, marks: &[Vec<u8>]) -> bool {
     if marks.is_empty() {
         return false;
     }
@@ -119,7 +117,7 @@ fn is_marked(pid: u32, marks: &[String]) -> bool {
     environment.split(|byte| *byte == 0).any(|variable| {
         marks.iter().any(|mark| {
             variable
-                .strip_prefix(mark.as_bytes())
+                .strip_prefix(mark.as_slice())
                 .is_some_and(|rest| rest.is_empty() || rest.starts_with(b"/"))
         })
     })
@@ -128,6 +126,7 @@ fn is_marked(pid: u32, marks: &[String]) -> bool {
 #[cfg(test)]
 mod tests {
     use std::{
+        ffi::OsStr,
         os::unix::process::ExitStatusExt,
         process::{Child, Command},
     };
@@ -142,14 +141,16 @@ mod tests {
     #[test]
     fn a_marked_process_is_ended_and_its_neighbour_is_not() {
         let folder = tempfile::tempdir().unwrap();
-        let sleep = |name: &str| {
+        // A path is bytes.
+        let own = OsStr::from_bytes(b"r\xffn");
+        let sleep = |run: &OsStr| {
             Command::new("sleep")
                 .arg("60")
-                .env(MARK, folder.path().join(name))
+                .env(MARK, folder.path().join(run).join("trials/a/1"))
                 .spawn()
                 .unwrap()
         };
-        let (ours, mut other) = (sleep("run/trials/a/1"), sleep("run2/trials/a/1"));
+        let (ours, mut other) = (sleep(own), sleep(OsStr::from_bytes(b"r\xffn2")));
         // Until then its environment is not that of `sleep`.
         let has_begun = |child: &Child| {
             let line = fs::read(format!("/proc/{}/cmdline", child.id())).unwrap();
@@ -157,7 +158,7 @@ mod tests {
         };
         while !has_begun(&ours) || !has_begun(&other) {}
         let ours = reaped(ours);
-        assert_eq!(end_strays(&folder.path().join("run")), 1);
+        assert_eq!(end_strays(&folder.path().join(own)), 1);
         assert_eq!(ours.join().unwrap(), Some(9));
         assert_eq!(other.try_wait().unwrap(), None);
         other.kill().unwrap();

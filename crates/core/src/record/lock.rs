@@ -12,8 +12,10 @@ use crate::folder::{self, Folder};
 
 /// Name of an experiment's lock, in its folder.
 const LOCK: &str = ".kiln-lock";
-/// Longest wait for a lock whose holder has ended.
+/// Longest wait for a lock whose holder has ended, or is not known.
 const MOST_WAIT: Duration = Duration::from_secs(3);
+/// Wait for any lock: who asks for its holder ([`holder`]) has it for a moment.
+const LEAST_WAIT: Duration = Duration::from_millis(50);
 const BETWEEN_TRIES: Duration = Duration::from_millis(10);
 
 /// The lock of one experiment; released when dropped, or when the process ends.
@@ -35,6 +37,10 @@ impl Drop for Lock {
 pub struct Holder(pub String);
 
 impl Holder {
+    fn or_unknown(holder: Option<Self>) -> Self {
+        holder.unwrap_or_else(|| Self("a process whose id is not known yet".to_owned()))
+    }
+
     /// The id of its process, which every lock file begins with; `None` if it is not known.
     pub fn pid(&self) -> Option<u32> {
         let rest = self.0.strip_prefix("process ")?;
@@ -73,7 +79,7 @@ pub fn holder(results: &Path, experiment: &str) -> Option<Holder> {
     let folder = Folder::follow(&results.join(experiment)).ok()?;
     let mut file = folder.read(LOCK.as_ref()).ok()?;
     match file.try_lock_shared() {
-        Err(TryLockError::WouldBlock) => Some(read_holder(&mut file)),
+        Err(TryLockError::WouldBlock) => Some(Holder::or_unknown(read_holder(&mut file))),
         _ => {
             let _ = file.unlock();
             None
@@ -109,8 +115,10 @@ pub fn lock_file(path: &Path, who: &str) -> io::Result<Result<Lock, Holder>> {
             }
             Err(TryLockError::WouldBlock) => {
                 let holder = read_holder(&mut file);
-                if !holder.has_ended() || begun.elapsed() > MOST_WAIT {
-                    return Ok(Err(holder));
+                let is_held = holder.as_ref().is_some_and(|holder| !holder.has_ended());
+                let wait = if is_held { LEAST_WAIT } else { MOST_WAIT };
+                if begun.elapsed() > wait {
+                    return Ok(Err(Holder::or_unknown(holder)));
                 }
                 thread::sleep(BETWEEN_TRIES);
             }
@@ -135,15 +143,14 @@ fn open_for_all(path: &Path) -> io::Result<File> {
     Ok(file)
 }
 
-fn read_holder(file: &mut File) -> Holder {
+/// `None` if its text is not written yet.
+fn read_holder(file: &mut File) -> Option<Holder> {
     let mut text = String::new();
     let read = file
         .rewind()
         .and_then(|()| file.take(300).read_to_string(&mut text));
-    match read {
-        Ok(_) if !text.trim().is_empty() => Holder(text.trim().to_owned()),
-        _ => Holder("a process whose id is not known yet".to_owned()),
-    }
+    let text = text.trim();
+    (read.is_ok() && !text.is_empty()).then(|| Holder(text.to_owned()))
 }
 
 #[cfg(test)]
@@ -177,6 +184,24 @@ mod tests {
         assert!(lock.is_ok());
         child.join().unwrap();
         assert_eq!(fs::read_to_string(&path).unwrap(), "process 2 since today");
+    }
+
+    #[test]
+    fn who_asks_for_the_holder_is_no_holder() {
+        let results = tempfile::tempdir().unwrap();
+        let (place, own) = (results.path().join("x"), std::process::id());
+        drop(lock(results.path(), "x", own, "today").unwrap().unwrap());
+        for text in [format!("process {own} since today"), String::new()] {
+            fs::write(place.join(LOCK), text).unwrap();
+            let asking = File::open(place.join(LOCK)).unwrap();
+            asking.try_lock_shared().unwrap();
+            let asks = thread::spawn(move || {
+                thread::sleep(Duration::from_millis(10));
+                drop(asking);
+            });
+            assert!(lock(results.path(), "x", 42, "today").unwrap().is_ok());
+            asks.join().unwrap();
+        }
     }
 
     #[test]

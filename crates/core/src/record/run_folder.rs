@@ -412,7 +412,8 @@ fn is_run_name(name: &str) -> bool {
 pub fn experiments(results: &Path) -> io::Result<Vec<String>> {
     let mut names: Vec<String> = fs::read_dir(results)?
         .flatten()
-        .filter(|entry| entry.file_type().is_ok_and(|kind| kind.is_dir()))
+        // Also one that is kept on another disk, behind a link.
+        .filter(|entry| entry.path().is_dir())
         .map(|entry| entry.file_name().to_string_lossy().into_owned())
         .filter(|name| !name.starts_with('.'))
         .collect();

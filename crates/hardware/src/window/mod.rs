@@ -188,10 +188,12 @@ fn without_cuts((start, end): (u64, u64), cuts: &[(u64, u64)]) -> Vec<(u64, u64)
     let mut pieces = Vec::new();
     let mut from = start;
     for (cut_from, cut_to) in cuts {
-        if from < *cut_from {
-            pieces.push((from, (*cut_from).min(end)));
+        // A program of one's own may report cuts beyond its window.
+        let (cut_from, cut_to) = ((*cut_from).min(end), (*cut_to).min(end));
+        if from < cut_from {
+            pieces.push((from, cut_from));
         }
-        from = from.max(*cut_to);
+        from = from.max(cut_to);
     }
     if from < end {
         pieces.push((from, end));

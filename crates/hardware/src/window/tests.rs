@@ -89,6 +89,11 @@ fn what_happens_in_a_cut_does_not_count() {
         without_cuts((0, 10), &[(0, 2), (4, 5), (9, 12)]),
         [(2, 4), (5, 9)]
     );
+    assert_eq!(
+        without_cuts((10, 20), &[(0, 5), (18, 30), (40, 50)]),
+        [(10, 18)],
+        "cuts before and after the window"
+    );
 }
 
 #[test]
