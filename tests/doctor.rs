@@ -6,6 +6,7 @@
 
 use std::{
     fs,
+    os::unix::fs::PermissionsExt,
     os::unix::fs::symlink,
     path::{Path, PathBuf},
     process::Command,
@@ -346,6 +347,29 @@ fn a_gpu_that_hangs_is_a_problem_of_the_driver_and_the_rest_is_checked() {
             || page,
         )
     });
+}
+
+#[test]
+fn a_program_of_ones_own_that_cannot_be_examined_is_no_problem() {
+    let machine = Machine::new();
+    let child = machine.path("own.py");
+    fs::write(
+        &child,
+        "#!/bin/sh\necho 'Traceback: no such file: --examine' >&2\nexit 1\n",
+    )
+    .unwrap();
+    fs::set_permissions(&child, fs::Permissions::from_mode(0o755)).unwrap();
+    let ended = machine
+        .set("KILN_TRIAL", &child.display().to_string())
+        .doctor(&["--quick"]);
+    assert!(
+        ended.status == Some(0)
+            && ended
+                .stdout
+                .contains("only its trials show whether it works")
+            && ended.stdout.contains("this machine can run trials"),
+        "{ended:?}"
+    );
 }
 
 #[test]

@@ -388,8 +388,17 @@ fn a_finished_run_says_so_and_a_changed_experiment_then_starts_a_new_one() {
     assert!(
         again
             .stderr
-            .contains("every trial already has its result; `--fresh` starts a new run"),
+            .contains("every trial already has its result; `--fresh` starts a new run, `--rerun completed` runs \
+                 them again"),
         "{again:?}"
+    );
+    let detached = place.run("completes", &["--detach"]);
+    assert!(
+        detached.status == Some(2)
+            && detached
+                .stderr
+                .contains("`--detach` goes with `--on workers`"),
+        "{detached:?}"
     );
     assert_eq!((place.rows().len(), place.runs()), (2, 1));
     place.write("train: {steps: 20}");

@@ -94,6 +94,12 @@ fn of_machine(planned: Option<&Planned>, args: &Args) -> Result<Diagnosis, Stop>
         )),
         false => None,
     };
+    // The same holds for what `kiln run` examines before its trials.
+    let is_foreign = std::env::var_os("KILN_TRIAL").is_some()
+        && answer
+            .as_ref()
+            .is_some_and(ExamineAnswer::is_of_a_foreign_program);
+    let answer = answer.filter(|_| !is_foreign);
     let trials = planned.map(|planned| planned.plan.trials.as_slice());
     let (privacy, patience) = (Privacy::Full, Patience::default());
     let sources = FactRoots {
@@ -107,6 +113,11 @@ fn of_machine(planned: Option<&Planned>, args: &Args) -> Result<Diagnosis, Stop>
     let mut diagnosis = diagnose(&PreflightFacts::gather(&sources, None, answer));
     if !needs_libtorch {
         let why = "no trial of this experiment is computed by `kiln-trial`";
+        diagnosis.checks.push(Check::skipped("libtorch", why));
+    }
+    if is_foreign {
+        let why = "the program that `KILN_TRIAL` names does not know `--examine`; only its trials \
+                   show whether it works";
         diagnosis.checks.push(Check::skipped("libtorch", why));
     }
     Ok(diagnosis)

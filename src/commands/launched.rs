@@ -4,7 +4,7 @@
 use std::path::{Path, PathBuf};
 
 use kiln_core::{
-    plan::Trial,
+    plan::{Outcome, Trial},
     record::{AttemptEnd, RunFolder, TrialTable, checkpoint::aside},
     spec::{self, Experiment, RunPlace},
     units::{counted, significant, without_controls},
@@ -197,17 +197,26 @@ pub(super) fn dry_run(request: &RunRequest) -> Result<Status, Stop> {
     Ok(Status::Success)
 }
 
-/// Why no trial is begun, and what to do; `is_everything` if no trial of the plan is left.
-pub(super) fn nothing_to_do(is_everything: bool) -> &'static str {
+/// Why no trial is begun, and what to do; `is_everything` if no trial of the plan is left. `ends` are
+/// the last attempts, as far as they are known.
+pub(super) fn nothing_to_do(is_everything: bool, ends: &[AttemptEnd]) -> String {
+    let has = |outcome: &Outcome| ends.iter().any(|end| end.outcome == *outcome);
+    let without_result = Outcome::ALL
+        .iter()
+        .filter(|outcome| **outcome != Outcome::Completed && has(outcome));
+    let names: Vec<&str> = without_result.map(|outcome| outcome.name()).collect();
+    let again = match names.as_slice() {
+        [] if ends.is_empty() => "`--rerun failed` retries failed trials".to_owned(),
+        [] => "`--rerun completed` runs them again".to_owned(),
+        names => format!("`--rerun {}` retries those without one", names.join(",")),
+    };
     match is_everything {
         true => {
-            "every trial already has its result; `--fresh` starts a new run, `--rerun failed` \
-             retries failed trials"
+            format!("every trial already has its result; `--fresh` starts a new run, {again}")
         }
-        false => {
-            "the requested trials have already ended; `--rerun failed` retries failed trials, and \
-             without `--only` the others run"
-        }
+        false => format!(
+            "the requested trials have already ended; {again}, and without `--only` the others run"
+        ),
     }
 }
 

@@ -313,6 +313,7 @@ pub fn main() -> ExitCode {
     terminal::choose_color(cli.color);
     match kiln_hardware::check_setting()
         .and_then(|()| kiln_core::limits::check_setting())
+        .and_then(|()| crate::schedule::check_setting())
         .map_err(Stop::bad_input)
         .and_then(|()| perform(cli.verb))
     {

@@ -118,6 +118,13 @@ fn run_one(asked: PlannedFile, args: &Args, program: &Path) -> Result<Status, St
     if asked.place() != RunPlace::Here {
         return workers::run_on_workers(asked, &args.launch, program, args.detach);
     }
+    if args.detach {
+        return Err(Stop::bad_input(
+            "`--detach` goes with `--on workers` or `--on slurm`: without one the trials run in this \
+             command; to leave it, start it with `nohup` or in `tmux`"
+                .to_owned(),
+        ));
+    }
     let launched = asked.request(&args.launch, program, start)?;
     let (status, report) = (status(&launched.report), launched.report.clone());
     let shown = show(launched, &args.launch, &asked.into_experiment());
@@ -136,7 +143,7 @@ fn run_one(asked: PlannedFile, args: &Args, program: &Path) -> Result<Status, St
 
 fn say_how_to_go_on(report: &LaunchReport, args: &Args) {
     let text = match report.end {
-        LaunchEnd::NothingToDo => nothing_to_do(report.left == 0),
+        LaunchEnd::NothingToDo => &nothing_to_do(report.left == 0, &report.last_attempts),
         LaunchEnd::Interrupted if args.launch.fresh => {
             "interrupted; run the same command without `--fresh` to resume"
         }

@@ -7,6 +7,7 @@ use std::path::{Path, PathBuf};
 
 use kiln_core::{
     input,
+    kinds::Model,
     limits::STATE_BYTES,
     plan::{TRIAL_FILE, TrialFile, TrialId},
     record::{
@@ -181,17 +182,21 @@ fn best_trial(run: &RunFolder, all: &[&TableRow]) -> Result<TrialId, Stop> {
                             true => "",
                             false => " of these",
                         };
-                        let loss = decimals(loss, 4);
-                        format!("the lowest validation loss{of_these}, {loss}")
+                        // A report ranks by the losses of the rows, of which no checkpoint may be left.
+                        format!(
+                            "whose checkpoint of step {} has the lowest validation loss{of_these}, {}",
+                            found.step,
+                            decimals(loss, 4)
+                        )
                     }
-                    None => "weights, as the first; no validation loss is known".to_owned(),
+                    None => "the first that has weights; no validation loss is known".to_owned(),
                 };
                 let usable = match usable.len() {
                     count if count == all.len() => String::new(),
                     count => format!(", {count} of them with weights"),
                 };
                 note(&format!(
-                    "{} has {}{usable}; using {trial}, which has {why}",
+                    "{} has {}{usable}; using {trial}, {why}",
                     below_here(run.path()).display(),
                     counted(all.len(), "trial")
                 ));
@@ -216,6 +221,9 @@ pub(super) fn without_weights(run: &RunFolder, file: &TrialFile, trial: Option<&
         |trial| format!("trial {trial} has"),
     );
     let why = match &file.train.checkpoint {
+        _ if matches!(file.model, Model::Command(_)) => {
+            "kiln does not read the weights of a command; use them with its own program"
+        }
         None => {
             "the experiment has no `train.checkpoint`; add `checkpoint: {every_steps: 500}` to \
              `train` and run it again"

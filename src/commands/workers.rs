@@ -226,7 +226,7 @@ pub(super) fn run_on_workers(
         })
         .map_err(stopped)?;
     let Some(submitted) = submitted else {
-        note(nothing_to_do(asked.asks_for_all()));
+        note(&nothing_to_do(asked.asks_for_all(), &[]));
         return Ok(Status::Success);
     };
     if !launch.quiet {
@@ -384,10 +384,15 @@ pub(super) fn stop(args: StopArgs) -> Result<Status, Stop> {
         0 => RunPlace::Workers.name(),
         _ => RunPlace::Slurm.name(),
     };
-    let taken = queue.counts().map_err(failed)?.taken;
+    let counts = queue.counts().map_err(failed)?;
+    if counts.left() + counts.held + counts.later == 0 {
+        print(&format!("{}: every ticket is done\n", run.path().display()))?;
+        return Ok(Status::Success);
+    }
+    let taken = counts.taken;
     let what = match (taken, args.now) {
         (0, _) => "no ticket is taken".to_owned(),
-        (taken, true) => format!("{} given back within seconds", are(taken)),
+        (taken, true) => format!("{} given back within about a minute", are(taken)),
         (taken, false) => format!(
             "the running trials of {} finish first",
             counted(taken, "ticket")

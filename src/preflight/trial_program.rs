@@ -32,6 +32,14 @@ pub struct ExamineAnswer {
     pub is_quick: bool,
 }
 
+impl ExamineAnswer {
+    /// Whether it is that of a program that started and gave no findings in kiln's format.
+    pub fn is_of_a_foreign_program(&self) -> bool {
+        let is_foreign = matches!(self.fault, Some(ChildFault::Ended { .. }));
+        self.build.is_none() && is_foreign
+    }
+}
+
 /// Reason why the child stopped early.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum ChildFault {

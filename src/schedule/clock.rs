@@ -23,10 +23,30 @@ const EVERY: Duration = Duration::from_secs(30);
 /// Time between two heartbeats of a worker, and between two looks at its tickets.
 pub(super) fn beat() -> Duration {
     let named = std::env::var(BEAT).ok();
-    let seconds = named.and_then(|text| text.parse::<f64>().ok());
-    seconds
-        .filter(|seconds| (0.01..=3600.0).contains(seconds))
-        .map_or(EVERY, Duration::from_secs_f64)
+    named.and_then(|text| beat_of(&text)).unwrap_or(EVERY)
+}
+
+fn beat_of(text: &str) -> Option<Duration> {
+    let seconds = text.parse::<f64>().ok();
+    let fits = seconds.filter(|seconds| (0.01..=3600.0).contains(seconds));
+    fits.map(Duration::from_secs_f64)
+}
+
+/// Refuses a `KILN_BEAT_SECONDS` that would be passed over.
+///
+/// # Errors
+/// It is no number of seconds from 0.01 to 3600; the text says so.
+pub fn check_setting() -> Result<(), String> {
+    let Some(text) = std::env::var_os(BEAT) else {
+        return Ok(());
+    };
+    let text = text.to_string_lossy();
+    match beat_of(&text) {
+        Some(_) => Ok(()),
+        None => Err(format!(
+            "{BEAT}={text}: it must be a number of seconds from 0.01 to 3600, such as 30"
+        )),
+    }
 }
 
 /// CLOCK_MONOTONIC in nanoseconds, shared by parent and child.

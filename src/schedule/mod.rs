@@ -51,6 +51,7 @@ use std::{
     path::Path,
 };
 
+pub use clock::check_setting;
 pub use devices::restrict as visible_gpus;
 pub use events::{LaunchCounts, LaunchEvent, LaunchListener, TrialProgress};
 pub use instruments::Instruments;

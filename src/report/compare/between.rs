@@ -58,7 +58,9 @@ impl SplitTable {
                 values.first().map_or("(none)", |value| shown(value))
             ));
         }
-        let wanted = |value: &&String| base.is_none_or(|base| shown(value) == base);
+        let is_named =
+            |value: &str, base: &str| shown(value) == base || (value.is_empty() && base == "null");
+        let wanted = |value: &&String| base.is_none_or(|base| is_named(value, base));
         let Some(first) = values.iter().find(wanted) else {
             let known: Vec<&str> = values.iter().map(|value| shown(value)).collect();
             return Err(format!(

@@ -16,6 +16,7 @@ use kiln_core::{
 use serde_json::Value;
 
 use crate::report::{
+    points::shown,
     programs::sentence,
     run_settings::{RunSettings, Setting},
     subject::Subject,
@@ -121,7 +122,11 @@ impl<'a> ValuePrograms<'a> {
 
     /// The recorded files in the command line of a value, each with its hash.
     fn files(&self, value: &str) -> Vec<(String, &'a String)> {
-        let is_shown = |own: &&Value| Setting::One((*own).clone()).text() == value;
+        let is_shown = |own: &&Value| {
+            // An axis of a table has an empty cell for `null`.
+            let is_none = own.is_null() && value == shown("");
+            is_none || Setting::One((*own).clone()).text() == value
+        };
         let Some(value) = self.values.iter().find(is_shown) else {
             return Vec::new();
         };

@@ -292,6 +292,14 @@ fn a_wrong_axis_or_value_is_refused_with_what_there_is() {
     );
     assert!(refused("model.d_model", None).contains("every trial has the value 64"));
     assert!(refused(AXES[1], Some("7")).ends_with("its values are 1, 2"));
+    let mut table = table;
+    for row in table.rows.iter_mut().filter(|row| row.axes[1] == "1") {
+        row.axes[1] = String::new();
+    }
+    for none in ["null", "(none)"] {
+        let split = SplitTable::of(Subject::new(&table, "x"), AXES[1], Some(none));
+        assert!(split.is_ok(), "{none}");
+    }
 }
 
 #[test]

@@ -340,14 +340,19 @@ fn memory_nearly_full(case: &TrialContext<'_>) -> Option<RuleMatch> {
     let left = row
         .min_host_memory_available_bytes
         .filter(|left| HOST_LEFT.is_met(*left as f64));
+    let limit = row.memory_limit_bytes.map(|bytes| Bytes(bytes).to_string());
+    let limit = limit.unwrap_or_default();
     let says = match (full, left) {
+        // What it held has mapped files too, and the limit is of what it allocates.
+        (Some(("host", share)), _) if share > 1.0 => format!(
+            "{} were held in host memory at the peak, mapped files among them, and the trial may \
+             allocate {limit}",
+            Bytes(row.peak_resident_bytes.unwrap_or_default())
+        ),
         (Some((memory, share)), _) => {
             format!(
-                "{} of the {} that the trial may use on the {memory} were used at the peak",
+                "{} of the {limit} that the trial may use on the {memory} were used at the peak",
                 Fraction(share),
-                row.memory_limit_bytes
-                    .map(|bytes| Bytes(bytes).to_string())
-                    .unwrap_or_default()
             )
         }
         (None, Some(left)) => format!("{} of host memory were left at the peak", Bytes(left)),

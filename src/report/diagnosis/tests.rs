@@ -812,6 +812,30 @@ fn a_command_without_a_rate_is_doubted_for_what_disturbed_it() {
 }
 
 #[test]
+fn memory_held_beyond_what_may_be_allocated_is_no_share_of_it() {
+    let mut row = good(1);
+    (row.device_uuid, row.device_name) = (None, Some("AMD EPYC".into()));
+    (
+        row.peak_allocated_bytes,
+        row.peak_reserved_bytes,
+        row.peak_nvml_used_bytes,
+    ) = (None, None, None);
+    row.memory_limit_bytes = Some(300 << 20);
+    row.peak_resident_bytes = Some(338 << 20);
+    let found = alone(row);
+    let full = found
+        .iter()
+        .find(|found| found.rule == "memory-nearly-full");
+    let says = &full.unwrap().says;
+    assert!(
+        says.contains("338.0 MiB were held")
+            && says.contains("allocate 300.0 MiB")
+            && !says.contains('%'),
+        "{says}"
+    );
+}
+
+#[test]
 fn failing_memory_and_two_energies_of_one_window_are_doubted() {
     let errors = |uncorrected, corrected| TrialRow {
         ecc_uncorrected_errors: Some(uncorrected),
