@@ -857,6 +857,39 @@ fn a_run_of_a_gpu_does_not_go_on_on_the_cpu_by_itself() {
     assert_eq!(place.column("outcome"), ["completed"; 2]);
     let anew = hidden(&["--fresh", "--device", "cpu"]);
     assert_eq!((anew.status, place.runs()), (Some(0), 2), "{anew:?}");
+
+    // Nor does a worker take its tickets elsewhere.
+    let queued = |more: &[&str]| {
+        let on_workers = ["--on", "workers", "--detach"];
+        ended(&mut kiln_on(
+            &place,
+            &scenario,
+            &[&on_workers, more].concat(),
+        ))
+    };
+    let worker = |visible: Option<&str>| {
+        let mut kiln = kiln_on(&place, &scenario, &[]);
+        let variables: Vec<_> = kiln
+            .get_envs()
+            .filter_map(|(name, value)| Some((name.to_owned(), value?.to_owned())))
+            .collect();
+        kiln = place.kiln(&["worker", "x"]);
+        kiln.envs(variables).env("SCRIPTED_CHILD", "completes");
+        kiln.env_remove("CUDA_VISIBLE_DEVICES");
+        kiln.envs(visible.map(|visible| ("CUDA_VISIBLE_DEVICES", visible)));
+        ended(&mut kiln)
+    };
+    queued(&["--fresh"]);
+    let on_a_gpu = worker(None);
+    assert_eq!(place.column("outcome"), ["completed"; 2], "{on_a_gpu:?}");
+    queued(&["--rerun", "completed"]);
+    let refused = worker(Some(""));
+    assert!(
+        refused.status == Some(3)
+            && refused.stderr.contains("trials of this run ran on a GPU")
+            && !refused.stderr.contains("--fresh"),
+        "{refused:?}"
+    );
 }
 
 #[test]

@@ -495,6 +495,12 @@ fn answer(reason: &Reason, found: &Comparisons) -> Gate {
 
 fn nothing_in_common(base: &TableSource, new: &TableSource, options: &Options) -> Stop {
     let runs = format!("{} and {}", base.name, new.name);
+    if let Some(empty) = [base, new].iter().find(|side| side.table.rows.is_empty()) {
+        return Stop::bad_input(format!(
+            "{runs}: no trial of {} has ended yet; run it with `kiln run`",
+            empty.name
+        ));
+    }
     let keys = keys_in_common(&base.table, &new.table);
     Stop::bad_input(format!("{runs}: {}", why_nothing(options, &keys)))
 }

@@ -90,8 +90,12 @@ pub(super) fn full_message(path: &Path) -> String {
         ),
         None => format!(
             "{place}: the disk, a quota or the file-size limit is full: {free} is free, a trial \
-             needs {}; no file is damaged; free some space and run the same command again",
-            Bytes(NEEDED_BYTES)
+             needs {}{}; no file is damaged; free some space and run the same command again",
+            Bytes(NEEDED_BYTES),
+            match free_bytes(path).is_some_and(|free| free >= NEEDED_BYTES) {
+                true => " (it may be a quota or that limit, or room was made since)",
+                false => "",
+            }
         ),
     }
 }

@@ -12,8 +12,6 @@ pub struct LaunchCounts {
     pub total: usize,
     /// Trials that this launch has to run.
     pub to_run: usize,
-    /// Trials that this launch has settled: they need no further attempt.
-    pub settled_here: usize,
     /// Counts over all trials of the plan.
     pub plan: PlanProgress,
     /// Whether a search may add trials, so that their number is unknown.

@@ -53,10 +53,20 @@ impl Pools {
     }
 }
 
+/// What a launch knows of its run before it leases devices.
+pub(super) struct KnownRun<'a> {
+    /// The trials without a result in it need devices.
+    pub(super) remaining: &'a History,
+    /// The rows that the run has.
+    pub(super) ended: &'a History,
+    /// Whether it is a worker, which takes the devices that the run's file names.
+    pub(super) is_worker: bool,
+}
+
 /// Leases the devices that the remaining trials need; waits up to `run.wait` if they are in use.
 pub(super) fn lease_all(
     request: &RunRequest,
-    history: &History,
+    known: &KnownRun,
     instruments: &Instruments,
     events: &Receiver<Event>,
 ) -> Result<Pools, RunStop> {
@@ -69,18 +79,18 @@ pub(super) fn lease_all(
     };
     for index in remaining(
         request.trials,
-        history,
+        known.remaining,
         &request.selection,
         request.experiment.run.retries,
     ) {
         let trial = &request.trials[index];
         let wanted = DeviceRequest::of(trial);
-        if !pools.requests.iter().any(|(known, _)| *known == wanted) {
+        if !pools.requests.iter().any(|(other, _)| *other == wanted) {
             add_pool(
                 &mut pools,
                 wanted.clone(),
                 request,
-                history,
+                known,
                 instruments,
                 events,
             )?;
@@ -121,7 +131,7 @@ fn add_pool(
     pools: &mut Pools,
     wanted: DeviceRequest,
     request: &RunRequest,
-    history: &History,
+    known: &KnownRun,
     instruments: &Instruments,
     events: &Receiver<Event>,
 ) -> Result<(), RunStop> {
@@ -134,7 +144,7 @@ fn add_pool(
     };
     let choice = choose_each(&wanted, offer).map_err(RunStop::CannotRun)?;
     if let DeviceChoice::Cpu { no_gpu: Some(why) } = &choice {
-        not_from_a_gpu_to_the_cpu(&wanted, request, history, why)?;
+        not_from_a_gpu_to_the_cpu(&wanted, request, known, why)?;
         pools.notices.push(format!("{why}, trials run on the CPU"));
         pools.no_gpu.get_or_insert_with(|| why.clone());
     }
@@ -147,7 +157,7 @@ fn add_pool(
     let terms = Waiting {
         request,
         instruments,
-        has_begun: history.has_final(),
+        is_fixed: known.is_worker || known.ended.has_final(),
     };
     let taken = wait_for(&choice, each, &pools.devices, &terms, events)?;
     pools.devices.extend(taken);
@@ -178,17 +188,20 @@ fn add_pool(
 fn not_from_a_gpu_to_the_cpu(
     wanted: &DeviceRequest,
     request: &RunRequest,
-    history: &History,
+    known: &KnownRun,
     why: &str,
 ) -> Result<(), RunStop> {
     let alike = request.trials.iter();
     let mut alike = alike.filter(|trial| DeviceRequest::of(trial) == *wanted);
-    match alike.find_map(|trial| history.gpu(&trial.id)) {
+    match alike.find_map(|trial| known.ended.gpu(&trial.id)) {
         None => Ok(()),
         Some(gpu) => Err(RunStop::CannotRun(format!(
             "trials of this run ran on a GPU ({gpu}), and now there is none: {why}; `kiln doctor` \
-             says what is missing, then run the same command to resume, or start a new run on the \
-             CPU with `--fresh --device cpu`"
+             says what is missing, then run the same command to resume{}",
+            match known.is_worker {
+                true => "",
+                false => ", or start a new run on the CPU with `--fresh --device cpu`",
+            }
         ))),
     }
 }
@@ -268,16 +281,16 @@ fn who(request: &RunRequest) -> String {
 struct Waiting<'a> {
     request: &'a RunRequest<'a>,
     instruments: &'a Instruments,
-    /// Whether the run has a final outcome, so that its devices may not change.
-    has_begun: bool,
+    /// Whether the devices may not change: the run has a final outcome, or this is a worker.
+    is_fixed: bool,
 }
 
 impl Waiting<'_> {
     /// What to try where the devices stay in use, by other launches of kiln alone if `is_leased`.
     fn advice(&self, choice: &DeviceChoice, is_leased: bool) -> String {
         let mut each = vec!["wait with `--set run.wait=10m`"];
-        if self.has_begun {
-            each.push("free it (a run that has results keeps its `run.devices`)");
+        if self.is_fixed {
+            each.push("free it (a worker, and a run that has results, keep their `run.devices`)");
         } else {
             each.push(match choice {
                 DeviceChoice::All(_) => "name those that are idle with `--device` (also `cpu`)",

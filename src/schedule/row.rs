@@ -346,12 +346,14 @@ fn flops_per_second(figures: &TrialFigures) -> Option<f64> {
 
 fn notes(facts: &AttemptFacts) -> Option<String> {
     let mut notes = facts.readings.window.notes.clone();
-    notes.extend(
-        facts
-            .result
-            .map(|result| result.notes.clone())
-            .unwrap_or_default(),
-    );
+    for (column, told) in facts.result.iter().flat_map(|result| &result.notes) {
+        let note = notes.entry(column.clone()).or_default();
+        // Both may know why a cell is empty.
+        *note = match note.is_empty() || note == told {
+            true => told.clone(),
+            false => format!("{note}; {told}"),
+        };
+    }
     notes.extend(facts.notes.clone());
     if let Some(origin) = &facts.trial.origin {
         let note = ContinuedFrom::new(origin).to_string();

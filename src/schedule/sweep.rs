@@ -108,7 +108,6 @@ impl<'a> LaunchState<'a> {
         let counts = LaunchCounts {
             total: request.trials.len(),
             to_run: left.len(),
-            settled_here: 0,
             plan: history.standing(request.trials, retries),
             is_open: request.search.is_some(),
             is_over: false,
@@ -428,7 +427,6 @@ impl<'a> LaunchState<'a> {
         if is_retried && !self.pass_on(index) {
             self.queue.again(index);
         }
-        self.counts.settled_here += usize::from(settled);
         self.counts.plan = self.history.standing(&self.trials, retries);
         self.tell(LaunchEvent::TrialEnded {
             trial: &self.trials[index],

@@ -26,7 +26,7 @@ use crate::{
         known_trials, leftovers,
         machine::MachineIdentity,
         open::{self, OpenRun},
-        pools::{self, Pools},
+        pools::{self, KnownRun, Pools},
         process_record::end_earlier,
         programs,
         remaining::{History, remaining},
@@ -130,7 +130,12 @@ fn launch(
         ExistingRun::New { .. } => &History::default(),
         ExistingRun::Old(old) => &old.history,
     };
-    let prepared = PreparedLaunch::new(request, history, instruments, None)?;
+    let known = KnownRun {
+        remaining: history,
+        ended: history,
+        is_worker: false,
+    };
+    let prepared = PreparedLaunch::new(request, &known, instruments, None)?;
     let mut open = open::open(request, found, &prepared.instruments, &prepared.checks)?;
     leftovers::adopt(&mut open, request, &prepared.instruments)?;
     prepared.run(request, open, has_room, |_| None)
@@ -154,11 +159,10 @@ impl PreparedLaunch {
         !self.pools.uuids().is_empty()
     }
 
-    /// Listens for signals, leases the devices that the trials without a result in `history` need,
-    /// and checks the machine, and the child where it was asked (`answer`).
+    /// Listens for signals, leases the devices that the trials without a result need, and checks the machine, and the child where it was asked (`answer`).
     pub(in crate::schedule) fn new(
         request: &RunRequest,
-        history: &History,
+        known: &KnownRun,
         mut instruments: Instruments,
         answer: Option<ExamineAnswer>,
     ) -> Result<Self, RunStop> {
@@ -177,15 +181,11 @@ impl PreparedLaunch {
         // They may hold the devices that this launch is about to lease.
         let strays = end_earlier(request.locks);
         let pools =
-            pools::lease_all(request, history, &instruments, &events).map_err(
-                |stop| match stop {
-                    // After a signal a driver that does not answer counts as busy.
-                    RunStop::CannotRun(_) if listener.asked().load(Ordering::Relaxed) => {
-                        interrupted()
-                    }
-                    stop => stop,
-                },
-            )?;
+            pools::lease_all(request, known, &instruments, &events).map_err(|stop| match stop {
+                // After a signal a driver that does not answer counts as busy.
+                RunStop::CannotRun(_) if listener.asked().load(Ordering::Relaxed) => interrupted(),
+                stop => stop,
+            })?;
         let checks = instruments.preflight(
             request,
             Privacy::of(request.experiment),

@@ -39,8 +39,7 @@ impl LaunchListener for Heard {
             }
             LaunchEvent::TrialProgressed { .. } => return,
             LaunchEvent::TrialEnded { row, counts, .. } => {
-                let (here, plan) = (counts.settled_here, counts.plan);
-                format!("{} {}: {here}, {plan:?}", row.number, row.outcome)
+                format!("{} {}: {:?}", row.number, row.outcome, counts.plan)
             }
             LaunchEvent::TrialAdded { counts, .. } => format!("one more: {}", counts.total),
             LaunchEvent::RunEnded { how, counts } => {
@@ -69,9 +68,8 @@ fn a_launch_tells_its_listener_what_happens_in_order() {
     };
     let launch = || run(&request, Instruments::pretending(vec![gpu(0)])).unwrap();
     launch();
-    let ended = |trial: u64| {
-        format!("{trial} diverged: {trial}, PlanProgress {{ settled: {trial}, failed: 0 }}")
-    };
+    let ended =
+        |trial: u64| format!("{trial} diverged: PlanProgress {{ settled: {trial}, failed: 0 }}");
     let wanted = [
         "launch 1: 2 of 2".to_owned(),
         "1 starts on GPU-0".to_owned(),

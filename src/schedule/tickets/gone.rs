@@ -25,6 +25,8 @@ use crate::{
 
 /// Looks at an unmoved heartbeat before its launch counts as gone; as many beats must have passed.
 pub(in crate::schedule) const LOOKS: u32 = 20;
+/// Looks within this part of a beat are one.
+const LOOK_PART: u32 = 4;
 
 /// This process as other launches of the run find it.
 pub(in crate::schedule) fn own_process() -> LaunchProcess {
@@ -71,6 +73,8 @@ pub(in crate::schedule) struct LaunchObserver {
 struct Sight {
     heartbeat: Option<Heartbeat>,
     since: Instant,
+    /// The last look that counted.
+    looked: Option<Instant>,
     looks: u32,
 }
 
@@ -207,16 +211,23 @@ impl LaunchObserver {
         let sight = self.sights.entry(launch).or_insert(Sight {
             heartbeat,
             since: now,
+            looked: None,
             looks: 0,
         });
         if sight.heartbeat != heartbeat {
             *sight = Sight {
                 heartbeat,
                 since: now,
+                looked: None,
                 looks: 0,
             };
         }
-        sight.looks += 1;
+        // Several that ask at one time are one look.
+        let is_new = |at| now.saturating_duration_since(at) >= self.beat / LOOK_PART;
+        if sight.looked.is_none_or(is_new) {
+            sight.looked = Some(now);
+            sight.looks += 1;
+        }
         let still = now.saturating_duration_since(sight.since);
         (sight.looks > LOOKS && still >= self.beat * LOOKS).then(|| {
             let still = TimeSpan(Duration::from_secs(still.as_secs()));
@@ -251,5 +262,7 @@ mod tests {
         assert!(look(3, 7200));
         // A launch that was only out of reach.
         assert!(!look(4, 7201));
+        // Twice at each of fifteen ticks: few looks over a long time.
+        assert!((0..15).all(|tick| !look(5, 7300 + 90 * tick) && !look(5, 7300 + 90 * tick)));
     }
 }

@@ -463,7 +463,6 @@ impl<'a> Attendant<'a> {
         for row in &new {
             self.told.insert(row.fixed.trial.clone(), row.fixed.attempt);
             if let Some(trial) = trials.iter().find(|trial| trial.id == row.fixed.trial) {
-                self.counts.settled_here += usize::from(row.fixed.outcome.is_final());
                 self.request.listener.hear(LaunchEvent::TrialEnded {
                     trial,
                     row: &row.fixed,

@@ -26,6 +26,7 @@ pub use self::{
 use super::{
     Instruments, LaunchEnd, LaunchEvent, LaunchReport, RunRequest, RunStop, disk,
     open::{self, OpenRun},
+    pools::KnownRun,
     programs,
     remaining::History,
     slurm::Allocation,
@@ -175,7 +176,13 @@ impl Worker<'_> {
         // A ticket may hold any trial of the plan, also one that has a result and was asked for again.
         let any = History::default();
         let answer = self.examine();
-        let prepared = sweep::PreparedLaunch::new(self.request, &any, instruments, answer.clone())?;
+        let known = KnownRun {
+            remaining: &any,
+            ended: &History::of(&self.others),
+            is_worker: true,
+        };
+        let prepared =
+            sweep::PreparedLaunch::new(self.request, &known, instruments, answer.clone())?;
         let why = answer
             .filter(|answer| self.is_unfit(answer, prepared.has_gpus()))
             .map(|_| unfit(&prepared.checks));
