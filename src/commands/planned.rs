@@ -9,7 +9,7 @@ use std::{
 
 use kiln_core::{
     kinds::{
-        Data, KeyFault, Model,
+        Data, KeyFault,
         command::{MetricTarget, metric_target},
         data::{Counts, DataFacts, PairCounts},
     },
@@ -80,7 +80,7 @@ pub(super) fn load_file(file: PathBuf, set: &[String]) -> Result<Loaded, Stop> {
 /// The metrics of a command whose names are columns of `trials.csv` that a command does not fill: a
 /// second column of that name, `metric.NAME`, would be taken for the first.
 fn taken_names(loaded: &Loaded) -> Vec<Problem> {
-    let Model::Command(command) = &*loaded.experiment.model else {
+    let Some(command) = loaded.experiment.model.command() else {
         return Vec::new();
     };
     let columns = TRIALS.names();

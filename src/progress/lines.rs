@@ -2,10 +2,7 @@
 
 use std::time::Duration;
 
-use kiln_core::{
-    kinds::Model,
-    units::{Seconds, counted},
-};
+use kiln_core::units::{Seconds, counted};
 
 use super::{
     LastShown,
@@ -83,7 +80,7 @@ impl LaunchListener for ProgressLines {
                 };
                 let name = self.outlook.name(trial);
                 self.line(&format!("{name}: started on {device}{again}"));
-                if matches!(*trial.model, Model::Command(_)) {
+                if trial.model.command().is_some() {
                     // It has begun as it starts: the next line is due later.
                     self.shown.is_due(&trial.id, EVERY);
                 }

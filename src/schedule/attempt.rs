@@ -11,7 +11,6 @@ use std::{
 };
 
 use kiln_core::{
-    kinds::Model,
     plan::{
         ChildDevice, Origin, Outcome, TRIAL_FILE, Trial, TrialFile, child_data, child_train,
         differs_from_defaults,
@@ -123,7 +122,7 @@ pub(super) fn start(
         started: Instant::now(),
         started_utc,
         run_seconds,
-        times: AttemptTimes::new(keeps_checkpoints(trial)),
+        times: AttemptTimes::new(trial.keeps_checkpoints()),
         stopped: None,
         oom_kills,
         libraries: LoadedLibraries::new(trial),
@@ -196,7 +195,7 @@ fn start_child(
         trial_file: &trial_file,
     };
     write_files(setting, attempt, paths, started_utc)?;
-    if saves_by_itself(trial) {
+    if trial.saves_by_itself() {
         setting.folder.make_checkpoints(&trial.id)?;
     }
     let asked = trial_file.with_file_name(ASKED_FILE);
@@ -211,16 +210,6 @@ fn start_child(
     };
     let child = child::start(&start, events).map_err(|error| named(error, &program.path))?;
     Ok((child, program.kind))
-}
-
-/// Whether a trial resumes from what its attempts before left.
-fn keeps_checkpoints(trial: &Trial) -> bool {
-    saves_by_itself(trial) || trial.train.checkpoint.is_some()
-}
-
-/// Whether the trial's program keeps files of its own in the folder for checkpoints.
-pub(super) fn saves_by_itself(trial: &Trial) -> bool {
-    matches!(&*trial.model, Model::Command(command) if command.checkpoints)
 }
 
 /// The files of the training that a trial keeps.
@@ -312,7 +301,7 @@ fn write_files(
 
 /// The command line of a trial's program; empty for `kiln-trial`.
 fn command_line(request: &RunRequest, trial: &Trial, file: &TrialFile, path: &Path) -> Vec<String> {
-    if let Model::Command(command) = &*trial.model {
+    if let Some(command) = trial.model.command() {
         return command.expand(&relay::placeholders(file, path)).argv;
     }
     let Some(engine) = programs::engine(request, trial) else {
@@ -356,7 +345,9 @@ fn trial_file(setting: &AttemptSetting, trial: &Trial, attempt: u64, folder: &Pa
         devices_per_trial: trial.devices_per_trial,
         data_folder: absolute_data_folder(),
         folder: folder.to_owned(),
-        checkpoint_folder: keeps_checkpoints(trial).then(|| setting.folder.checkpoints(&trial.id)),
+        checkpoint_folder: trial
+            .keeps_checkpoints()
+            .then(|| setting.folder.checkpoints(&trial.id)),
         origin: trial.origin.as_ref().map(|origin| Origin {
             run: directory.join(expand_home(&origin.run.to_string_lossy())),
             ..origin.clone()

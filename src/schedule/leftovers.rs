@@ -6,7 +6,7 @@ use std::{collections::HashSet, io};
 use kiln_core::{
     plan::{Outcome, Trial, TrialId},
     record::{
-        AttemptEnd, AttemptFile, Checkpoints, DEVICE_SEPARATOR, RunFile, RunFolder, TableRow,
+        AttemptEnd, AttemptFile, Checkpoints, RunFile, RunFolder, TableRow,
         attempt::{listed_attempts, sweep_attempts},
     },
 };
@@ -15,10 +15,10 @@ use super::{
     RunRequest, RunStop,
     disk::cannot_write,
     existing_run::Old,
-    instruments::{AttemptReadings, Instruments, LeasedGpu},
+    instruments::{Instruments, LeasedGpu},
     machine,
     open::OpenRun,
-    row::{AttemptFacts, row},
+    row::{self, LostAttempt},
     stray,
 };
 use kiln_hardware::host::usable_cores;
@@ -110,37 +110,19 @@ fn killed(open: &OpenRun, trial: &Trial, attempt: u64, devices: &[LeasedGpu]) ->
     let launch = started
         .as_ref()
         .map_or(open.launch.saturating_sub(1), |started| started.launch);
-    let named = started
-        .as_ref()
-        .map(|started| started.device.split(DEVICE_SEPARATOR))
-        .into_iter()
-        .flatten();
-    let used: Vec<LeasedGpu> = named
-        .filter_map(|uuid| devices.iter().find(|device| device.uuid == uuid))
-        .cloned()
-        .collect();
-    let cpu_name = started
-        .as_ref()
-        .filter(|started| started.device == "cpu")
-        .and_then(|_| recorded_cpu(&open.file, launch));
     let reason = format!(
         "trial {} was running when `kiln run` itself ended (launch {launch})",
         trial.id
     );
-    row(&AttemptFacts {
+    let lost = LostAttempt {
         attempt,
-        started_utc: started.as_ref().map(|started| started.started_utc.clone()),
-        devices: &used,
-        cpu_name,
-        concurrent_trials: 1,
-        ..AttemptFacts::of_end(
-            trial,
-            launch,
-            (Outcome::Killed, reason),
-            &AttemptReadings::default(),
-            usable_cores(),
-        )
-    })
+        started: started.as_ref(),
+        devices,
+        cpu_name: recorded_cpu(&open.file, launch),
+        note: None,
+        cores: usable_cores(),
+    };
+    row::of_lost(trial, launch, (Outcome::Killed, reason), &lost)
 }
 
 /// The model of the processor that a launch recorded.

@@ -57,7 +57,7 @@ impl TrialProgram {
     /// # Errors
     /// It cannot be found.
     pub(super) fn of(request: &RunRequest, trial: &Trial, asked: &Path) -> io::Result<Self> {
-        if let Model::Command(_) = *trial.model {
+        if trial.model.command().is_some() {
             return Ok(Self {
                 path: this_program(),
                 arguments: vec![RELAY.into()],
@@ -96,7 +96,7 @@ impl TrialProgram {
 /// in place of `kiln-trial`.
 pub(super) fn reads_json(request: &RunRequest, trial: &Trial) -> bool {
     let is_own = request.trial_program.file_name() == Some("kiln-trial".as_ref());
-    let is_command = matches!(*trial.model, Model::Command(_));
+    let is_command = trial.model.command().is_some();
     engine(request, trial).is_some() || !is_own && !is_command
 }
 
@@ -137,7 +137,7 @@ pub(crate) fn needs_gpu(engine: Engine, devices: &Devices) -> bool {
 /// Whether a trial is computed by `kiln-trial`.
 pub(crate) fn needs_kiln_trial(trial: &Trial) -> bool {
     let is_built_in = matches!(trial.engine, Engine::Libtorch | Engine::Flex);
-    is_built_in && !matches!(*trial.model, Model::Command(_))
+    is_built_in && trial.model.command().is_none()
 }
 
 /// Checks that every program of these trials is there and executable, and that every entry of
@@ -160,7 +160,7 @@ pub(super) fn check<'a>(
         {
             engine_program(engine).map_err(refused(format!("run.engines.{name}.argv")))?;
         }
-        let Model::Command(command) = &*trial.model else {
+        let Some(command) = trial.model.command() else {
             continue;
         };
         // Only paths of the attempt itself are not known yet, and no program lies there.

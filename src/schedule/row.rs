@@ -6,7 +6,7 @@ use kiln_core::{
     kinds::Model,
     plan::{Outcome, Trial},
     record::{
-        DEVICE_SEPARATOR, TableRow, TrialFacts, TrialFigures, TrialResult, TrialRow,
+        AttemptFile, DEVICE_SEPARATOR, TableRow, TrialFacts, TrialFigures, TrialResult, TrialRow,
         note::{ContinuedFrom, notes_cell},
         peaks,
     },
@@ -128,7 +128,7 @@ fn figures(facts: &AttemptFacts) -> TrialFigures {
     figures.parameters = figures.parameters.or(trial.parameters);
     figures.flops_per_sample = figures.flops_per_sample.or(trial.flops_per_sample);
     // A command that reports no step has none.
-    let is_command = matches!(*trial.model, Model::Command(_));
+    let is_command = trial.model.command().is_some();
     let step = facts.step.filter(|step| !is_command || *step > 0);
     figures.steps = figures.steps.or(step);
     figures.resumed_at_step = figures.resumed_at_step.or(facts.resumed_at_step);
@@ -249,7 +249,7 @@ struct RowSettings {
 
 impl RowSettings {
     fn of(trial: &Trial, cores: u64) -> Self {
-        if let Model::Command(command) = &*trial.model {
+        if let Some(command) = trial.model.command() {
             let count = |name| command.count(name).unwrap_or(0);
             return Self {
                 engine: String::new(),
@@ -344,6 +344,49 @@ fn flops_per_second(figures: &TrialFigures) -> Option<f64> {
     counted().or_else(by_rate)
 }
 
+/// The row of an attempt that was lost with its launch: what is known is what its launch wrote at the
+/// start.
+pub(super) fn of_lost(
+    trial: &Trial,
+    launch: u64,
+    end: (Outcome, String),
+    lost: &LostAttempt<'_>,
+) -> TableRow {
+    let named = lost
+        .started
+        .map(|started| started.device.split(DEVICE_SEPARATOR));
+    let used: Vec<LeasedGpu> = named
+        .into_iter()
+        .flatten()
+        .filter_map(|uuid| lost.devices.iter().find(|device| device.uuid == uuid))
+        .cloned()
+        .collect();
+    let is_on_cpu = lost.started.is_some_and(|started| started.device == "cpu");
+    row(&AttemptFacts {
+        attempt: lost.attempt,
+        started_utc: lost.started.map(|started| started.started_utc.clone()),
+        devices: &used,
+        cpu_name: lost.cpu_name.filter(|_| is_on_cpu),
+        concurrent_trials: 1,
+        notes: lost.note.clone().into_iter().collect(),
+        ..AttemptFacts::of_end(trial, launch, end, &AttemptReadings::default(), lost.cores)
+    })
+}
+
+/// A lost attempt.
+pub(super) struct LostAttempt<'a> {
+    pub(super) attempt: u64,
+    /// `None` if its file is missing or torn.
+    pub(super) started: Option<&'a AttemptFile>,
+    /// The GPUs of this machine.
+    pub(super) devices: &'a [LeasedGpu],
+    /// The processor that its launch recorded.
+    pub(super) cpu_name: Option<&'a str>,
+    pub(super) note: Option<(String, String)>,
+    /// Cores that this process may use.
+    pub(super) cores: u64,
+}
+
 fn notes(facts: &AttemptFacts) -> Option<String> {
     let mut notes = facts.readings.window.notes.clone();
     for (column, told) in facts.result.iter().flat_map(|result| &result.notes) {
@@ -359,7 +402,7 @@ fn notes(facts: &AttemptFacts) -> Option<String> {
         let note = ContinuedFrom::new(origin).to_string();
         notes.insert(ContinuedFrom::COLUMN.to_owned(), note);
     }
-    let is_command = matches!(*facts.trial.model, Model::Command(_));
+    let is_command = facts.trial.model.command().is_some();
     if facts.outcome == Outcome::Completed && facts.peak.is_none() && !is_command {
         notes
             .entry("mfu".to_owned())

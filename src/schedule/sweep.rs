@@ -13,7 +13,6 @@ use std::{
 };
 
 use kiln_core::{
-    kinds::Model,
     plan::{Outcome, Trial, TrialId},
     record::{
         AttemptEnd, RunFolder, StoreError, TableChange, TableRow, TicketQueue, run_file::EndCause,
@@ -334,7 +333,7 @@ impl<'a> LaunchState<'a> {
             let stop = disk::full_in_the_child(&reason, self.open.folder.path());
             self.start_no_more(RunStop::CannotRun(stop));
         }
-        let is_command = matches!(&*trial.model, Model::Command(_));
+        let is_command = trial.model.command().is_some();
         self.judge_node(&row, was_ready, is_command);
         self.keep(row, index);
         if let Some(lost) = lost {

@@ -3,7 +3,7 @@
 use std::{collections::HashMap, fmt::Write, path::Path};
 
 use kiln_core::{
-    kinds::{Model, command::Placeholders},
+    kinds::command::Placeholders,
     plan::{Outcome, Plan, Trial, TrialId, show},
     statistics::FEWEST_RUNS,
     units::{Bytes, Count, Seconds, without_controls},
@@ -74,15 +74,13 @@ fn row(trial: &Trial, repeats: u64) -> Vec<String> {
 }
 
 fn is_command(trial: &Trial) -> bool {
-    matches!(*trial.model, Model::Command(_))
+    trial.model.command().is_some()
 }
 
 /// The command of the first trial and its metrics, and a warning if repeats are the same command.
 fn of_command(plan: &Plan) -> Option<String> {
     let first = plan.trials.first()?;
-    let Model::Command(command) = &*first.model else {
-        return None;
-    };
+    let command = first.model.command()?;
     let expanded = command.expand(&Placeholders {
         seed: Some(first.train.seed),
         trial: Some(first.id.to_string()),

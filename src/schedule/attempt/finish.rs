@@ -20,7 +20,7 @@ use kiln_core::{
 };
 use kiln_hardware::processor::has_bf16;
 
-use super::{Attempt, saves_by_itself};
+use super::Attempt;
 use crate::{
     relay,
     schedule::{
@@ -318,7 +318,7 @@ impl Reaped {
             return None;
         };
         // What a command keeps in its own way is not seen here.
-        if outcome != Outcome::Interrupted || saves_by_itself(trial) {
+        if outcome != Outcome::Interrupted || trial.saves_by_itself() {
             return None;
         }
         let note = OutOfJobTime {

@@ -1,7 +1,6 @@
 //! Peaks of the machine's devices: what a trial could reach at most.
 
 use kiln_core::{
-    kinds::Model,
     plan::Trial,
     record::peaks::{self, DeviceKey},
     spec::Engine,
@@ -55,7 +54,7 @@ impl Instruments {
         libtorch: Option<&str>,
     ) -> Option<(f64, String)> {
         // Of a command, neither the precision nor the operations are known.
-        if trial.engine == Engine::Flex || matches!(*trial.model, Model::Command(_)) {
+        if trial.engine == Engine::Flex || trial.model.command().is_some() {
             return None;
         }
         let key = self.peak_key(

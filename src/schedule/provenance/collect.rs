@@ -6,10 +6,7 @@ use std::{
 };
 
 use kiln_core::{
-    kinds::{
-        Model,
-        command::{Expanded, PLACEHOLDERS, Placeholders},
-    },
+    kinds::command::{Expanded, PLACEHOLDERS, Placeholders},
     limits::PROGRAM_FILES,
     plan::Trial,
     record::programs::{COMMAND_PROGRAM, engine_key},
@@ -73,7 +70,7 @@ pub(super) fn collect<'a>(
     let mut sources = Sources::new();
     let (mut seen, found) = (HashSet::new(), Found::new());
     for trial in trials {
-        if let Model::Command(command) = &*trial.model {
+        if let Some(command) = trial.model.command() {
             // Files of the attempt itself are not known yet, and no program lies there.
             let expanded = command.expand(&Placeholders {
                 seed: Some(trial.train.seed),

@@ -7,7 +7,6 @@ use std::{
 };
 
 use kiln_core::{
-    kinds::Model,
     plan::{Outcome, Trial, TrialId},
     record::{CollectedRows, RunFolder, TableRow},
     units::TimeSpan,
@@ -191,8 +190,7 @@ fn needed(
             }
         }
     };
-    let of_command = matches!(&*trial.model, Model::Command(command) if command.checkpoints);
-    Some(match trial.train.checkpoint.is_some() || of_command {
+    Some(match trial.keeps_checkpoints() {
         true => needed.min(WITH_CHECKPOINT),
         false => needed,
     })

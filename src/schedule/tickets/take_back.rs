@@ -10,8 +10,8 @@ use std::{
 use kiln_core::{
     plan::{Trial, TrialId},
     record::{
-        AttemptEnd, AttemptFile, Checkpoints, CollectedRows, DEVICE_SEPARATOR, LaunchFile,
-        NewTicket, RunFolder, Submission, TableRow, Ticket, TicketEntry, TicketQueue, TicketState,
+        AttemptEnd, AttemptFile, Checkpoints, CollectedRows, LaunchFile, NewTicket, RunFolder,
+        Submission, TableRow, Ticket, TicketEntry, TicketQueue, TicketState,
         launch_folder::{self, BEFORE},
         note::OutOfJobTime,
     },
@@ -24,11 +24,10 @@ use super::{
 };
 use crate::schedule::{
     RunRequest,
-    attempt::saves_by_itself,
-    instruments::{AttemptReadings, LeasedGpu},
+    instruments::LeasedGpu,
     machine,
     remaining::{History, with_fallbacks},
-    row::{AttemptFacts, row},
+    row::{self, LostAttempt},
     slurm::Fate,
     stray::end_strays,
 };
@@ -391,7 +390,7 @@ impl<'a> TakingBack<'a> {
         // Both by the clock of the worker's node.
         let began = at(&worker.launch.anchor.started_utc)?;
         let after = at(&started.started_utc)?.duration_since(began);
-        if saves_by_itself(trial) {
+        if trial.saves_by_itself() {
             return None;
         }
         let checkpoints = Checkpoints::new(self.run.checkpoints(&trial.id), trial.id.clone());
@@ -405,40 +404,25 @@ impl<'a> TakingBack<'a> {
 
     /// The row of an attempt whose launch is gone.
     fn lost(&self, trial: &Trial, started: &AttemptFile, fate: &Fate) -> TableRow {
-        let named = started.device.split(DEVICE_SEPARATOR);
-        let used: Vec<LeasedGpu> = named
-            .filter_map(|uuid| self.devices.iter().find(|device| device.uuid == uuid))
-            .cloned()
-            .collect();
         let file = LaunchFile::read(self.run, started.launch);
-        let cpu_name = file
-            .as_ref()
-            .filter(|_| started.device == "cpu")
-            .and_then(|file| machine::cpu_model(&file.launch));
         let reason = format!(
             "trial {} was running when its worker (launch {}) was lost: {}",
             trial.id, started.launch, fate.why
         );
-        row(&AttemptFacts {
+        let lost = LostAttempt {
             attempt: started.attempt,
-            started_utc: Some(started.started_utc.clone()),
-            devices: &used,
-            cpu_name,
-            concurrent_trials: 1,
-            notes: file
+            started: Some(started),
+            devices: self.devices,
+            cpu_name: file
+                .as_ref()
+                .and_then(|file| machine::cpu_model(&file.launch)),
+            note: file
                 .as_ref()
                 .filter(|_| fate.is_out_of_time)
-                .and_then(|file| self.out_of_job_time(trial, started, file))
-                .into_iter()
-                .collect(),
-            ..AttemptFacts::of_end(
-                trial,
-                started.launch,
-                (fate.outcome, reason),
-                &AttemptReadings::default(),
-                usable_cores(),
-            )
-        })
+                .and_then(|file| self.out_of_job_time(trial, started, file)),
+            cores: usable_cores(),
+        };
+        row::of_lost(trial, started.launch, (fate.outcome, reason), &lost)
     }
 }
 

@@ -92,6 +92,16 @@ macro_rules! models {
     };
 }
 
+impl Model {
+    /// The program that is run as a trial, if it is one.
+    pub fn command(&self) -> Option<&Command> {
+        match self {
+            Self::Command(command) => Some(command),
+            _ => None,
+        }
+    }
+}
+
 models!(
     Gpt, Lstm, PanelLstm, Resnet, Seq2seq, Mlp, Matmul, Command, Custom
 );

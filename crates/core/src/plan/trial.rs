@@ -121,6 +121,19 @@ pub struct Trial {
     pub steps: Option<u64>,
 }
 
+impl Trial {
+    /// Whether its program keeps files of its own in the folder for checkpoints.
+    pub fn saves_by_itself(&self) -> bool {
+        let mut command = self.model.command().into_iter();
+        command.any(|command| command.checkpoints)
+    }
+
+    /// Whether it resumes from what its attempts before left.
+    pub fn keeps_checkpoints(&self) -> bool {
+        self.saves_by_itself() || self.train.checkpoint.is_some()
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use std::collections::HashSet;

@@ -314,10 +314,7 @@ impl Experiment {
     /// The metric that ranks points: `objective`, else the first metric of a command that says
     /// which direction is better.
     pub fn ranking_objective(&self) -> Option<Objective> {
-        let command = match &*self.model {
-            Model::Command(command) => Some(command),
-            _ => None,
-        };
+        let command = self.model.command();
         objective(self.objective, command)
     }
 

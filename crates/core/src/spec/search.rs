@@ -168,7 +168,7 @@ impl SearchedKeys {
     /// The values of a command, the first of `grows` as its batch size; the keys of `train` and
     /// `data` of any other model.
     pub fn of(model: &Model) -> Self {
-        let Model::Command(command) = model else {
+        let Some(command) = model.command() else {
             return Self::default();
         };
         let value = |name: &str| format!("model.values.{name}");

@@ -25,7 +25,7 @@ const BY_NAMES: [&str; 1] = ["model.kind"];
 
 /// Returns the contradictions within the command of a point, if it is one.
 pub(super) fn of_command(model: &Model) -> Vec<KeyFault> {
-    let Model::Command(command) = model else {
+    let Some(command) = model.command() else {
         return Vec::new();
     };
     let mut faults = Faults {

@@ -224,7 +224,7 @@ fn ignored_without_training(tree: &Node, kind: &str) -> Vec<Problem> {
 
 /// Contradictions between a command and `run`.
 fn of_command_run(experiment: &Experiment) -> Vec<KeyFault> {
-    let Model::Command(command) = &*experiment.model else {
+    let Some(command) = experiment.model.command() else {
         return Vec::new();
     };
     let mut faults = Vec::new();

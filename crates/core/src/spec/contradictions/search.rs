@@ -38,7 +38,7 @@ pub(super) fn faults(experiment: &Experiment) -> Vec<KeyFault> {
 }
 
 fn of_kind(experiment: &Experiment, search: &Search) -> Vec<KeyFault> {
-    if let Model::Command(command) = &*experiment.model {
+    if let Some(command) = experiment.model.command() {
         let faults = command::faults(command, search);
         if !faults.is_empty() {
             return faults;
@@ -130,7 +130,7 @@ fn of_effective(experiment: &Experiment, from: u64, to: u64, multiple_of: u64) -
             experiment.train.grad_accumulation,
         ),
     };
-    let is_command = matches!(&*experiment.model, Model::Command(_));
+    let is_command = experiment.model.command().is_some();
     if !experiment.model.trains() && !is_command {
         let message = format!(
             "model kind `{}` accumulates no gradients, so its effective batch is its batch size; \
@@ -170,7 +170,7 @@ fn of_workers(experiment: &Experiment) -> Option<KeyFault> {
         )
     };
     let involved = ["model.kind", "data.kind"];
-    let is_command = matches!(&*experiment.model, Model::Command(_));
+    let is_command = experiment.model.command().is_some();
     let reads_none = experiment.data.loader().is_none() && !is_command;
     reads_none.then(|| KeyFault::between("kind", &involved, message()))
 }
@@ -243,7 +243,7 @@ pub(super) fn of_objective(experiment: &Experiment) -> Option<KeyFault> {
 fn of_metric_name(metric: Metric, model: &Model) -> Option<String> {
     let columns = || Metric::COLUMNS.map(Metric::name);
     let name = metric.key();
-    let Model::Command(command) = model else {
+    let Some(command) = model.command() else {
         return Some(format!(
             "`objective.metric` is `{name}`; it must be {}{}",
             listed(&columns(), "or"),
