@@ -2,7 +2,10 @@
 
 use std::path::{Path, PathBuf};
 
-use kiln_core::spec::{self, SearchedKeys};
+use kiln_core::{
+    spec::{self, SearchedKeys},
+    units::counted,
+};
 
 use super::{
     Status, Stop,
@@ -75,8 +78,8 @@ fn describe(planned: &Planned) -> String {
         .collect();
     let points = match (planned.plan.points, planned.plan.repeats) {
         (1, 1) => "1 trial".to_owned(),
-        (points, 1) => format!("{points} points"),
-        (points, repeats) => format!("{points} points × {repeats} repeats"),
+        (points, 1) => counted(points as usize, "point"),
+        (points, repeats) => format!("{} × {repeats} repeats", counted(points as usize, "point")),
     };
     let kinds = format!(
         "{points}: {} on {}",

@@ -402,9 +402,10 @@ fn check_data(
 fn earlier_step(source: &Source, step: u64) -> Option<String> {
     let steps = source.steps.filter(|steps| *steps > step)?;
     Some(format!(
-        "trial {} made {steps} steps, and its newest checkpoint is of step {step}, so training goes \
-         on from there; `train.checkpoint.after: last` keeps the one of the last step",
-        source.trial
+        "trial {} made {}, and its newest checkpoint is of step {step}, so training goes on from \
+         there; `train.checkpoint.after: last` keeps the one of the last step",
+        source.trial,
+        counted(steps as usize, "step")
     ))
 }
 

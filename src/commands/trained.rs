@@ -7,7 +7,6 @@ use std::path::{Path, PathBuf};
 
 use kiln_core::{
     input,
-    kinds::Model,
     limits::STATE_BYTES,
     plan::{TRIAL_FILE, TrialFile, TrialId},
     record::{
@@ -221,7 +220,7 @@ pub(super) fn without_weights(run: &RunFolder, file: &TrialFile, trial: Option<&
         |trial| format!("trial {trial} has"),
     );
     let why = match &file.train.checkpoint {
-        _ if matches!(file.model, Model::Command(_)) => {
+        _ if file.model.command().is_some() => {
             "kiln does not read the weights of a command; use them with its own program"
         }
         None => {

@@ -9,6 +9,7 @@ use std::{
 use kiln_core::{
     plan::Trial,
     spec::{DeviceName, Devices, Precision},
+    units::listed,
 };
 
 use super::{
@@ -219,9 +220,12 @@ fn unused(choice: &DeviceChoice, wanted: &DeviceRequest, offer: DeviceOffer) -> 
     let is_all = wanted.devices == Devices::Named(DeviceName::All) && !left.is_empty();
     is_all.then(|| {
         format!(
-            "each trial uses {} GPUs (`run.devices_per_trial`), so GPU {} stays unused",
+            "each trial uses {} GPUs (`run.devices_per_trial`), so {} unused",
             wanted.each,
-            left.join(" and ")
+            match left.as_slice() {
+                [one] => format!("GPU {one} stays"),
+                several => format!("GPUs {} stay", listed(several, " and ")),
+            }
         )
     })
 }

@@ -3,7 +3,7 @@
 use kiln_core::{
     plan::Outcome,
     record::{TrialRow, note::MemoryGrowth},
-    units::{Bytes, Fraction, Seconds},
+    units::{Bytes, Fraction, Seconds, counted},
 };
 
 use super::{
@@ -199,7 +199,7 @@ fn oom(case: &TrialContext<'_>) -> Option<RuleMatch> {
     }
     let when = row
         .steps
-        .map(|steps| format!(" after {steps} steps"))
+        .map(|steps| format!(" after {}", counted(steps as usize, "step")))
         .unwrap_or_default();
     let batch = match row.batch_size {
         0 => String::new(),

@@ -486,7 +486,7 @@ fn point_latest(folder: &Folder, name: &str) -> io::Result<()> {
     folder.sync()
 }
 
-/// A folder in place of the link, which some copy tools create, is not deleted.
+/// A folder in place of the link, which some copy tools create, or somebody's file, is not deleted.
 fn refuse_latest_folder(parent: &Path) -> io::Result<()> {
     match fs::symlink_metadata(parent.join(LATEST)) {
         Ok(found) if found.is_dir() => {
@@ -494,6 +494,11 @@ fn refuse_latest_folder(parent: &Path) -> io::Result<()> {
                 "`{LATEST}` is a folder and not kiln's link to the newest run; move it away"
             );
             Err(io::Error::new(io::ErrorKind::IsADirectory, message))
+        }
+        Ok(found) if !found.is_symlink() => {
+            let message =
+                format!("`{LATEST}` is a file and not kiln's link to the newest run; move it away");
+            Err(io::Error::new(io::ErrorKind::AlreadyExists, message))
         }
         _ => Ok(()),
     }

@@ -265,9 +265,12 @@ fn read_steps(full: &str, node: &Node) -> Result<u64, Problem> {
         _ => None,
     };
     value.filter(|value| (2..=most).contains(value)).ok_or_else(|| {
+        let more = value.filter(|value| *value > most);
+        let remedy = more.map(|value| format!("; {}", AXIS_VALUES.remedy(Some(value))));
         let message = format!(
-            "`{full}.steps` is {}; it must be an integer from 2 to {most}, the number of values",
-            steps.found()
+            "`{full}.steps` is {}; it must be an integer from 2 to {most}, the number of values{}",
+            steps.found(),
+            remedy.unwrap_or_default()
         );
         Problem::new(&steps.location, full, message)
     })
