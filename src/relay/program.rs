@@ -13,10 +13,10 @@ use kiln_core::{
     kinds::command::{Expanded, Placeholders},
     plan::{ChildDevice, TrialFile},
 };
+use kiln_hardware::host::monotonic_nanoseconds;
 use rustix::{
     fs::{Access, access},
     process::{Signal, getpid, getppid, set_parent_process_death_signal},
-    time::{ClockId, clock_gettime},
 };
 
 use super::guard;
@@ -372,11 +372,6 @@ pub(super) fn end_by(signal: i32) -> i32 {
         libc::raise(signal);
     }
     128 + signal
-}
-
-pub(super) fn monotonic_nanoseconds() -> u64 {
-    let now = clock_gettime(ClockId::Monotonic);
-    now.tv_sec as u64 * 1_000_000_000 + now.tv_nsec as u64
 }
 
 #[cfg(test)]

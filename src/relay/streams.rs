@@ -13,12 +13,13 @@ use std::{
 };
 
 use kiln_core::kinds::command::Stream;
+use kiln_hardware::host::monotonic_nanoseconds;
 
 use super::{
     kept::KeptOutput,
     lines::Lines,
     metrics::{Metrics, Numbers, WindowMark},
-    program::{self, ProgramEnd, Started, monotonic_nanoseconds},
+    program::{self, ProgramEnd, Started},
     talk::Progress,
 };
 

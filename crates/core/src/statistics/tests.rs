@@ -578,3 +578,9 @@ fn blocks_that_share_no_point_are_not_taken_out_and_what_ran_apart_is_widened() 
     let found = field.compare(0, 1, 1).unwrap();
     assert!(found.design.is_apart() && found.low < 1.0, "{found:?}");
 }
+
+#[test]
+fn the_median_of_an_even_number_of_values_is_the_mean_of_the_middle_two() {
+    assert_eq!(median([4.0, 1.0, 3.0, 2.0].into_iter()), 2.5);
+    assert_eq!(median([5.0].into_iter()), 5.0);
+}

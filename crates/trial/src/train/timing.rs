@@ -4,7 +4,7 @@
 //! In: marks of CLOCK_MONOTONIC in nanoseconds, taken after a wait for the device where the window
 //! or a cut begins or ends. Out: figures of the window; or why there are none.
 
-use kiln_core::{kinds::data::PairCounts, spec::Measure};
+use kiln_core::{kinds::data::PairCounts, spec::Measure, statistics::median};
 
 use super::{clock::seconds_between, step_clock::StepSeconds};
 
@@ -203,7 +203,9 @@ impl Timing {
             seconds,
             steps: window.steps,
             work: window.data.work,
-            median_step_seconds: window.times(|times| times.step).map(median),
+            median_step_seconds: window
+                .times(|times| times.step)
+                .map(|times| median(times.into_iter())),
             data_wait_fraction: window.data.wait_seconds / seconds,
             load_seconds: window.data.load_seconds,
             transfer_fraction: window
@@ -249,16 +251,6 @@ impl Window {
         is_whole
             .then(|| self.timed.iter().map(time).collect::<Option<Vec<f64>>>())
             .flatten()
-    }
-}
-
-fn median(mut sorted: Vec<f64>) -> f64 {
-    sorted.sort_by(f64::total_cmp);
-    let middle = sorted.len() / 2;
-    if sorted.len() % 2 == 1 {
-        sorted[middle]
-    } else {
-        (sorted[middle - 1] + sorted[middle]) / 2.0
     }
 }
 
@@ -392,11 +384,5 @@ mod tests {
                 .why_no_window()
                 .starts_with("only 8 steps in 8.0 s, and the warm-up takes 10 steps and 2 s")
         );
-    }
-
-    #[test]
-    fn the_median_of_an_even_number_of_steps_is_the_mean_of_the_middle_two() {
-        assert_eq!(median(vec![4.0, 1.0, 3.0, 2.0]), 2.5);
-        assert_eq!(median(vec![5.0]), 5.0);
     }
 }
