@@ -40,13 +40,17 @@ impl Place {
     }
 
     fn kiln(&self, more: &[&str]) -> Command {
+        self.command(&[&["run", "long.yaml"], more].concat())
+    }
+
+    fn command(&self, arguments: &[&str]) -> Command {
         let folder = self.0.path();
         let mut kiln = Command::new(env!("CARGO_BIN_EXE_kiln"));
-        kiln.args(["run", "long.yaml"])
-            .args(more)
+        kiln.args(arguments)
             .current_dir(folder)
             .env_remove("KILN_TRIAL")
-            .env("CUDA_VISIBLE_DEVICES", "");
+            .env("CUDA_VISIBLE_DEVICES", "")
+            .env("KILN_BEAT_SECONDS", "0.2");
         kiln.env("KILN_LOCKS", folder.join("locks"))
             .env("XDG_CACHE_HOME", folder.join("cache"));
         kiln
@@ -242,9 +246,7 @@ fn what_was_trained_stays_until_a_rerun_has_completed() {
     let place = Place::new("last");
     place.complete(&[]);
     let export = |to: &str| {
-        let mut kiln = Command::new(env!("CARGO_BIN_EXE_kiln"));
-        kiln.args(["export", "results/long/latest", "--to", to])
-            .current_dir(place.0.path());
+        let mut kiln = place.command(&["export", "results/long/latest", "--to", to]);
         let output = kiln.output().unwrap();
         let told = String::from_utf8_lossy(&output.stderr).into_owned();
         assert!(output.status.success(), "{told}");
@@ -259,6 +261,18 @@ fn what_was_trained_stays_until_a_rerun_has_completed() {
     failing.env("KILN_TRIAL", &broken).output().unwrap();
     let aside = place.trial().join("checkpoint.1");
     assert!(aside.is_dir() && export("failed") == trained);
+    let text = experiment("last").replace("name: long", "name: longer");
+    let text = text.replace(&format!("steps: {STEPS}"), "steps: 260");
+    fs::write(place.0.path().join("longer.yaml"), text).unwrap();
+    let continued = place
+        .command(&["run", "longer.yaml", "--continue", "long"])
+        .output()
+        .unwrap();
+    let told = String::from_utf8_lossy(&continued.stderr);
+    assert!(
+        continued.status.success() && told.contains("at step 240"),
+        "{told}"
+    );
 
     let mut killed = place.launch_to(3, &["--rerun", "failed"]);
     killed.kill().unwrap();
@@ -278,6 +292,9 @@ fn what_was_trained_stays_until_a_rerun_has_completed() {
     killed.kill().unwrap();
     killed.wait().unwrap();
     assert!(place.trial().join("checkpoint.4").is_dir() && export("killed") == trained);
+    let planned = place.kiln(&["--dry-run"]).output().unwrap();
+    let planned = String::from_utf8_lossy(&planned.stdout).into_owned();
+    assert!(planned.contains("killed before"), "{planned}");
     place.complete(&[]);
     let outcomes: Vec<String> = place
         .rows()
@@ -286,6 +303,23 @@ fn what_was_trained_stays_until_a_rerun_has_completed() {
         .collect();
     assert_eq!(outcomes[4..], ["killed", "completed"]);
     assert_eq!(place.checkpoints(), [STEPS]);
+}
+
+#[test]
+fn a_rerun_on_workers_begins_anew_too() {
+    let place = Place::new("last");
+    let queue_and_work = |more: &[&str]| {
+        place.complete(&[&["--on", "workers", "--detach"], more].concat());
+        let output = place.command(&["worker", "long"]).output().unwrap();
+        let told = String::from_utf8_lossy(&output.stderr).into_owned();
+        assert!(output.status.success(), "{told}");
+    };
+    queue_and_work(&[]);
+    queue_and_work(&["--rerun", "completed"]);
+    let rows = place.rows();
+    assert_eq!((rows.len(), rows[1]["resumed_at_step"].as_str()), (2, ""));
+    assert_eq!(place.losses(2), place.losses(1));
+    assert!(!place.trial().join("checkpoint.1").exists());
 }
 
 #[test]

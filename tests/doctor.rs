@@ -359,9 +359,8 @@ fn a_program_of_ones_own_that_cannot_be_examined_is_no_problem() {
     )
     .unwrap();
     fs::set_permissions(&child, fs::Permissions::from_mode(0o755)).unwrap();
-    let ended = machine
-        .set("KILN_TRIAL", &child.display().to_string())
-        .doctor(&["--quick"]);
+    let machine = machine.set("KILN_TRIAL", &child.display().to_string());
+    let ended = machine.doctor(&["--quick"]);
     assert!(
         ended.status == Some(0)
             && ended
@@ -370,6 +369,9 @@ fn a_program_of_ones_own_that_cannot_be_examined_is_no_problem() {
             && ended.stdout.contains("this machine can run trials"),
         "{ended:?}"
     );
+    fs::write(&child, "#!/bin/sh\nexec /no/such/kiln-trial\n").unwrap();
+    let broken = machine.doctor(&["--quick"]);
+    assert_eq!(broken.status, Some(3), "{broken:?}");
 }
 
 #[test]

@@ -20,6 +20,8 @@ fn an_experiment_kept_on_another_disk_behind_a_link_is_listed() {
     fs::rename(place.path("results/x"), &elsewhere).unwrap();
     std::os::unix::fs::symlink(&elsewhere, place.path("results/x")).unwrap();
     assert_eq!(list(&place).len(), 1);
+    std::os::unix::fs::symlink("x", place.path("results/alias")).unwrap();
+    assert_eq!(list(&place).len(), 1, "a second name of one that is here");
     let mistyped = Ended::of(
         place
             .kiln(&["ls"])

@@ -289,6 +289,8 @@ fn a_child_that_ignores_sigterm_is_killed_by_one_more_signal() {
     )
     .unwrap();
     let mut kiln = started(&place, "ignores_term");
+    // Twice at once, as where all processes of a job are told: that is one request.
+    signal(&kiln, "TERM");
     signal(&kiln, "TERM");
     hear(&mut kiln, "stopping the running trials");
     assert!(!place.processes().is_empty(), "it was given grace");

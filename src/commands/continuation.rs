@@ -198,9 +198,7 @@ pub(super) fn faults(trials: &[Trial], experiment: &str, results: &Path) -> Vec<
     let fault = |trial: &Trial| {
         let origin = trial.origin.as_ref()?;
         let run = RunFolder::at(&origin.run);
-        let why = Checkpoints::new(run.checkpoints(&origin.trial), origin.trial.clone())
-            .with_sum(origin.step, &origin.sha256)
-            .err()?;
+        let why = aside::with_sum(&run, &origin.trial, origin.step, &origin.sha256).err()?;
         Some(format!(
             "trial {} continues step {} of {}, whose checkpoint cannot be used: {why}",
             trial.id,

@@ -206,9 +206,12 @@ pub(super) fn nothing_to_do(is_everything: bool, ends: &[AttemptEnd]) -> String 
         .filter(|outcome| **outcome != Outcome::Completed && has(outcome));
     let names: Vec<&str> = without_result.map(|outcome| outcome.name()).collect();
     let again = match names.as_slice() {
-        [] if ends.is_empty() => "`--rerun failed` retries failed trials".to_owned(),
+        [] if ends.is_empty() => "`--rerun OUTCOME,…` runs those of an outcome again".to_owned(),
         [] => "`--rerun completed` runs them again".to_owned(),
-        names => format!("`--rerun {}` retries those without one", names.join(",")),
+        names => format!(
+            "`--rerun {}` retries those that did not complete",
+            names.join(",")
+        ),
     };
     match is_everything {
         true => {

@@ -21,7 +21,7 @@ use kiln_core::{
 };
 use serde_json::{Value, json};
 
-use super::{Stop, note, runs::below_here, sources::table_of};
+use super::{Status, Stop, note, runs::below_here, sources::table_of};
 
 /// The file of a checkpoint that holds the weights.
 const MODEL_FILE: &str = "model.safetensors";
@@ -69,7 +69,11 @@ pub(super) fn find(args: &Args) -> Result<Trained, Stop> {
         None => best_trial(&run, &rows)?,
     };
     let file = trial_file(&run, &trial)?;
-    let checkpoint = checkpoint(&file, &run, &weights(&run, &rows, &trial), args.step)?;
+    let kept = weights(&run, &rows, &trial);
+    if args.step.is_none() {
+        all_read(&kept)?;
+    }
+    let checkpoint = checkpoint(&file, &run, &kept, args.step)?;
     let trained = attempts(&run, &trial)
         .into_iter()
         .rev()
@@ -162,14 +166,27 @@ fn weights(run: &RunFolder, rows: &[&TableRow], trial: &TrialId) -> Checkpoints 
     aside::weights(run, trial, last.map_or(0, |row| row.fixed.attempt))
 }
 
+/// Refuses to choose among checkpoints of which one cannot be read now: it may be the best.
+fn all_read(checkpoints: &Checkpoints) -> Result<(), Stop> {
+    match checkpoints.unread() {
+        None => Ok(()),
+        Some(why) => Err(Stop::new(
+            Status::CannotRun,
+            format!("{why}; try again, or name a trial and a step with `RUN:TRIAL --step N`"),
+        )),
+    }
+}
+
 /// The trial whose weights have the lowest validation loss; without any loss, the first that has
 /// weights.
 fn best_trial(run: &RunFolder, all: &[&TableRow]) -> Result<TrialId, Stop> {
-    let mut usable: Vec<(&TrialId, ListedCheckpoint)> = all
-        .iter()
-        .map(|row| (&row.fixed.trial, row.fixed.attempt))
-        .filter_map(|(trial, last)| Some((trial, aside::weights(run, trial, last).result()?)))
-        .collect();
+    let mut usable: Vec<(&TrialId, ListedCheckpoint)> = Vec::new();
+    for row in all {
+        let (trial, last) = (&row.fixed.trial, row.fixed.attempt);
+        let kept = aside::weights(run, trial, last);
+        all_read(&kept)?;
+        usable.extend(kept.result().map(|result| (trial, result)));
+    }
     let loss = |found: &ListedCheckpoint| found.valid_loss.unwrap_or(f64::INFINITY);
     usable.sort_by(|(_, one), (_, other)| loss(one).total_cmp(&loss(other)));
     match (usable.first(), all.first()) {

@@ -16,6 +16,7 @@ use super::{
     RunStop, WantedTrials,
     changes::{KeyChange, changes, describe},
     content::other_data,
+    leftovers,
     machine::{self, MachineIdentity},
     provenance::{Changed, Programs, advice},
     remaining::History,
@@ -69,7 +70,10 @@ pub(super) fn find(
         searched,
         first_measured,
     } = read(wanted, &folder)?;
-    let history = History::of(&ends);
+    let mut history = History::of(&ends);
+    if TicketQueue::of(&folder).is_none() {
+        leftovers::add_lost(&mut history, &folder, &file.plan);
+    }
     let finished = !file.is_searching && file.plan.iter().all(|trial| history.is_settled(trial, 0));
     let mut programs = programs_of(wanted, &file)?;
     let about_programs = match (&mut programs, first_measured) {

@@ -14,10 +14,10 @@ use kiln_core::{
 use super::{
     RunRequest, RunStop,
     disk::cannot_write,
-    existing_run::Old,
     instruments::{Instruments, LeasedGpu},
     machine,
     open::OpenRun,
+    remaining::History,
     row::{self, LostAttempt},
     stray,
 };
@@ -65,15 +65,18 @@ pub(super) fn adopt(
     Ok(())
 }
 
-/// Counts the attempts after a trial's last row, which a launch that was killed left, as killed: where a
-/// trial with a result was run again, the rows alone would say that nothing is to do.
-pub(super) fn add_lost(old: &mut Old, trials: &[Trial]) {
-    for trial in trials {
-        let last = old.history.last_attempt(&trial.id);
-        let attempts = listed_attempts(&old.folder, &trial.id).unwrap_or_default();
+/// Counts the attempts of a settled trial that came after its last row as killed: where a trial with a
+/// result was run again and that launch was killed, the rows alone would say that nothing is to do.
+pub(super) fn add_lost(history: &mut History, folder: &RunFolder, plan: &[TrialId]) {
+    for trial in plan {
+        if !history.last(trial).is_some_and(Outcome::is_final) {
+            continue;
+        }
+        let last = history.last_attempt(trial);
+        let attempts = listed_attempts(folder, trial).unwrap_or_default();
         for attempt in attempts.into_iter().filter(|attempt| *attempt > last) {
-            old.history.add(&AttemptEnd {
-                trial: trial.id.clone(),
+            history.add(&AttemptEnd {
+                trial: trial.clone(),
                 attempt,
                 outcome: Outcome::Killed,
                 cut_off: None,

@@ -5,7 +5,7 @@ use std::{collections::BTreeMap, fs, io};
 
 use kiln_core::{
     kinds::{Model, command::METRIC_PREFIX},
-    plan::{Origin, Trial, TrialId},
+    plan::{Origin, Outcome, Trial, TrialId},
     record::{
         AttemptEnd, Check, LaunchFile, LaunchProcess, RunFile, RunFolder, TableError, TornLine,
         TrialStore, launch_folder,
@@ -63,6 +63,13 @@ impl OpenRun {
         let others = self.others.iter().filter(|end| end.trial == *trial);
         let last = others.map(|end| end.attempt).max();
         last.unwrap_or(0).max(self.store.last_attempt(trial))
+    }
+
+    /// How the trial's last attempt that has a row ended, whoever ran it.
+    pub(super) fn last_outcome(&self, trial: &TrialId) -> Option<Outcome> {
+        let own = self.ends().filter(|end| end.trial == *trial);
+        let last = own.max_by_key(|end| (end.attempt, end.outcome.weight()));
+        last.map(|end| end.outcome)
     }
 
     /// The launch's last word, in its record.

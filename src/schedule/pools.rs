@@ -199,9 +199,10 @@ fn not_from_a_gpu_to_the_cpu(
         Some(gpu) => Err(RunStop::CannotRun(format!(
             "trials of this run ran on a GPU ({gpu}), and now there is none: {why}; `kiln doctor` \
              says what is missing, then run the same command to resume{}",
-            match known.is_worker {
-                true => "",
-                false => ", or start a new run on the CPU with `--fresh --device cpu`",
+            match (known.is_worker, known.ended.has_final()) {
+                (true, _) => "",
+                (false, true) => ", or start a new run on the CPU with `--fresh --device cpu`",
+                (false, false) => ", or run it on the CPU with `--device cpu`",
             }
         ))),
     }

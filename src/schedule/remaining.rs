@@ -93,10 +93,10 @@ impl History {
         all.any(|ended| ended.outcome.is_final())
     }
 
-    /// A GPU on which the trial has a final outcome.
+    /// A GPU on which the trial ran.
     pub(super) fn gpu(&self, trial: &TrialId) -> Option<&str> {
         let mut all = self.0.get(trial)?.iter();
-        all.find_map(|ended| ended.gpu.as_deref().filter(|_| ended.outcome.is_final()))
+        all.find_map(|ended| ended.gpu.as_deref())
     }
 
     /// How many of its last attempts were killed one after another; those up to number `after` do not

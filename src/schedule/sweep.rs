@@ -80,6 +80,8 @@ struct LaunchState<'a> {
     sender: Sender<Event>,
     next_token: u64,
     asked: Option<StopRequest>,
+    /// When the running trials were told to stop.
+    told_at: Option<Instant>,
     /// Reason why no more trials are started.
     failure: Option<RunStop>,
     counts: LaunchCounts,
@@ -141,6 +143,7 @@ impl<'a> LaunchState<'a> {
             sender,
             next_token: 0,
             asked: None,
+            told_at: None,
             failure: None,
             counts,
             has_room,
@@ -256,7 +259,8 @@ impl<'a> LaunchState<'a> {
             token: self.next_token,
             last_row: self.open.last_attempt(&trial.id),
             is_among_others: self.open.process.is_some(),
-            last_outcome: self.history.last(&trial.id),
+            // The history of a worker has only what counts for its tickets.
+            last_outcome: self.open.last_outcome(&trial.id),
         };
         gpus.iter()
             .for_each(|gpu| self.instruments.note_idle_power(gpu));
@@ -319,6 +323,7 @@ impl<'a> LaunchState<'a> {
                 &trial.id,
                 !gpus.is_empty(),
                 self.history.has_final(),
+                self.tickets.is_some(),
             )));
         }
         for cell in [&mut row.fixed.reason, &mut row.fixed.notes]
@@ -467,8 +472,8 @@ impl<'a> LaunchState<'a> {
 }
 
 /// The line of the trial has already given the reason.
-fn cannot_run_here(trial: &TrialId, is_gpu: bool, has_begun: bool) -> String {
-    let other = match (is_gpu, has_begun) {
+fn cannot_run_here(trial: &TrialId, is_gpu: bool, has_begun: bool, is_worker: bool) -> String {
+    let other = match (is_gpu && !is_worker, has_begun) {
         (true, false) => ", `--device cpu` runs the trials on the CPU",
         (true, true) => ", `--fresh --device cpu` starts a new run on the CPU",
         (false, _) => "",

@@ -54,7 +54,7 @@ pub(super) fn run_on(
     programs::check(&request.wanted(), request.trials.iter())?;
     let lock = refusals::take_lock(request)?;
     collect_newest(request)?;
-    let mut found = existing_run::find(&request.wanted(), &|| MachineIdentity::of(&instruments))?;
+    let found = existing_run::find(&request.wanted(), &|| MachineIdentity::of(&instruments))?;
     let known = known_trials(request, &found);
     let request = &RunRequest {
         trials: &known,
@@ -66,8 +66,7 @@ pub(super) fn run_on(
         drop(lock);
         return join(request, &old.folder, queue, instruments);
     }
-    if let ExistingRun::Old(old) = &mut found {
-        leftovers::add_lost(old, request.trials);
+    if let ExistingRun::Old(old) = &found {
         repair_latest(&old.folder).map_err(disk::cannot_write(request))?;
         if has_no_work(request, old) {
             return end_without_work(request, old);

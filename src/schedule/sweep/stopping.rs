@@ -1,11 +1,13 @@
 //! Reasons why a launch starts no more trials: signals, a full disk, other failures.
 
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use kiln_core::{
     record::{StopAsked, TableRow, run_file::EndCause},
     units::counted,
 };
+
+use signal_hook::consts::SIGINT;
 
 use super::{Attempt, LaunchState};
 use crate::schedule::{
@@ -14,6 +16,9 @@ use crate::schedule::{
     signals::{StopRequest, ask},
     tickets::Tickets,
 };
+
+/// SIGTERM or SIGHUP within this time after another one is the same request.
+const SAME_STOP: Duration = Duration::from_secs(2);
 
 impl LaunchState<'_> {
     pub(super) fn is_stopping(&self) -> bool {
@@ -87,6 +92,11 @@ impl LaunchState<'_> {
     pub(super) fn signal(&mut self, signal: i32) {
         let mut tickets = self.tickets.iter();
         let is_in_slurm = tickets.any(|tickets| tickets.limits.is_in_slurm());
+        // Who ends all processes of a job may signal this one twice at once. A person's Ctrl-C counts.
+        let is_same = |at: Instant| signal != SIGINT && at.elapsed() < SAME_STOP;
+        if self.told_at.is_some_and(is_same) {
+            return;
+        }
         let Some(asked) = ask(self.asked, signal, is_in_slurm) else {
             return;
         };
@@ -101,6 +111,7 @@ impl LaunchState<'_> {
                 ));
             }
             StopRequest::Stop => {
+                self.told_at = Some(Instant::now());
                 self.notice("stopping the running trials");
                 let (cause, most) = self.told();
                 for attempt in &mut self.running {

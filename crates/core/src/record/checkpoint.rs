@@ -13,6 +13,8 @@ use std::{
     fs::{self, File},
     io::{self, BufRead, BufReader},
     path::{Path, PathBuf},
+    thread,
+    time::Duration,
 };
 
 use rustix::{fs::FileType, io::Errno};
@@ -36,6 +38,8 @@ pub const HEADER: &str = "checkpoint.json";
 /// Suffix after the step of an unusable checkpoint.
 const REFUSED: &str = "refused";
 const BUFFER_BYTES: usize = 1 << 20;
+/// Waits between tries to read one that the system could not read.
+const UNREAD_AGAIN: [Duration; 2] = [Duration::from_millis(500), Duration::from_secs(2)];
 
 /// `checkpoint.json`, written last.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
@@ -151,10 +155,10 @@ impl Checkpoints {
         self.check_folder()?;
         let mut refused = Vec::new();
         for step in self.steps().into_iter().rev() {
-            let found = self.read(step);
+            let found = self.read_patiently(step);
             match found.and_then(|found| understood(found).map_err(Unusable::Content)) {
                 Ok(found) => return Ok((Some(found), refused)),
-                Err(Unusable::Unread(cause)) => return Err(self.unread(step, &cause)),
+                Err(Unusable::Unread(cause)) => return Err(self.unread_at(step, &cause)),
                 Err(Unusable::Content(reason)) => {
                     refused.push(format!(
                         "the checkpoint of step {step} is not usable and was renamed to \
@@ -173,13 +177,23 @@ impl Checkpoints {
         Ok((None, refused))
     }
 
-    fn unread(&self, step: u64, cause: &io::Error) -> io::Error {
+    /// Reads it again where the system could not, for some seconds.
+    fn read_patiently(&self, step: u64) -> Result<UsableCheckpoint, Unusable> {
+        for wait in UNREAD_AGAIN {
+            match self.read(step) {
+                Err(Unusable::Unread(_)) => thread::sleep(wait),
+                read => return read,
+            }
+        }
+        self.read(step)
+    }
+
+    fn unread_at(&self, step: u64, cause: &io::Error) -> io::Error {
         let path = self.at(step);
         io::Error::new(
             cause.kind(),
             format!(
-                "the checkpoint {} could not be read now, so the trial does not go on from an older \
-                 one: {cause}; run it again, or remove that folder",
+                "the checkpoint {} could not be read now: {cause}",
                 path.display()
             ),
         )
@@ -225,9 +239,11 @@ impl Checkpoints {
         let old = steps
             .len()
             .saturating_sub(usize::try_from(newest).unwrap_or(usize::MAX));
+        // The best may be one whose loss cannot be read now.
+        let is_unread = |step| matches!(header(&self.at(step)), Err(Unusable::Unread(_)));
         steps[..old]
             .iter()
-            .filter(|step| best != Some(**step))
+            .filter(|step| best != Some(**step) && !is_unread(**step))
             .try_for_each(|step| self.remove(*step))
     }
 
@@ -290,6 +306,16 @@ impl Checkpoints {
             Some((_, step)) => listed(step),
             None => newest(),
         }
+    }
+
+    /// Why the newest of those whose header the system cannot read now cannot be read; `None` if all can.
+    pub fn unread(&self) -> Option<io::Error> {
+        let steps = self.steps().into_iter().rev();
+        let mut unread = steps.filter_map(|step| match header(&self.at(step)) {
+            Err(Unusable::Unread(cause)) => Some(self.unread_at(step, &cause)),
+            _ => None,
+        });
+        unread.next()
     }
 
     /// The checkpoint of a step, of whose files only `needed` are checked. Changes nothing.

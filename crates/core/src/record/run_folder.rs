@@ -3,6 +3,7 @@
 //! Only paths; `run_file`, `run_folder_table` and `attempt` read the content.
 
 use std::{
+    collections::HashSet,
     ffi::OsString,
     fs::{self, OpenOptions},
     io::{self, Write},
@@ -410,13 +411,25 @@ fn is_run_name(name: &str) -> bool {
 /// # Errors
 /// `results` cannot be listed.
 pub fn experiments(results: &Path) -> io::Result<Vec<String>> {
-    let mut names: Vec<String> = fs::read_dir(results)?
+    // Also one that is kept on another disk, behind a link; not a second name of one.
+    let mut found: Vec<(bool, String, PathBuf)> = fs::read_dir(results)?
         .flatten()
-        // Also one that is kept on another disk, behind a link.
         .filter(|entry| entry.path().is_dir())
-        .map(|entry| entry.file_name().to_string_lossy().into_owned())
-        .filter(|name| !name.starts_with('.'))
+        .filter_map(|entry| {
+            let (path, name) = (entry.path(), entry.file_name());
+            let place = path.canonicalize().ok()?;
+            Some((
+                path.is_symlink(),
+                name.to_string_lossy().into_owned(),
+                place,
+            ))
+        })
+        .filter(|(_, name, _)| !name.starts_with('.'))
         .collect();
+    found.sort();
+    let mut known = HashSet::new();
+    found.retain(|(.., place)| known.insert(place.clone()));
+    let mut names: Vec<String> = found.into_iter().map(|(_, name, _)| name).collect();
     names.sort();
     Ok(names)
 }

@@ -8,7 +8,7 @@ use kiln_core::{
     plan::{Origin, TrialFile},
     record::{
         Checkpoints, RunFolder,
-        checkpoint::{HEADER, UsableCheckpoint},
+        checkpoint::{HEADER, UsableCheckpoint, aside},
     },
     spec::{AfterTraining, Checkpoint},
 };
@@ -98,8 +98,12 @@ impl Keeper {
         total_steps: u64,
         read: impl Fn(&ResumePoint) -> Result<T, TrialError>,
     ) -> Result<(Option<Found<T>>, Vec<String>), TrialError> {
-        let unreadable =
-            |error| TrialError::Failed(format!("the trial's checkpoints cannot be read: {error}"));
+        let unreadable = |error| {
+            TrialError::Failed(format!(
+                "the trial's checkpoints cannot be read: {error}; an older one is not used; \
+                     `kiln run` with `--rerun failed` tries again"
+            ))
+        };
         let found = self
             .checkpoints
             .newest(|usable| {
@@ -207,9 +211,7 @@ pub(crate) fn continued<T>(
             run.display()
         ))
     };
-    let checkpoints = Checkpoints::new(RunFolder::at(run).checkpoints(trial), trial.clone());
-    let start = checkpoints
-        .with_sum(*step, sha256)
+    let start = aside::with_sum(&RunFolder::at(run), trial, *step, sha256)
         .and_then(|usable| understood(usable, total_steps))
         .map_err(refuse)?;
     let saved = read(&start)?;

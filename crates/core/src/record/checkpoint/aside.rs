@@ -9,7 +9,7 @@ use std::{
 
 use rustix::fs::FileType;
 
-use super::Checkpoints;
+use super::{Checkpoints, UsableCheckpoint};
 use crate::{
     folder::Folder,
     plan::TrialId,
@@ -71,6 +71,31 @@ pub fn weights(run: &RunFolder, trial: &TrialId, last: u64) -> Checkpoints {
         }
         _ => own,
     }
+}
+
+/// The checkpoint of a step whose header has this SHA-256, and whose files are unchanged: also one that
+/// was set aside since.
+///
+/// # Errors
+/// The reason why the one that is not set aside cannot be used.
+pub fn with_sum(
+    run: &RunFolder,
+    trial: &TrialId,
+    step: u64,
+    sha256: &str,
+) -> Result<UsableCheckpoint, String> {
+    let own = Checkpoints::new(run.checkpoints(trial), trial.clone());
+    own.with_sum(step, sha256).or_else(|why| {
+        let place = run.open_trial(trial).ok().flatten();
+        let attempts = place
+            .and_then(|place| asides(&place).ok())
+            .unwrap_or_default();
+        let mut found = attempts.into_iter().filter_map(|attempt| {
+            let aside = Checkpoints::new(run.trial(trial).join(name(attempt)), trial.clone());
+            aside.with_sum(step, sha256).ok()
+        });
+        found.next().ok_or(why)
+    })
 }
 
 fn name(attempt: u64) -> OsString {

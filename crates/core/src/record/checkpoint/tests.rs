@@ -137,9 +137,16 @@ fn one_that_the_system_cannot_read_now_stays() {
         error.contains("checkpoint/10 could not be read now") && error.contains("os error 5"),
         "{error}"
     );
+    let unread = checkpoints.unread().map(|why| why.to_string());
+    assert!(unread.is_some_and(|why| why.contains("checkpoint/10")));
+    // It may be the best.
+    write(&checkpoints, 15, None);
+    checkpoints.keep(1, true).unwrap();
+    assert_eq!(checkpoints.steps(), [10, 15]);
     fs::remove_file(&header).unwrap();
     fs::rename(&aside, &header).unwrap();
-    assert_eq!(newest(&checkpoints), (Some(10), Vec::new()));
+    assert!(checkpoints.unread().is_none());
+    assert_eq!(newest(&checkpoints), (Some(15), Vec::new()));
 }
 
 #[test]
