@@ -6,8 +6,11 @@ use std::{collections::BTreeSet, fs};
 use kiln_core::{
     input,
     limits::RESOLVED_BYTES,
-    plan::{Origin, Trial, TrialId},
-    record::{AttemptEnd, RunFile, RunFolder, TableRow, TicketQueue, TrialTable, run_folder::runs},
+    plan::{Origin, Outcome, Trial, TrialId},
+    record::{
+        AttemptEnd, RunFile, RunFolder, TableRow, TicketQueue, TrialTable,
+        attempt::listed_attempts, run_folder::runs,
+    },
     spec::{self, Experiment},
     units::listed,
 };
@@ -16,7 +19,6 @@ use super::{
     RunStop, WantedTrials,
     changes::{KeyChange, changes, describe},
     content::other_data,
-    leftovers,
     machine::{self, MachineIdentity},
     provenance::{Changed, Programs, advice},
     remaining::History,
@@ -72,7 +74,7 @@ pub(super) fn find(
     } = read(wanted, &folder)?;
     let mut history = History::of(&ends);
     if TicketQueue::of(&folder).is_none() {
-        leftovers::add_lost(&mut history, &folder, &file.plan);
+        add_lost(&mut history, &folder, &file.plan);
     }
     let finished = !file.is_searching && file.plan.iter().all(|trial| history.is_settled(trial, 0));
     let mut programs = programs_of(wanted, &file)?;
@@ -167,6 +169,28 @@ fn read(wanted: &WantedTrials, folder: &RunFolder) -> Result<ReadRun, RunStop> {
     })
     .map_err(|error| unreadable(error.to_string()))?;
     Ok(read)
+}
+
+/// Counts the attempts of a settled trial that came after its last row as killed: where a trial with a
+/// result was run again and that launch was killed, the rows alone would say that nothing is to do.
+fn add_lost(history: &mut History, folder: &RunFolder, plan: &[TrialId]) {
+    for trial in plan {
+        if !history.last(trial).is_some_and(Outcome::is_final) {
+            continue;
+        }
+        let last = history.last_attempt(trial);
+        let attempts = listed_attempts(folder, trial).unwrap_or_default();
+        for attempt in attempts.into_iter().filter(|attempt| *attempt > last) {
+            history.add(&AttemptEnd {
+                trial: trial.clone(),
+                attempt,
+                outcome: Outcome::Killed,
+                cut_off: None,
+                device_uuid: None,
+                memory_limit_bytes: None,
+            });
+        }
+    }
 }
 
 /// Names the newest of these earlier runs that has the wanted trials: only the newest run of all is

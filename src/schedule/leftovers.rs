@@ -5,10 +5,7 @@ use std::{collections::HashSet, io};
 
 use kiln_core::{
     plan::{Outcome, Trial, TrialId},
-    record::{
-        AttemptEnd, AttemptFile, Checkpoints, RunFile, RunFolder, TableRow,
-        attempt::{listed_attempts, sweep_attempts},
-    },
+    record::{AttemptFile, Checkpoints, RunFile, RunFolder, TableRow, attempt::sweep_attempts},
 };
 
 use super::{
@@ -17,7 +14,6 @@ use super::{
     instruments::{Instruments, LeasedGpu},
     machine,
     open::OpenRun,
-    remaining::History,
     row::{self, LostAttempt},
     stray,
 };
@@ -63,28 +59,6 @@ pub(super) fn adopt(
         }
     }
     Ok(())
-}
-
-/// Counts the attempts of a settled trial that came after its last row as killed: where a trial with a
-/// result was run again and that launch was killed, the rows alone would say that nothing is to do.
-pub(super) fn add_lost(history: &mut History, folder: &RunFolder, plan: &[TrialId]) {
-    for trial in plan {
-        if !history.last(trial).is_some_and(Outcome::is_final) {
-            continue;
-        }
-        let last = history.last_attempt(trial);
-        let attempts = listed_attempts(folder, trial).unwrap_or_default();
-        for attempt in attempts.into_iter().filter(|attempt| *attempt > last) {
-            history.add(&AttemptEnd {
-                trial: trial.clone(),
-                attempt,
-                outcome: Outcome::Killed,
-                cut_off: None,
-                device_uuid: None,
-                memory_limit_bytes: None,
-            });
-        }
-    }
 }
 
 /// Removes the drafts of files that a killed launch left, and returns the attempts of each trial; an
