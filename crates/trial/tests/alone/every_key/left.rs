@@ -92,7 +92,9 @@ impl Setting {
         );
         let mut kiln = Command::new(program);
         // Nobody is there to work on a queue.
-        kiln.args(["run", "x.yaml", "--detach"])
+        let has_queue = self.sets.iter().any(|set| set.starts_with("run.on="));
+        kiln.args(["run", "x.yaml"])
+            .args(has_queue.then_some("--detach"))
             .args(self.sets.iter().flat_map(|set| ["--set", set]));
         kiln.current_dir(folder)
             .env("KILN_LOCKS", folder.join("locks"))
