@@ -295,6 +295,9 @@ fn what_was_trained_stays_until_a_rerun_has_completed() {
     let planned = place.kiln(&["--dry-run"]).output().unwrap();
     let planned = String::from_utf8_lossy(&planned.stdout).into_owned();
     assert!(planned.contains("killed before"), "{planned}");
+    let listed = place.command(&["ls"]).output().unwrap();
+    let listed = String::from_utf8_lossy(&listed.stdout).into_owned();
+    assert!(listed.contains("resumable"), "{listed}");
     place.complete(&[]);
     let outcomes: Vec<String> = place
         .rows()

@@ -12,8 +12,10 @@ use kiln_core::{
     plan::{Outcome, TrialId},
     record::{
         LaunchFile, RunFile, RunFolder, TableRow, Ticket, TicketQueue, TicketState, TrialTable,
+        attempt::attempts,
         collect,
         lock::{Holder, holder},
+        run_file::Launch,
         run_folder::LATEST,
     },
     spec,
@@ -283,7 +285,10 @@ fn line(experiment: &str, run: &RunFolder, is_newest: bool, holder: Option<&Hold
         let notes: Vec<String> = notes.into_iter().flatten().collect();
         line.note = (!notes.is_empty()).then(|| notes.join("; "));
     }
-    let is_complete = line.done == line.trials && !line.is_searching && waiting == 0;
+    let is_complete = line.done == line.trials
+        && !line.is_searching
+        && waiting == 0
+        && !(is_newest && was_killed_in_a_rerun(run, &file, &table));
     line.state = match (is_newest, is_running, is_complete) {
         (_, true, _) => RunState::Running,
         (_, _, true) => RunState::Finished,
@@ -291,6 +296,20 @@ fn line(experiment: &str, run: &RunFolder, is_newest: bool, holder: Option<&Hold
         (false, ..) => RunState::Abandoned,
     };
     line
+}
+
+/// Whether the last launch was killed while it ran a trial with a result again, which `kiln run` resumes.
+fn was_killed_in_a_rerun(run: &RunFolder, file: &RunFile, table: &TrialTable) -> bool {
+    let is_killed = |launch: &Launch| launch.ended.is_none();
+    let is_lost = |row: &TableRow| {
+        let attempts = attempts(run, &row.fixed.trial);
+        attempts
+            .last()
+            .is_some_and(|last| *last > row.fixed.attempt)
+    };
+    TicketQueue::of(run).is_none()
+        && file.launches.last().is_some_and(is_killed)
+        && table.last_attempts().into_iter().any(is_lost)
 }
 
 /// The final outcomes of the planned trials.
