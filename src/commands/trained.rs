@@ -70,7 +70,8 @@ pub(super) fn find(args: &Args) -> Result<Trained, Stop> {
     };
     let file = trial_file(&run, &trial)?;
     let kept = weights(&run, &rows, &trial);
-    if args.step.is_none() {
+    // The best trial was chosen by checkpoints that were all read.
+    if named.is_some() && args.step.is_none() {
         all_read(&kept)?;
     }
     let checkpoint = checkpoint(&file, &run, &kept, args.step)?;

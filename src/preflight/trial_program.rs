@@ -33,7 +33,7 @@ pub struct ExamineAnswer {
 }
 
 impl ExamineAnswer {
-    /// Whether it is that of a program that started and gave no findings in kiln's format.
+    /// Whether the program started but printed no findings in kiln's format.
     pub fn is_of_a_foreign_program(&self) -> bool {
         let is_foreign = matches!(self.fault, Some(ChildFault::Ended { status, .. }) if ![126, 127].contains(&status));
         self.build.is_none() && is_foreign

@@ -35,7 +35,7 @@ fn beat_of(text: &str) -> Option<Duration> {
 /// Refuses a `KILN_BEAT_SECONDS` that would be passed over.
 ///
 /// # Errors
-/// It is no number of seconds from 0.01 to 3600; the text says so.
+/// The value is not a number from 0.01 to 3600 (seconds).
 pub fn check_setting() -> Result<(), String> {
     let Some(text) = std::env::var_os(BEAT) else {
         return Ok(());

@@ -145,6 +145,16 @@ pub(super) fn choose_each(
     })
 }
 
+/// How to run the trials on the CPU instead of a GPU, as the end of a message; nothing for a worker, whose
+/// run names the devices. `has_final`: a run with a final outcome keeps them too.
+pub(super) fn cpu_instead(is_worker: bool, has_final: bool) -> &'static str {
+    match (is_worker, has_final) {
+        (true, _) => "",
+        (false, true) => ", `--fresh --device cpu` starts a new run on the CPU",
+        (false, false) => ", `--device cpu` runs the trials on the CPU",
+    }
+}
+
 fn nothing_visible(offer: DeviceOffer) -> String {
     if offer.devices.is_empty() && !offer.unusable.is_empty() {
         let each = offer

@@ -34,14 +34,18 @@ pub(super) fn speaks_of_full_disk(text: &str) -> bool {
 /// Returns the message for a child that could not write although kiln sees room: inodes, a quota or
 /// another file system may be exhausted.
 pub(super) fn full_in_the_child(reason: &str, path: &Path) -> String {
-    let free = free_bytes(path).map_or("an unknown amount".to_owned(), |free| {
-        Bytes(free).to_string()
-    });
+    let free = amount(free_bytes(path));
     format!(
         "{reason}; {free} is free at {}, so inodes, a quota or another file system may be \
          exhausted; make room and run the same command again",
         path.display()
     )
+}
+
+fn amount(bytes: Option<u64>) -> String {
+    bytes.map_or("an unknown amount".to_owned(), |bytes| {
+        Bytes(bytes).to_string()
+    })
 }
 
 /// Returns the bytes that this user can still write at `path`; `None` if unknown.
@@ -77,9 +81,8 @@ pub(super) fn cannot_write(request: &RunRequest) -> impl Fn(io::Error) -> RunSto
 
 /// Returns the message for a full disk.
 pub(super) fn full_message(path: &Path) -> String {
-    let free = free_bytes(path).map_or("an unknown amount".to_owned(), |free| {
-        Bytes(free).to_string()
-    });
+    let bytes = free_bytes(path);
+    let free = amount(bytes);
     let place = path.display();
     match disk_free_files(path).filter(|files| *files < NEEDED_FILES) {
         Some(files) => format!(
@@ -92,7 +95,7 @@ pub(super) fn full_message(path: &Path) -> String {
             "{place}: the disk, a quota or the file-size limit is full: {free} is free, a trial \
              needs {}{}; no file is damaged; free some space and run the same command again",
             Bytes(NEEDED_BYTES),
-            match free_bytes(path).is_some_and(|free| free >= NEEDED_BYTES) {
+            match bytes.is_some_and(|free| free >= NEEDED_BYTES) {
                 true => " (it may be a quota or that limit, or room was made since)",
                 false => "",
             }

@@ -8,8 +8,8 @@ use kiln_core::{
     limits::RESOLVED_BYTES,
     plan::{Origin, Outcome, Trial, TrialId},
     record::{
-        AttemptEnd, RunFile, RunFolder, TableRow, TicketQueue, TrialTable,
-        attempt::listed_attempts, run_folder::runs,
+        AttemptEnd, RunFile, RunFolder, TableRow, TicketQueue, TrialTable, attempt::attempts,
+        run_folder::runs,
     },
     spec::{self, Experiment},
     units::listed,
@@ -179,8 +179,10 @@ fn add_lost(history: &mut History, folder: &RunFolder, plan: &[TrialId]) {
             continue;
         }
         let last = history.last_attempt(trial);
-        let attempts = listed_attempts(folder, trial).unwrap_or_default();
-        for attempt in attempts.into_iter().filter(|attempt| *attempt > last) {
+        for attempt in attempts(folder, trial)
+            .into_iter()
+            .filter(|attempt| *attempt > last)
+        {
             history.add(&AttemptEnd {
                 trial: trial.clone(),
                 attempt,

@@ -28,6 +28,7 @@ use super::{
     launch::{FactSources, gather, git},
     launch_programs::LaunchPrograms,
     provenance::{Described, Programs},
+    remaining::rank,
 };
 use crate::{
     preflight::notice,
@@ -68,7 +69,7 @@ impl OpenRun {
     /// How the trial's last attempt that has a row ended, whoever ran it.
     pub(super) fn last_outcome(&self, trial: &TrialId) -> Option<Outcome> {
         let own = self.ends().filter(|end| end.trial == *trial);
-        let last = own.max_by_key(|end| (end.attempt, end.outcome.weight()));
+        let last = own.max_by_key(|end| rank(end));
         last.map(|end| end.outcome)
     }
 

@@ -14,7 +14,7 @@ use kiln_core::{
 
 use super::{
     Event, Instruments, LaunchEvent, RunRequest, RunStop, clock,
-    devices::{DeviceChoice, DeviceOffer, DeviceRequest, choose_each, restrict},
+    devices::{DeviceChoice, DeviceOffer, DeviceRequest, choose_each, cpu_instead, restrict},
     lease::{self, Lease, Refusal, Terms},
     remaining::{History, remaining},
 };
@@ -54,13 +54,13 @@ impl Pools {
     }
 }
 
-/// What a launch knows of its run before it leases devices.
+/// The state of the run at the time when a launch leases devices.
 pub(super) struct KnownRun<'a> {
     /// The trials without a result in it need devices.
     pub(super) remaining: &'a History,
     /// The rows that the run has.
     pub(super) ended: &'a History,
-    /// Whether it is a worker, which takes the devices that the run's file names.
+    /// Whether the launch is a worker: it uses the devices of the run's `experiment.yaml`.
     pub(super) is_worker: bool,
 }
 
@@ -155,12 +155,12 @@ fn add_pool(
     } else {
         wanted.each.max(1) as usize
     };
-    let terms = Waiting {
+    let waiting = Waiting {
         request,
         instruments,
         is_fixed: known.is_worker || known.ended.has_final(),
     };
-    let taken = wait_for(&choice, each, &pools.devices, &terms, events)?;
+    let taken = wait_for(&choice, each, &pools.devices, &waiting, events)?;
     pools.devices.extend(taken);
     let belongs = |lease: &Lease| match (&choice, &lease.gpu) {
         (DeviceChoice::Cpu { .. }, None) => true,
@@ -198,12 +198,8 @@ fn not_from_a_gpu_to_the_cpu(
         None => Ok(()),
         Some(gpu) => Err(RunStop::CannotRun(format!(
             "trials of this run ran on a GPU ({gpu}), and now there is none: {why}; `kiln doctor` \
-             says what is missing, then run the same command to resume{}",
-            match (known.is_worker, known.ended.has_final()) {
-                (true, _) => "",
-                (false, true) => ", or start a new run on the CPU with `--fresh --device cpu`",
-                (false, false) => ", or run it on the CPU with `--device cpu`",
-            }
+             says what is missing, and the same command then resumes{}",
+            cpu_instead(known.is_worker, known.ended.has_final())
         ))),
     }
 }
@@ -282,7 +278,7 @@ fn who(request: &RunRequest) -> String {
     )
 }
 
-/// What a launch waits for devices with.
+/// Settings of a launch that waits until devices are idle.
 struct Waiting<'a> {
     request: &'a RunRequest<'a>,
     instruments: &'a Instruments,
@@ -291,7 +287,8 @@ struct Waiting<'a> {
 }
 
 impl Waiting<'_> {
-    /// What to try where the devices stay in use, by other launches of kiln alone if `is_leased`.
+    /// The advice in the error message when the devices are still in use. `is_leased`: only by other
+    /// launches of kiln.
     fn advice(&self, choice: &DeviceChoice, is_leased: bool) -> String {
         let mut each = vec!["wait with `--set run.wait=10m`"];
         if self.is_fixed {

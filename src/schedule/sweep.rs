@@ -24,7 +24,7 @@ use super::{
     Event, Instruments, LaunchCounts, LaunchEvent, LaunchReport, RunRequest, RunStop, attempt,
     attempt::{Attempt, Lost},
     clock::WatchClock,
-    devices::DeviceRequest,
+    devices::{DeviceRequest, cpu_instead},
     disk,
     instruments::LeasedGpu,
     open::OpenRun,
@@ -321,9 +321,10 @@ impl<'a> LaunchState<'a> {
         if cannot_run {
             self.fail(RunStop::CannotRun(cannot_run_here(
                 &trial.id,
-                !gpus.is_empty(),
-                self.history.has_final(),
-                self.tickets.is_some(),
+                match gpus.is_empty() {
+                    true => "",
+                    false => cpu_instead(self.tickets.is_some(), self.history.has_final()),
+                },
             )));
         }
         for cell in [&mut row.fixed.reason, &mut row.fixed.notes]
@@ -472,15 +473,10 @@ impl<'a> LaunchState<'a> {
 }
 
 /// The line of the trial has already given the reason.
-fn cannot_run_here(trial: &TrialId, is_gpu: bool, has_begun: bool, is_worker: bool) -> String {
-    let other = match (is_gpu && !is_worker, has_begun) {
-        (true, false) => ", `--device cpu` runs the trials on the CPU",
-        (true, true) => ", `--fresh --device cpu` starts a new run on the CPU",
-        (false, _) => "",
-    };
+fn cannot_run_here(trial: &TrialId, instead: &str) -> String {
     format!(
         "this machine cannot run trial {trial}, so no more are started; `kiln doctor` says what is \
-         missing{other}"
+         missing{instead}"
     )
 }
 

@@ -10,7 +10,8 @@ use kiln_core::{
 
 use super::LaunchState;
 use crate::schedule::{
-    LaunchEnd, LaunchEvent, LaunchReport, RunRequest, RunStop, disk, remaining::History,
+    LaunchEnd, LaunchEvent, LaunchReport, RunRequest, RunStop, disk,
+    remaining::{History, rank},
 };
 
 impl LaunchState<'_> {
@@ -65,8 +66,7 @@ pub(in crate::schedule) fn report<'e>(
     let mut last: HashMap<&TrialId, &AttemptEnd> = HashMap::new();
     for end in &ends {
         let known = last.entry(&end.trial).or_insert(end);
-        let key = |end: &AttemptEnd| (end.attempt, end.outcome.weight());
-        if key(end) > key(known) {
+        if rank(end) > rank(known) {
             *known = end;
         }
     }
