@@ -3,7 +3,7 @@
 use std::time::{Duration, Instant};
 
 use kiln_core::{
-    record::{StopAsked, TableRow, run_file::EndCause},
+    record::{StopAsked, TableRow, message::SAME_STOP, run_file::EndCause},
     units::counted,
 };
 
@@ -16,9 +16,6 @@ use crate::schedule::{
     signals::{StopRequest, ask},
     tickets::Tickets,
 };
-
-/// SIGTERM or SIGHUP within this time after another one is the same request.
-const SAME_STOP: Duration = Duration::from_secs(2);
 
 impl LaunchState<'_> {
     pub(super) fn is_stopping(&self) -> bool {

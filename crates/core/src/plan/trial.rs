@@ -128,7 +128,7 @@ impl Trial {
         command.any(|command| command.checkpoints)
     }
 
-    /// Whether it resumes from what its attempts before left.
+    /// Whether a new attempt resumes from the files of earlier attempts.
     pub fn keeps_checkpoints(&self) -> bool {
         self.saves_by_itself() || self.train.checkpoint.is_some()
     }

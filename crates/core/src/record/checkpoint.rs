@@ -177,7 +177,8 @@ impl Checkpoints {
         Ok((None, refused))
     }
 
-    /// Reads it again where the system could not, for some seconds.
+    /// Reads it again where the system could not. `patiently` ends after a second, which the hash of a large
+    /// file takes.
     fn read_patiently(&self, step: u64) -> Result<UsableCheckpoint, Unusable> {
         for wait in UNREAD_AGAIN {
             match self.read(step) {

@@ -3,7 +3,7 @@
 //! Times are CLOCK_MONOTONIC in nanoseconds, which parent and child on one host share. The parent
 //! treats an unknown `event` only as a sign of life, so a newer child may send more events.
 
-use std::collections::BTreeMap;
+use std::{collections::BTreeMap, time::Duration};
 
 use serde::{Deserialize, Serialize};
 
@@ -11,6 +11,10 @@ use crate::plan::Outcome;
 
 /// Version of the protocol, sent in [`Message::Hello`].
 pub const PROTOCOL: u32 = 1;
+
+/// Signals within this time are one request to stop, to kiln and to the child: whoever ends all processes
+/// of a job tells both, and kiln then tells the child too.
+pub const SAME_STOP: Duration = Duration::from_secs(2);
 
 /// Exit statuses of the child; 0 means that the trial ended as its `finished` message says.
 pub mod exit_status {

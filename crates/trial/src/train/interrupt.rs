@@ -12,10 +12,10 @@ use std::{
         atomic::{AtomicBool, AtomicI32, Ordering},
     },
     thread,
-    time::{Duration, Instant},
+    time::Instant,
 };
 
-use kiln_core::record::message::exit_status::INTERRUPTED;
+use kiln_core::record::message::{SAME_STOP, exit_status::INTERRUPTED};
 use nix::sys::signal::{SigSet, Signal};
 use signal_hook::{
     consts::{SIGINT, SIGTERM},
@@ -27,9 +27,6 @@ use crate::TrialError;
 
 /// The signal that the process received last, 0 for none: signals are the process's, not a trial's.
 static RECEIVED: AtomicI32 = AtomicI32::new(0);
-/// Signals within this time are one request: whoever stops a job tells all of its processes, and kiln
-/// then tells the trial too.
-const SAME_STOP: Duration = Duration::from_secs(2);
 
 /// Signals that a fault of the thread itself causes.
 const OWN_FAULTS: [Signal; 7] = [
