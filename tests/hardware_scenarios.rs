@@ -826,7 +826,7 @@ fn a_machine_that_cannot_run_a_trial_leaves_it_to_the_next_launch() {
 }
 
 #[test]
-fn a_run_of_a_gpu_does_not_go_on_on_the_cpu_by_itself() {
+fn a_run_stays_on_the_kind_of_device_that_it_began_on() {
     let mut scenario = scenario("h200");
     scenario.devices[0].calls.insert(
         "nvmlDeviceGetUtilizationRates".into(),
@@ -857,6 +857,31 @@ fn a_run_of_a_gpu_does_not_go_on_on_the_cpu_by_itself() {
     assert_eq!(place.column("outcome"), ["completed"; 2]);
     let anew = hidden(&["--fresh", "--device", "cpu"]);
     assert_eq!((anew.status, place.runs()), (Some(0), 2), "{anew:?}");
+
+    // Nor does one that was begun on the CPU go on on a GPU that has appeared.
+    let on_cpu = hidden(&["--fresh"]);
+    assert_eq!((on_cpu.status, place.runs()), (Some(0), 3), "{on_cpu:?}");
+    let with_a_gpu =
+        |more: &[&str]| ended(kiln_on(&place, &scenario, more).env("SCRIPTED_CHILD", "completes"));
+    let refused = with_a_gpu(&["--rerun", "completed"]);
+    assert!(
+        refused.status == Some(3)
+            && refused.stderr.contains("were completed on the CPU")
+            && refused.stderr.contains("`--fresh` starts a new run"),
+        "{refused:?}"
+    );
+    assert_eq!(place.column("device_uuid"), [""; 2], "{refused:?}");
+    let gone_on = hidden(&["--rerun", "completed"]);
+    assert_eq!((gone_on.status, place.runs()), (Some(0), 3), "{gone_on:?}");
+    assert_eq!(place.column("attempt"), ["1", "1", "2", "2"]);
+    let anew = with_a_gpu(&["--fresh"]);
+    assert_eq!((anew.status, place.runs()), (Some(0), 4), "{anew:?}");
+    assert!(
+        place
+            .column("device_uuid")
+            .iter()
+            .all(|uuid| uuid.starts_with("GPU-"))
+    );
 
     // Nor does a worker take its tickets elsewhere.
     let queued = |more: &[&str]| {

@@ -144,8 +144,8 @@ fn add_pool(
         visible: request.visible_devices,
     };
     let choice = choose_each(&wanted, offer).map_err(RunStop::CannotRun)?;
+    stays_on_its_kind(&choice, &wanted, request, known).map_err(RunStop::CannotRun)?;
     if let DeviceChoice::Cpu { no_gpu: Some(why) } = &choice {
-        not_from_a_gpu_to_the_cpu(&wanted, request, known, why)?;
         pools.notices.push(format!("{why}, trials run on the CPU"));
         pools.no_gpu.get_or_insert_with(|| why.clone());
     }
@@ -185,22 +185,37 @@ fn add_pool(
     Ok(())
 }
 
-/// Checks that trials of `run.devices: auto` whose run has rows of a GPU do not go on on the CPU.
-fn not_from_a_gpu_to_the_cpu(
+/// Checks that trials of `run.devices: auto` do not go on on the CPU where their run has rows of a GPU, nor
+/// on a GPU where it was begun on the CPU: their times could not be compared.
+fn stays_on_its_kind(
+    choice: &DeviceChoice,
     wanted: &DeviceRequest,
     request: &RunRequest,
     known: &KnownRun,
-    why: &str,
-) -> Result<(), RunStop> {
+) -> Result<(), String> {
     let alike = request.trials.iter();
     let mut alike = alike.filter(|trial| DeviceRequest::of(trial) == *wanted);
-    match alike.find_map(|trial| known.ended.gpu(&trial.id)) {
-        None => Ok(()),
-        Some(gpu) => Err(RunStop::CannotRun(format!(
+    let ran_on = alike.clone().find_map(|trial| known.ended.gpu(&trial.id));
+    match (choice, ran_on) {
+        (DeviceChoice::Cpu { no_gpu: Some(why) }, Some(gpu)) => Err(format!(
             "trials of this run ran on a GPU ({gpu}), and now there is none: {why}; `kiln doctor` \
              says what is missing, and the same command then resumes{}",
             cpu_instead(known.is_worker, known.ended.has_final())
-        ))),
+        )),
+        (DeviceChoice::FirstIdle(gpus), None)
+            if alike.any(|trial| known.ended.completed_on_cpu(&trial.id)) =>
+        {
+            let there = gpus.first().map_or("", |gpu| gpu.uuid.as_str());
+            Err(format!(
+                "trials of this run were completed on the CPU, and now there is a GPU ({there}); \
+                 {}an empty `CUDA_VISIBLE_DEVICES` goes on on the CPU",
+                match known.is_worker {
+                    true => "",
+                    false => "`--fresh` starts a new run on the GPU, ",
+                }
+            ))
+        }
+        _ => Ok(()),
     }
 }
 

@@ -104,6 +104,13 @@ impl History {
         all.find_map(|ended| ended.gpu.as_deref())
     }
 
+    /// Whether the trial was completed on the CPU. Rows of other outcomes may be without a device because
+    /// nobody knows it.
+    pub(super) fn completed_on_cpu(&self, trial: &TrialId) -> bool {
+        let mut all = self.0.get(trial).into_iter().flatten();
+        all.any(|ended| ended.gpu.is_none() && ended.outcome == Outcome::Completed)
+    }
+
     /// How many of its last attempts were killed one after another; those up to number `after` do not
     /// count.
     pub(super) fn killed_in_a_row(&self, trial: &TrialId, after: u64) -> usize {
