@@ -234,6 +234,18 @@ fn a_machine_without_libtorch_runs_commands_and_its_doctor_says_so() {
 }
 
 #[test]
+fn the_plan_of_a_command_has_nothing_of_a_training_but_the_seed() {
+    let place = Place::of_command("  argv: ['true']", "sweep: {repeats: 2}");
+    let plan = Ended::of(place.kiln(&["plan", "x.yaml", "--json"]).output().unwrap());
+    let plan: serde_json::Value = serde_json::from_str(&plan.stdout).unwrap();
+    let trial = &plan["trials"][1];
+    assert_eq!(trial["train"], serde_json::json!({"seed": 2}));
+    for unknown in ["effective_batch_size", "engine", "steps", "parameters"] {
+        assert!(trial[unknown].is_null(), "{unknown}: {trial}");
+    }
+}
+
+#[test]
 fn what_ranks_the_points_is_said_as_it_is() {
     let ranked = |metrics: &str, more: &str| {
         let place = Place::of_command(

@@ -18,7 +18,7 @@ use serde::{
     Serialize, Serializer,
     ser::{Error, SerializeSeq},
 };
-use serde_json::{Map, Value};
+use serde_json::{Map, Value, json};
 
 use self::expectation::Expectations;
 use super::{
@@ -228,6 +228,12 @@ impl TrialsJson<'_> {
             .cloned()
             .collect::<Map<String, Value>>()
             .into();
+        if trial.model.command().is_some() {
+            // Of the settings of a training a command gets its seed alone.
+            value["train"] = json!({"seed": trial.train.seed});
+            value["effective_batch_size"] = Value::Null;
+            value["engine"] = Value::Null;
+        }
         let epoch = self.plan.epoch_of(trial);
         value["expected_disk_bytes"] = trial.expected_disk_bytes().into();
         value["samples_per_epoch"] = epoch.map(|epoch| epoch.samples).into();
