@@ -5,6 +5,7 @@
 //! at the window's ends do not count double. Energy and power are interpolated at the window's two
 //! ends.
 
+mod columns;
 mod energy;
 mod several;
 
@@ -15,6 +16,7 @@ use super::{
     gpu_reader::{EVERYTHING, GpuTick},
     sampler::{THROTTLED, Tick, throttle_names},
 };
+use columns::{COUNTS, NUMBERS};
 use energy::fill_energy;
 pub use several::together;
 
@@ -104,19 +106,12 @@ pub fn summarize(
     fill_extremes(&mut summary, readings, &parts);
     match pieces {
         Some(pieces) => fill_means(&mut summary, readings, &parts, &pieces),
-        None => [
-            "mean_gpu_utilization",
-            "mean_sm_active",
-            "mean_power_watts",
-            "energy_counter_joules",
-            "energy_integral_joules",
-            "throttled_fraction",
-        ]
-        .iter()
-        .for_each(|column| note(&mut summary, column, "there is no measured window")),
+        None => NUMBERS
+            .iter()
+            .filter(|column| column.needs_window && !column.readings.is_empty())
+            .for_each(|column| note(&mut summary, column.name, "there is no measured window")),
     }
-    explain_absent(&mut summary, readings);
-    explain_present(&mut summary, readings);
+    explain(&mut summary, readings);
     summary
 }
 
@@ -236,80 +231,20 @@ fn other_cpu_cores(ticks: &[Tick], pieces: &[(u64, u64)], allowed_cores: u64) ->
     weighed_mean(known).map(|cores| cores.max(0.0))
 }
 
-/// A column, its reading in a tick, its place in the summary.
-type ColumnMean = (
-    &'static str,
-    fn(&GpuTick) -> Option<f64>,
-    fn(&mut WindowSummary) -> &mut Option<f64>,
-);
-
-/// Means over the window's ticks.
-const MEANS: [ColumnMean; 10] = [
-    (
-        "mean_gpu_utilization",
-        |gpu| gpu.utilization,
-        |to| &mut to.mean_gpu_utilization,
-    ),
-    (
-        "mean_sm_active",
-        |gpu| gpu.work.sm_active,
-        |to| &mut to.mean_sm_active,
-    ),
-    (
-        "mean_sm_occupancy",
-        |gpu| gpu.work.sm_occupancy,
-        |to| &mut to.mean_sm_occupancy,
-    ),
-    (
-        "mean_tensor_active",
-        |gpu| gpu.work.tensor_active,
-        |to| &mut to.mean_tensor_active,
-    ),
-    (
-        "mean_dram_bandwidth_utilization",
-        |gpu| gpu.work.dram_bandwidth_utilization,
-        |to| &mut to.mean_dram_bandwidth_utilization,
-    ),
-    (
-        "mean_pcie_receive_bytes_per_second",
-        |gpu| gpu.pcie_receive_bytes_per_second,
-        |to| &mut to.mean_pcie_receive_bytes_per_second,
-    ),
-    (
-        "mean_pcie_transmit_bytes_per_second",
-        |gpu| gpu.pcie_transmit_bytes_per_second,
-        |to| &mut to.mean_pcie_transmit_bytes_per_second,
-    ),
-    (
-        "mean_nvlink_receive_bytes_per_second",
-        |gpu| gpu.work.nvlink_receive_bytes_per_second,
-        |to| &mut to.mean_nvlink_receive_bytes_per_second,
-    ),
-    (
-        "mean_nvlink_transmit_bytes_per_second",
-        |gpu| gpu.work.nvlink_transmit_bytes_per_second,
-        |to| &mut to.mean_nvlink_transmit_bytes_per_second,
-    ),
-    (
-        "mean_sm_clock_megahertz",
-        |gpu| Some(gpu.sm_clock_megahertz? as f64),
-        |to| &mut to.mean_sm_clock_megahertz,
-    ),
-];
-
 fn fill_means(
     summary: &mut WindowSummary,
     readings: &TrialReadings,
     parts: &[WindowPart<'_>],
     pieces: &[(u64, u64)],
 ) {
-    for (column, of, place) in MEANS {
+    for column in &NUMBERS {
+        let Some(of) = column.mean_of else { continue };
         match parts.iter().filter(|part| of(part.gpu).is_some()).count() {
             0 => {}
-            FEWEST_TICKS.. => *place(summary) = mean(parts, of),
+            FEWEST_TICKS.. => *(column.place)(summary) = mean(parts, of),
             known => note(
                 summary,
-                column,
+                column.name,
                 &format!("only {known} samples in the window, too few for a mean"),
             ),
         }
@@ -361,87 +296,27 @@ fn throttle_reasons(parts: &[WindowPart<'_>]) -> Option<String> {
     })
 }
 
-/// Columns that stayed empty because the device or its driver does not offer them.
-fn explain_absent(summary: &mut WindowSummary, readings: &TrialReadings) {
+/// Adds why columns stayed empty where the device or its driver does not offer their readings, remarks on
+/// those that are filled, and a word on a driver that hung.
+fn explain(summary: &mut WindowSummary, readings: &TrialReadings) {
+    let numbers = NUMBERS.map(|column| {
+        let is_empty = (column.place)(summary).is_none();
+        (column.name, column.readings, is_empty)
+    });
+    let counts = COUNTS.map(|column| {
+        let is_empty = (column.place)(summary).is_none();
+        (column.name, column.readings, is_empty)
+    });
     let whole = readings.absent.get(EVERYTHING);
-    let empty = [
-        (
-            "mean_gpu_utilization",
-            "utilization",
-            summary.mean_gpu_utilization.is_none(),
-        ),
-        // The other shares that GPM gives are missing with this one.
-        (
-            "mean_sm_active",
-            "sm_active",
-            summary.mean_sm_active.is_none(),
-        ),
-        ("mean_sm_active", "gpm", summary.mean_sm_active.is_none()),
-        (
-            "mean_power_watts",
-            "power_watts",
-            summary.mean_power_watts.is_none(),
-        ),
-        (
-            "energy_counter_joules",
-            "energy_joules",
-            summary.energy_counter_joules.is_none(),
-        ),
-        (
-            "energy_integral_joules",
-            "power_watts",
-            summary.energy_integral_joules.is_none(),
-        ),
-        (
-            "max_temperature_celsius",
-            "temperature_celsius",
-            summary.max_temperature_celsius.is_none(),
-        ),
-        (
-            "throttled_fraction",
-            "throttle_bits",
-            summary.throttled_fraction.is_none(),
-        ),
-        (
-            "peak_nvml_used_bytes",
-            "memory_used_bytes",
-            summary.peak_nvml_used_bytes.is_none(),
-        ),
-        (
-            "ecc_uncorrected_errors",
-            "ecc_uncorrected_errors",
-            summary.ecc_uncorrected_errors.is_none(),
-        ),
-    ];
-    for (column, field, is_empty) in empty {
-        if let (true, Some(reason)) = (is_empty, readings.absent.get(field).or(whole)) {
-            note(summary, column, reason);
-        }
-    }
-}
-
-/// Adds notes about columns that are not empty, and about a driver that hung.
-fn explain_present(summary: &mut WindowSummary, readings: &TrialReadings) {
-    let filled = [
-        (
-            "mean_power_watts",
-            "power_watts",
-            summary.mean_power_watts.is_some(),
-        ),
-        (
-            "energy_integral_joules",
-            "power_watts",
-            summary.energy_integral_joules.is_some(),
-        ),
-        (
-            "energy_counter_joules",
-            "energy_joules",
-            summary.energy_counter_joules.is_some(),
-        ),
-    ];
-    for (column, field, is_filled) in filled {
-        if let (true, Some(remark)) = (is_filled, readings.remarks.get(field)) {
-            note(summary, column, remark);
+    for (column, needed, is_empty) in numbers.into_iter().chain(counts) {
+        for reading in needed {
+            let text = match is_empty {
+                true => readings.absent.get(reading).or(whole).map(String::as_str),
+                false => readings.remarks.get(reading).copied(),
+            };
+            if let Some(text) = text {
+                note(summary, column, text);
+            }
         }
     }
     if readings.silent_seconds >= LONG_SILENCE_SECONDS {

@@ -1,45 +1,10 @@
 //! One summary of the devices that shared a trial. The values of the process and the host are the
 //! same for each of them.
 
-use super::WindowSummary;
-
-type WindowPlace = fn(&mut WindowSummary) -> &mut Option<f64>;
-type CountField = fn(&mut WindowSummary) -> &mut Option<u64>;
-
-/// Shares and clocks: their mean.
-const MEANS: [WindowPlace; 6] = [
-    |of| &mut of.mean_gpu_utilization,
-    |of| &mut of.mean_sm_active,
-    |of| &mut of.mean_sm_occupancy,
-    |of| &mut of.mean_tensor_active,
-    |of| &mut of.mean_dram_bandwidth_utilization,
-    |of| &mut of.mean_sm_clock_megahertz,
-];
-
-/// Columns whose values are summed over the devices.
-const SUMS: [WindowPlace; 7] = [
-    |of| &mut of.mean_power_watts,
-    |of| &mut of.energy_counter_joules,
-    |of| &mut of.energy_integral_joules,
-    |of| &mut of.mean_pcie_receive_bytes_per_second,
-    |of| &mut of.mean_pcie_transmit_bytes_per_second,
-    |of| &mut of.mean_nvlink_receive_bytes_per_second,
-    |of| &mut of.mean_nvlink_transmit_bytes_per_second,
-];
-const COUNTS: [CountField; 2] = [
-    |of| &mut of.ecc_corrected_errors,
-    |of| &mut of.ecc_uncorrected_errors,
-];
-
-/// The device that is worst off speaks for all: the step waits for it.
-const HIGHEST: [WindowPlace; 2] = [
-    |of| &mut of.max_temperature_celsius,
-    |of| &mut of.throttled_fraction,
-];
-const MOST: [CountField; 2] = [
-    |of| &mut of.peak_nvml_used_bytes,
-    |of| &mut of.peak_nvml_process_bytes,
-];
+use super::{
+    WindowSummary,
+    columns::{COUNTS, Column, NUMBERS},
+};
 
 /// The summaries of a trial's devices as one; of one device it is its own. A number that one device
 /// lacks is missing, with that device's reason.
@@ -48,23 +13,11 @@ pub fn together(mut found: Vec<WindowSummary>) -> WindowSummary {
         return found.pop().unwrap_or_default();
     }
     let mut joined = found[0].clone();
-    let devices = found.len() as f64;
-    for place in MEANS {
-        *place(&mut joined) = all(&mut found, place)
-            .map(|values| (values.iter().sum::<f64>() / devices * 1e6).round() / 1e6);
+    for column in &NUMBERS {
+        *(column.place)(&mut joined) = joined_in(column, &mut found);
     }
-    for place in SUMS {
-        *place(&mut joined) = all(&mut found, place).map(|values| values.iter().sum());
-    }
-    for place in HIGHEST {
-        *place(&mut joined) =
-            all(&mut found, place).and_then(|values| values.into_iter().reduce(f64::max));
-    }
-    for place in COUNTS {
-        *place(&mut joined) = all(&mut found, place).map(|values| values.iter().sum());
-    }
-    for place in MOST {
-        *place(&mut joined) = all(&mut found, place).and_then(|values| values.into_iter().max());
+    for column in &COUNTS {
+        *(column.place)(&mut joined) = joined_in(column, &mut found);
     }
     joined.throttle_reasons = throttle_reasons(&found);
     for summary in found {
@@ -75,12 +28,10 @@ pub fn together(mut found: Vec<WindowSummary>) -> WindowSummary {
     joined
 }
 
-/// The values of every device; `None` if one has none.
-fn all<T: Copy>(
-    found: &mut [WindowSummary],
-    place: fn(&mut WindowSummary) -> &mut Option<T>,
-) -> Option<Vec<T>> {
-    found.iter_mut().map(|summary| *place(summary)).collect()
+/// The column's value of all devices together; `None` if one has none.
+fn joined_in<T: Copy>(column: &Column<T>, found: &mut [WindowSummary]) -> Option<T> {
+    let each = found.iter_mut().map(|summary| *(column.place)(summary));
+    (column.join)(&each.collect::<Option<Vec<T>>>()?)
 }
 
 /// Each once, the first device's first.
