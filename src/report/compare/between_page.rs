@@ -46,7 +46,7 @@ pub(super) fn axes(found: &Comparisons) -> Option<Vec<String>> {
     let between = found.between.as_ref()?;
     let first = found.pairs.first()?;
     let mut axes: Vec<String> = first.values.iter().map(|(axis, _)| axis.clone()).collect();
-    let is_whole = |pair: &Compared| !pair.name.contains("in pieces of");
+    let is_whole = |pair: &Compared| !pair.is_in_pieces;
     if between.sides.len() > 1 {
         axes.push(between.axis.clone());
     }

@@ -140,6 +140,9 @@ pub struct Compared {
     /// The values of the axes by which its points match, where points match by axes.
     #[serde(skip)]
     pub values: Vec<(String, String)>,
+    /// Whether it is of trials that replace ones that ran out of memory, which only its name tells.
+    #[serde(skip)]
+    pub is_in_pieces: bool,
     /// The side's value, where values of an axis are compared.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub side: Option<String>,

@@ -6,6 +6,7 @@ use super::{
     Compared, ComparedMetric, DisturbedRun, Unlike, at_once::AtOnce, comparable,
     matching::MatchedPair, outliers::outliers,
 };
+use crate::report::points::pieces;
 
 /// Returns the fields in which the completed runs of both sides differ.
 pub(super) fn unlike_in(pair: &MatchedPair<'_>) -> Vec<Unlike> {
@@ -48,6 +49,7 @@ pub(super) fn without_numbers(
     Compared {
         name: pair.name.clone(),
         values: pair.values.clone(),
+        is_in_pieces: pair.base.iter().any(|row| pieces(row).is_some()),
         side: None,
         blocks: None,
         comparisons: Vec::new(),
