@@ -14,7 +14,7 @@ cargo test --workspace --release --no-run --test suite --test faults
 status=0
 hearing=()
 if env --default-signal=HUP true 2>/dev/null; then hearing=(env --default-signal=HUP --default-signal=INT); fi
-${hearing[@]+"${hearing[@]}"} cargo test --workspace --release --test faults -- --test-threads 1 "$@" || status=$?
+${hearing[@]+"${hearing[@]}"} cargo test --workspace --release --test faults -- --test-threads "${KILN_TEST_THREADS:-2}" "$@" || status=$?
 if [ -f "$target/faults.csv" ]; then
   echo
   # One row for all tests.
