@@ -33,6 +33,8 @@ pub(super) struct Ranking<'a> {
     pub(super) axes: &'a [String],
     /// The columns of a command's own metrics.
     metrics: &'a [String],
+    /// Why the first point is not called the best, although its mean is.
+    overtaken: Option<String>,
 }
 
 /// How many completed trials lack a value.
@@ -132,7 +134,9 @@ impl<'a> Ranking<'a> {
             has_repeats,
             axes: &table.axes,
             metrics: &table.metrics,
+            overtaken: None,
         };
+        ranking.overtaken = ranking.found_overtaken();
         ranking.mark();
         ranking
     }
@@ -187,7 +191,8 @@ impl<'a> Ranking<'a> {
     /// The speed of the fastest point without failures; `None` if trials without a speed may be
     /// faster.
     pub(super) fn fastest(&self) -> Option<f64> {
-        if self.lacking_rate().is_some() {
+        let is_untold = self.objective.by == RankedBy::Speed && self.overtaken.is_some();
+        if is_untold || self.lacking_rate().is_some() {
             return None;
         }
         self.points
@@ -218,7 +223,7 @@ impl<'a> Ranking<'a> {
 
     fn mark(&mut self) {
         let front: Vec<bool> = match self.objective.is_trade_off {
-            _ if self.lacking().is_some() => Vec::new(),
+            _ if self.lacking().is_some() || self.overtaken.is_some() => Vec::new(),
             true if self.lacking_rate().is_some() => Vec::new(),
             true => self.front(),
             false => (0..self.rivals().len()).map(|place| place == 0).collect(),
@@ -275,7 +280,52 @@ impl<'a> Ranking<'a> {
         let lead = scale.lead(best, next, self.goal());
         let superlative = self.objective.superlative();
         let in_words = |doubt: Doubt| doubt.in_words(&superlative, scale, lead, rates.within);
-        Some(order(&rates, 0, 1, points.len()).map_err(in_words))
+        let of_next = order(&rates, 0, 1, points.len()).map_err(in_words);
+        // The next by its mean is not the nearest one if points ran in blocks of their own.
+        let statements = points.len() * (points.len() - 1);
+        let other = (2..points.len()).find_map(|other| {
+            let gain = rates.gain(other, 0, statements)?;
+            (!gain.is_ahead()).then_some((other, gain))
+        });
+        Some(match (of_next, other) {
+            (Ok(()), Some((other, gain))) => Err(format!(
+                "it is ahead of the next, but {} not of {} ({}): their order may be noise",
+                rates.within.several(),
+                self.name(&self.rivals()[other]),
+                gain.interval(scale)
+            )),
+            (of_next, _) => of_next,
+        })
+    }
+
+    /// Why the best point by its mean may not be the best one: within blocks another is ahead of it by more
+    /// than noise. So it can be where a run was interrupted and went on while the machine was faster: the
+    /// points with more runs in that time have the higher means.
+    fn found_overtaken(&self) -> Option<String> {
+        let [best, next, ..] = self.rivals() else {
+            return None;
+        };
+        best.value.and(next.value)?;
+        let points: Vec<Point<'_>> = self.rivals().iter().map(|of| of.point.clone()).collect();
+        let (rates, scale) = self.rates(&points);
+        let statements = points.len() * (points.len() - 1);
+        let ahead = (1..points.len()).filter_map(|other| {
+            let gain = rates.gain(0, other, statements)?;
+            gain.is_ahead().then_some((other, gain))
+        });
+        let (other, gain) = ahead.max_by(|one, other| one.1.ratio.total_cmp(&other.1.ratio))?;
+        Some(format!(
+            "{} {} is {} ahead of {} ({}), although that one has the best mean",
+            rates.within.several(),
+            self.name(&self.rivals()[other]),
+            scale.words(gain.ratio),
+            self.name(best),
+            gain.interval(scale)
+        ))
+    }
+
+    fn name(&self, ranked: &RankedPoint<'_>) -> String {
+        without_controls(&ranked.point.short_name(self.axes))
     }
 
     /// The doubt that a lead is that of a device, where two points ran on kinds of their own; not
@@ -332,7 +382,7 @@ impl<'a> Ranking<'a> {
 
     /// Whether the lead of the best point is larger than noise.
     pub(super) fn is_certain(&self) -> bool {
-        self.lacking().is_none() && self.order() == Some(Ok(()))
+        self.lacking().is_none() && self.overtaken.is_none() && self.order() == Some(Ok(()))
     }
 
     /// Whether the points can be ranked by step time only.
@@ -361,10 +411,13 @@ impl<'a> Ranking<'a> {
         if self.with_value() < 2 {
             return None;
         }
+        if let Some(overtaken) = &self.overtaken {
+            return Some(format!("{}{failed}", self.untold(overtaken)));
+        }
         let Some(first) = self.rivals().first() else {
             return Some(self.untold("each of them has failures"));
         };
-        let name = without_controls(&first.point.short_name(self.axes));
+        let name = self.name(first);
         let value = self.told(first)?;
         let said = match self.objective.by {
             RankedBy::Speed => format!("{name} is fastest: {value}"),
@@ -415,7 +468,7 @@ impl<'a> Ranking<'a> {
         match failed[..] {
             [] => String::new(),
             [(ranked, failures)] => {
-                let name = without_controls(&ranked.point.short_name(self.axes));
+                let name = self.name(ranked);
                 format!(". {name} ranks behind the points without failures: {failures}")
             }
             _ => format!(
@@ -647,6 +700,71 @@ mod tests {
         assert!(apart.contains(doubt), "{apart}");
         let swept = run("run.devices", ["EPYC", "Xeon"]);
         assert!(swept.contains("its lead is larger than noise"), "{swept}");
+    }
+
+    /// A run that was interrupted within its last round: points with these rates of a first launch and of a
+    /// second one, in which the machine was faster.
+    fn of_two_launches(rates: [&[&[f64]; 2]; 3]) -> Option<String> {
+        let mut rows = Vec::new();
+        for (point, launches) in rates.into_iter().enumerate() {
+            for (launch, rates) in launches.iter().enumerate() {
+                for (round, rate) in rates.iter().enumerate() {
+                    let fixed = TrialRow {
+                        launch: launch as u64 + 1,
+                        block: Some(round as u64 + 1),
+                        ..row(rows.len() as u64 + 1, *rate)
+                    };
+                    rows.push((fixed, &[["a"], ["b"], ["c"]][point][..]));
+                }
+            }
+        }
+        let table = table(&["a.b"], rows);
+        let all = points(&table);
+        let ranking = Ranking::new(&all, &table, None);
+        let verdict = ranking.verdict();
+        let is_marked = ranking.points.iter().any(|point| point.is_marked);
+        let is_told = verdict
+            .as_ref()
+            .is_some_and(|said| !said.contains("cannot tell"));
+        assert_eq!(is_marked, is_told, "{verdict:?}");
+        assert!(is_told || ranking.fastest().is_none() && !ranking.is_certain());
+        verdict
+    }
+
+    #[test]
+    fn a_point_with_more_runs_on_a_faster_machine_is_not_called_the_fastest() {
+        let said = |of_last: &[f64]| {
+            of_two_launches([
+                &[&[702.7, 701.0, 699.1], &[999.2, 1001.0]],
+                &[&[669.7, 662.6, 668.0], &[951.1, 949.0]],
+                &[&[742.2, 742.1, 744.0], of_last],
+            ])
+        };
+        let overtaken = said(&[]).unwrap();
+        assert!(
+            overtaken.starts_with("cannot tell which point is fastest: within blocks b c is ")
+                && overtaken.ends_with("although that one has the best mean"),
+            "{overtaken}"
+        );
+        let whole = said(&[1059.0, 1062.0]).unwrap();
+        assert!(
+            whole.starts_with("b c is fastest") && whole.ends_with("its lead is larger than noise"),
+            "{whole}"
+        );
+        // The last point is as fast as the first one within blocks.
+        let close = of_two_launches([
+            &[&[702.7, 701.0, 699.1], &[999.2, 1001.0]],
+            &[&[669.7, 662.6, 668.0], &[951.1, 949.0]],
+            &[&[700.2, 702.1, 701.0], &[]],
+        ]);
+        let close = close.unwrap();
+        assert!(
+            close.starts_with("b a is fastest")
+                && close
+                    .contains("it is ahead of the next, but within blocks not of b c (interval ")
+                && close.ends_with("): their order may be noise"),
+            "{close}"
+        );
     }
 
     /// How often the lead of the better of two points is called larger than noise, over `count`

@@ -74,7 +74,7 @@ impl Scale {
     }
 
     /// A ratio of rates: `12.3 %`; on the scale of differences the difference.
-    fn words(self, ratio: f64) -> String {
+    pub(super) fn words(self, ratio: f64) -> String {
         match self {
             Self::Ratio => Fraction(ratio - 1.0).to_string(),
             Self::Difference { unit, .. } => significant(ratio.ln() * unit),
@@ -105,7 +105,7 @@ impl Within {
         }
     }
 
-    fn several(self) -> &'static str {
+    pub(super) fn several(self) -> &'static str {
         match self {
             Self::Blocks => "within blocks",
             Self::Seeds => "between runs of one seed",
@@ -236,7 +236,7 @@ impl Gain {
         )
     }
 
-    fn interval(&self, scale: Scale) -> String {
+    pub(super) fn interval(&self, scale: Scale) -> String {
         let Estimate { low, high, .. } = self.estimate;
         format!("interval {} to {}", scale.words(low), scale.words(high))
     }
