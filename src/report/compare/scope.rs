@@ -40,6 +40,7 @@ pub(super) fn refusal(
 ) -> Option<String> {
     match metric {
         ComparedMetric::Loss => of_loss(column, treatment, pair),
+        ComparedMetric::Column(of) if of.is_learned() => of_loss(column, treatment, pair),
         ComparedMetric::StepTime => of_step(treatment, pair),
         ComparedMetric::Throughput => {
             let is_of_samples = column == "samples_per_second";

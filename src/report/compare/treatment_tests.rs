@@ -172,6 +172,24 @@ fn losses_after_other_numbers_of_samples_are_not_compared_and_rates_are() {
             Some("it was reached after 100 samples in base and 200 in new")
         )
     );
+    // Nor is the same number when it is asked for by the name of its column.
+    let options = Options {
+        columns: ColumnMetric::named("valid_loss", false)
+            .into_iter()
+            .collect(),
+        across_settings: vec!["train.steps".to_owned()],
+        treatment: Some(Treatment::between(base.subject(), longer.subject())),
+        ..Options::default()
+    };
+    let by_column = compare(&base.table, &longer.table, &options).unwrap();
+    let mut all = by_column.pairs[0].comparisons.iter();
+    let column = all
+        .find(|one| matches!(one.metric, ComparedMetric::Column(_)))
+        .unwrap();
+    assert_eq!(
+        (column.verdict, column.refusal.as_deref()),
+        (loss.verdict, loss.refusal.as_deref())
+    );
     let speed = of(&found, 0, ComparedMetric::Throughput);
     assert!(speed.verdict == Verdict::Same && speed.refusal.is_none());
     assert_eq!(
