@@ -321,19 +321,28 @@ impl TrendLine {
         let positions = &self.columns[SLOPE];
         let span = positions.iter().copied().fold(f64::NEG_INFINITY, f64::max)
             - positions.iter().copied().fold(f64::INFINITY, f64::min);
-        let freedom = runs.len() as f64 - 3.0;
-        if freedom < 1.0 {
-            return (self.coefficients[SLOPE] * span, 1.0);
-        }
-        let variance = self
+        let squares = self
             .residuals(runs)
             .map(|residual| residual * residual)
-            .sum::<f64>()
-            / freedom
-            * self.inverse[SLOPE][SLOPE];
-        let slope = Contrast::new(self.coefficients[SLOPE], variance.max(0.0).sqrt(), freedom);
-        (slope.difference * span, slope.p(0.0))
+            .sum::<f64>();
+        let freedom = runs.len() as f64 - 3.0;
+        let of_slope = squares.max(0.0) * self.inverse[SLOPE][SLOPE];
+        let p = p_of_slope(self.coefficients[SLOPE], of_slope, freedom);
+        (self.coefficients[SLOPE] * span, p)
     }
+}
+
+/// The probability of at least such a slope of successive runs if there is none. `squares` is its variance
+/// times the degrees of freedom if the noise were independent: the noise of successive runs is correlated
+/// (AR(1) with [`CORRELATION`]), which makes slopes larger, and so many runs tell less.
+pub(super) fn p_of_slope(slope: f64, squares: f64, freedom: f64) -> f64 {
+    let of_slopes = (1.0 + CORRELATION) / (1.0 - CORRELATION);
+    let of_freedom = (1.0 - CORRELATION.powi(2)) / (1.0 + CORRELATION.powi(2));
+    let told = freedom * of_freedom;
+    if told < 1.0 {
+        return 1.0;
+    }
+    Contrast::new(slope, (squares / freedom * of_slopes).sqrt(), told).p(0.0)
 }
 
 /// A column times the matrix whose entries are `correlation` to the power of the distance of two

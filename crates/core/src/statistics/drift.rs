@@ -4,7 +4,7 @@ use serde::Serialize;
 
 use super::{
     ALPHA, Sides, TimedRun,
-    contrast::{Contrast, TrendLine},
+    contrast::{TrendLine, p_of_slope},
     design::lay,
     limits::{DRIFT_FEWEST_RUNS, DRIFT_WORTH},
 };
@@ -76,6 +76,6 @@ fn of_one(runs: &[TimedRun], sure: f64) -> Option<f64> {
         .zip(&logs)
         .map(|(place, log)| (log - mean - slope * place).powi(2))
         .sum();
-    let slope = Contrast::new(slope, (rest / (count - 2.0) / squares).sqrt(), count - 2.0);
-    significant((slope.difference * (count - 1.0), slope.p(0.0)), sure)
+    let p = p_of_slope(slope, rest / squares, count - 2.0);
+    significant((slope * (count - 1.0), p), sure)
 }

@@ -216,6 +216,31 @@ fn a_drift_is_seen_and_noise_is_none() {
 }
 
 #[test]
+fn correlated_noise_is_rarely_taken_for_a_drift() {
+    let mut random = fastrand::Rng::with_seed(7);
+    let mut normal =
+        || (-2.0 * (1.0 - random.f64()).ln()).sqrt() * (std::f64::consts::TAU * random.f64()).cos();
+    for order in [
+        "bn".repeat(5),
+        "bn".repeat(10),
+        "b".repeat(10) + &"n".repeat(10),
+    ] {
+        let mut reported = 0;
+        for _ in 0..400 {
+            let mut noise = vec![normal()];
+            for place in 1..order.len() {
+                let fresh = (1.0 - CORRELATION.powi(2)).sqrt() * normal();
+                noise.push(CORRELATION * noise[place - 1] + fresh);
+            }
+            let sides = in_order(&order, |place, _| (0.03 * noise[place]).exp()).sides;
+            reported += usize::from(!Drift::of(&sides, 1).is_none());
+        }
+        // 20 are expected, and 80 to 130 were reported as if the noise were independent.
+        assert!(reported < 40, "{order}: {reported} of 400");
+    }
+}
+
+#[test]
 fn a_line_through_time_agrees_with_a_reference() {
     // By NumPy 2 and SciPy 1.17, from whole 12 × 12 matrices: least squares of log(value) on 1,
     // side and place, the variance of the side's coefficient, Satterthwaite's degrees of freedom;
