@@ -398,20 +398,20 @@ struct Reading {
     oldest: Option<u32>,
 }
 
-/// No measurement is infinite, and kiln writes none; a number too large for an `f64` reads as one.
+/// No measurement is infinite or NaN, and kiln writes none; a number too large for an `f64` reads as infinite.
 fn check_finite(record: &Record<'_>, row: &TrialRow) -> Result<(), TableError> {
     let columns = record.head().columns.iter().zip(record.cells());
-    let mut infinite = columns
+    let mut not_finite = columns
         .filter(|(column, cell)| {
-            !is_axis(column) && cell.parse::<f64>().is_ok_and(f64::is_infinite)
+            !is_axis(column) && cell.parse::<f64>().is_ok_and(|number| !number.is_finite())
         })
         .peekable();
-    if infinite.peek().is_none() {
+    if not_finite.peek().is_none() {
         return Ok(());
     }
-    // Texts may be `inf`; JSON has nothing for an infinite number.
+    // Texts may be `inf` or `nan`; JSON has nothing for such numbers.
     let values = serde_json::to_value(row).unwrap_or_default();
-    match infinite.find(|(column, _)| values.get(column.as_str()).is_some_and(Value::is_null)) {
+    match not_finite.find(|(column, _)| values.get(column.as_str()).is_some_and(Value::is_null)) {
         Some((column, cell)) => Err(record.problem(format!(
             "`{column}` is `{}`; it must be a finite number, or empty where it is unknown",
             shorten(cell, 60)
@@ -592,7 +592,7 @@ mod tests {
             fs::write(&path, lines.join("\n") + "\n").unwrap();
             TrialTable::read(&path).map_err(|error| error.to_string())
         };
-        for cell in ["inf", "-Infinity", "1e999"] {
+        for cell in ["inf", "-Infinity", "1e999", "NaN", "-nan"] {
             let problem = problem_of("samples_per_second", cell).unwrap_err();
             let words = format!(
                 "`samples_per_second` is `{cell}`; it must be a finite number, or empty where it is \
