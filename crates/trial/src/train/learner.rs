@@ -191,7 +191,7 @@ impl Learner {
             )));
         }
         self.gradient_watch
-            .add(batch.target.count() as f64 / total_targets as f64);
+            .add(batch.counted_targets as f64 / total_targets as f64);
         self.runner.micro_step(
             &mut self.state,
             MicroBatch {
