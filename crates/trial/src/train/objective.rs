@@ -75,7 +75,16 @@ impl BatchTarget {
             Self::Classes(_) => return loss,
             Self::Labels(labels) => {
                 let own = outputs.clone().gather(1, labels.clone().unsqueeze_dim(1)); // [rows, 1]
-                let above: Tensor<1, Int> = outputs.greater(own).int().sum_dim(1).squeeze_dim(1); // [rows]
+                // Of equal outputs the one of the lower class comes first, as in a prediction. In bf16
+                // many are equal.
+                let classes =
+                    Tensor::<1, Int>::arange(0..outputs.dims()[1] as i64, &outputs.device());
+                let is_lower = classes
+                    .unsqueeze_dim::<2>(0)
+                    .lower(labels.clone().unsqueeze_dim(1)); // [rows, classes]
+                let is_first = outputs.clone().greater(own.clone());
+                let is_first = is_first.bool_or(outputs.equal(own).bool_and(is_lower));
+                let above: Tensor<1, Int> = is_first.int().sum_dim(1).squeeze_dim(1); // [rows]
                 vec![
                     above.clone().lower_elem(1).float().sum(),
                     above.lower_elem(5).float().sum(),
@@ -171,6 +180,13 @@ mod tests {
             .iter::<f64>()
             .collect();
         target.scores(&sums, rows as u64, classes)
+    }
+
+    #[test]
+    fn of_equal_outputs_the_one_of_the_lower_class_comes_first() {
+        let target = BatchTarget::Labels(Tensor::from_data([0, 1, 5, 6], &Device::flex()));
+        let found = scores(&target, outputs(vec![[0.5; 7]; 4]));
+        assert_eq!((found.top1, found.top5), (Some(0.25), Some(0.5)));
     }
 
     #[test]
