@@ -322,6 +322,32 @@ fn a_checkpoint_of_another_model_is_refused_by_the_name_of_what_it_lacks() {
 }
 
 #[test]
+fn an_attempt_after_an_early_stop_ends_where_that_was() {
+    // Nothing is learned, so the second and the third evaluation find no lower loss.
+    let case = Case {
+        engine: "flex",
+        train: "batch_size: 4, steps: 40, evaluate: {every: 5}, early_stop: {patience: 2}, \
+                optimizer: {kind: sgd, learning_rate: 1.0e-12}",
+        ..MLP
+    };
+    let trial = Trial::new(case, "every_steps: 5, after: last");
+    let first = trial.complete_here(1);
+    assert_eq!((first.steps.len(), trial.newest()), (15, (15, Vec::new())));
+    // As one does that was killed while it wrote texts.
+    let second = trial.complete_here(2);
+    assert_eq!((second.steps.len(), trial.newest().0), (0, 15));
+    let result = second.result.unwrap();
+    assert!(
+        result
+            .notes
+            .values()
+            .any(|note| note.contains("stopped early at step 15")),
+        "{:?}",
+        result.notes
+    );
+}
+
+#[test]
 fn the_best_stays_where_it_is_asked_for_and_the_last_where_that_is() {
     let train = "batch_size: 4, steps: 40, evaluate: {every: 5}, optimizer: {kind: sgd, \
                  learning_rate: 0.5, momentum: 0.9}";

@@ -49,6 +49,11 @@ impl EarlyStopping {
             self.stalled + 1
         };
         self.lowest = self.lowest.min(loss);
+        self.reason()
+    }
+
+    /// The reason to end after the evaluations so far, if there is one.
+    pub(crate) fn reason(&self) -> Option<String> {
         let patience = self.patience.filter(|patience| self.stalled >= *patience)?;
         Some(format!(
             "the validation loss did not fall below {:.4} in {patience} evaluations in a row \

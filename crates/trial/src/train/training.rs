@@ -118,6 +118,9 @@ impl<T: Trainable, W: Write> Training<'_, '_, T, W> {
         if let Some(ending) = self.evaluate_what_is_owed()? {
             return Ok(ending);
         }
+        if let Some(reason) = self.had_stopped_early() {
+            return Ok(Ending::StoppedEarly(reason));
+        }
         for step in self.measurement.figures.steps + 1..=total_steps {
             if self.measurement.is_interrupted() {
                 return Ok(Ending::Interrupted);

@@ -24,6 +24,18 @@ impl<T: Trainable, W: Write> Training<'_, '_, T, W> {
         self.measurement.ledger.restore(&state.ledger);
     }
 
+    /// Why the attempt before had ended the training early at the step of its checkpoint, if it had. The
+    /// evaluations of a training that this one continues end nothing: it is continued to go on.
+    pub(super) fn had_stopped_early(&self) -> Option<String> {
+        let step = self.measurement.figures.resumed_at?;
+        let origin = self.measurement.file.origin.as_ref();
+        let is_own = origin.is_none_or(|origin| origin.step < step);
+        let is_before_the_end = step < self.measurement.plan.total_steps;
+        (is_own && is_before_the_end && self.evaluation_is_due(step))
+            .then(|| self.early_stop.reason())
+            .flatten()
+    }
+
     /// Whether the state at the end of the training is kept: a finished one if requested, an
     /// interrupted one so that it can be resumed.
     pub(super) fn keeps_the_end(&self, ending: &Ending) -> bool {
