@@ -69,6 +69,90 @@ fn a_missing_metric_fails_the_trial_and_says_what_was_looked_for() {
 }
 
 #[test]
+fn a_file_of_the_trial_before_is_no_number_of_this_one() {
+    let place = Place::of_command(
+        r#"  argv: [sh, -c, 'test "$KILN_VALUE_A" = 2 || echo "{{\"score\": $KILN_VALUE_A}}" > out.json']
+  values: {a: 1}
+  metrics: {score: {json: out.json, at: score}}"#,
+        "sweep: {grid: {model.values.a: [1, 2, 3]}}",
+    );
+    place.run("", &[]);
+    assert_eq!(
+        place.column("outcome"),
+        ["completed", "failed", "completed"]
+    );
+    assert_eq!(place.column("metric.score"), ["1.0", "", "3.0"]);
+    assert!(place.column("reason")[1].contains("out.json is older than this attempt"));
+}
+
+#[test]
+fn what_a_program_says_last_decides_between_memory_a_loss_and_another_error() {
+    let cases = [
+        (
+            "echo probing: out of memory; seq 500; echo bad label; exit 1",
+            "failed",
+            "bad label",
+        ),
+        (
+            "seq 10; echo CUDA out of memory; seq 30; exit 1",
+            "oom",
+            "ran out of memory",
+        ),
+        (
+            "echo loss inf; echo CUDA out of memory; exit 1",
+            "oom",
+            "ran out of memory",
+        ),
+        (
+            "echo loss nan; echo FileNotFoundError: data.bin; exit 2",
+            "diverged",
+            "`train_loss` is NaN, and sh ended with status 2: FileNotFoundError: data.bin",
+        ),
+    ];
+    let quoted = cases.map(|(says, ..)| serde_json::to_string(says).unwrap());
+    let place = Place::of_command(
+        r#"  argv: [sh, -c, 'eval "$KILN_VALUE_SAYS" >&2']
+  values: {says: ""}
+  metrics: {train_loss: {line: 'loss (\S+)', on: stderr, optional: true}}"#,
+        &format!(
+            "sweep: {{grid: {{model.values.says: [{}]}}}}",
+            quoted.join(", ")
+        ),
+    );
+    place.run("", &[]);
+    for (row, (says, outcome, reason)) in place.rows().iter().zip(cases) {
+        assert_eq!(row["outcome"], outcome, "{says}: {}", row["reason"]);
+        assert!(row["reason"].contains(reason), "{says}: {}", row["reason"]);
+    }
+}
+
+#[test]
+fn a_program_that_hangs_after_a_loss_that_is_not_a_number_stalls() {
+    let place = Place::of_command(
+        r#"  argv: [sh, -c, 'echo step 5 loss nan; exec sleep 60']
+  metrics: {step: {line: 'step (\d+)'}, train_loss: {line: 'loss (\S+)'}}"#,
+        "run: {stall: 3s, timeout: 30s}",
+    );
+    place.run("", &[]);
+    let row = &place.rows()[0];
+    assert!(row["reason"].contains("stall"), "{row:?}");
+}
+
+#[test]
+fn a_variable_of_null_is_not_that_of_kilns_own_environment() {
+    let place = Place::of_command(
+        r#"  argv: [sh, -c, 'echo "has ${{OUTER-3}}"']
+  values: {outer: null}
+  environment: {OUTER: "{outer}"}
+  metrics: {has: {line: 'has (\d+)'}}"#,
+        "",
+    );
+    let mut kiln = place.kiln(&["run", "x.yaml"]);
+    let ended = Ended::of(kiln.env("OUTER", "7").output().unwrap());
+    assert_eq!(place.column("metric.has"), ["3.0"], "{ended:?}");
+}
+
+#[test]
 fn prepare_runs_first_and_its_failure_is_the_trials() {
     let place = Place::of_command(
         "  argv: [cat, made]\n  values: {n: 7}\n  prepare: [sh, -c, 'echo \"n $KILN_VALUE_N\" > made']\n  \

@@ -13,8 +13,9 @@ use kiln_core::{
 
 use super::{metrics::MetricFault, program::Exit};
 
-/// Lines at the end of standard output that may speak of memory.
-const LAST_LINES: usize = 20;
+/// Lines at the end of standard output, and of standard error, that may speak of memory. Launchers of several
+/// processes write some thirty lines of their own after those of the process that failed.
+const LAST_LINES: [usize; 2] = [20, 50];
 const LONGEST_SHOWN: usize = 300;
 
 /// All facts about the end of a program.
@@ -96,12 +97,12 @@ pub(super) fn decide(ended: &Ended) -> Verdict {
     }
     match (status, ended.fault) {
         (0, None) => Verdict::of(Outcome::Completed, None),
+        (0, Some(MetricFault::Diverged(why))) => Verdict::of(Outcome::Diverged, Some(why.clone())),
         (0, Some(MetricFault::Missing(why))) => {
             Verdict::failed(format!("{program} ended with status 0, and {why}"))
         }
-        (_, Some(MetricFault::Diverged(why))) => Verdict::of(Outcome::Diverged, Some(why.clone())),
-        _ if speaks_of_memory(ended.stderr_tail)
-            || speaks_of_memory(&last_lines(ended))
+        _ if speaks_of_memory(&last_lines(ended.stdout_tail, LAST_LINES[0]))
+            || speaks_of_memory(&last_lines(ended.stderr_tail, LAST_LINES[1]))
             || is_memory_error(ended.stderr_tail) =>
         {
             Verdict::of(
@@ -111,6 +112,10 @@ pub(super) fn decide(ended: &Ended) -> Verdict {
                 )),
             )
         }
+        (_, Some(MetricFault::Diverged(why))) => Verdict::of(
+            Outcome::Diverged,
+            with_last_line(format!("{why}, and {program} ended with status {status}")),
+        ),
         _ => Verdict::of(
             Outcome::Failed,
             with_last_line(format!("{program} ended with status {status}")),
@@ -160,8 +165,8 @@ fn last_line(tail: &str) -> Option<&str> {
         .find(|line| !line.is_empty())
 }
 
-fn last_lines(ended: &Ended) -> String {
-    let lines: Vec<&str> = ended.stdout_tail.lines().rev().take(LAST_LINES).collect();
+fn last_lines(tail: &str, count: usize) -> String {
+    let lines: Vec<&str> = tail.lines().rev().take(count).collect();
     lines.join("\n")
 }
 

@@ -2,9 +2,11 @@
 
 use std::{
     fmt,
-    fs::File,
+    fs::{File, Metadata},
     io::{self, Read},
+    os::unix::fs::MetadataExt,
     path::{Path, PathBuf},
+    thread,
     time::{Duration, SystemTime},
 };
 
@@ -15,8 +17,8 @@ use super::number;
 
 /// Largest JSON file.
 const MOST_JSON_BYTES: u64 = 64 << 20;
-/// Resolution of a file's time on old file systems.
-const CLOCK_SLACK: Duration = Duration::from_secs(2);
+/// More than the resolution of the times of files, which is that of the system's timer.
+const TICK: Duration = Duration::from_millis(20);
 
 /// Reason why a file has no number.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -38,13 +40,44 @@ fn fault(path: &Path, why: impl Into<String>) -> FileFault {
     }
 }
 
-fn open(path: &Path, began: SystemTime) -> Result<File, FileFault> {
+/// A file as it was before the attempt; the default if there was none. Times of files are compared with
+/// each other alone: those of a file server are of another clock.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(super) struct FileBefore(Option<[i64; 6]>);
+
+impl FileBefore {
+    /// Waits a moment if the file has just been written, so that whatever is written from now on has
+    /// another time.
+    pub(super) fn of(path: &Path) -> Self {
+        let Ok(facts) = path.metadata() else {
+            return Self::default();
+        };
+        let is_new = |written: SystemTime| written.elapsed().is_ok_and(|age| age < TICK);
+        if facts.modified().is_ok_and(is_new) {
+            thread::sleep(TICK);
+        }
+        Self::with(&facts)
+    }
+
+    fn with(facts: &Metadata) -> Self {
+        Self(Some([
+            facts.ino() as i64,
+            facts.size() as i64,
+            facts.mtime(),
+            facts.mtime_nsec(),
+            facts.ctime(),
+            facts.ctime_nsec(),
+        ]))
+    }
+}
+
+fn open(path: &Path, before: FileBefore) -> Result<File, FileFault> {
     let file = input::open(path).map_err(|error| match error.kind() {
         io::ErrorKind::NotFound => fault(path, "does not exist"),
         _ => fault(path, format!("cannot be read: {error}")),
     })?;
-    let written = file.metadata().and_then(|facts| facts.modified());
-    if written.is_ok_and(|written| written + CLOCK_SLACK < began) {
+    let now = file.metadata();
+    if now.is_ok_and(|facts| FileBefore::with(&facts) == before) {
         return Err(fault(path, "is older than this attempt"));
     }
     Ok(file)
@@ -57,14 +90,14 @@ fn open(path: &Path, began: SystemTime) -> Result<File, FileFault> {
 pub(super) fn csv(
     path: &Path,
     column: &str,
-    began: SystemTime,
+    before: FileBefore,
     mut cell: impl FnMut(&str),
 ) -> Result<(), FileFault> {
     let broken = |error: csv::Error| fault(path, format!("cannot be read as CSV: {error}"));
     let mut reader = csv::ReaderBuilder::new()
         .flexible(true)
         .trim(csv::Trim::All)
-        .from_reader(open(path, began)?);
+        .from_reader(open(path, before)?);
     let columns = reader.byte_headers().map_err(broken)?.clone();
     let names: Vec<String> = columns
         .iter()
@@ -93,9 +126,9 @@ pub(super) fn csv(
 ///
 /// # Errors
 /// The file is missing, older than the attempt or not JSON, or has nothing there.
-pub(super) fn json(path: &Path, at: &str, began: SystemTime) -> Result<Option<f64>, FileFault> {
+pub(super) fn json(path: &Path, at: &str, before: FileBefore) -> Result<Option<f64>, FileFault> {
     let mut bytes = Vec::new();
-    open(path, began)?
+    open(path, before)?
         .take(MOST_JSON_BYTES + 1)
         .read_to_end(&mut bytes)
         .map_err(|error| fault(path, format!("cannot be read: {error}")))?;
@@ -133,7 +166,7 @@ mod tests {
     fn column(text: &str, name: &str) -> Result<Vec<String>, String> {
         let (_folder, path) = file(text);
         let mut cells = Vec::new();
-        csv(&path, name, SystemTime::UNIX_EPOCH, |cell| {
+        csv(&path, name, FileBefore::default(), |cell| {
             cells.push(cell.to_owned())
         })
         .map_err(|fault| fault.why)?;
@@ -156,7 +189,7 @@ mod tests {
     fn a_place_of_a_json_file_is_read() {
         let text = r#"{"benchmarks": [{"real_time": 12.5, "name": "x"}], "nan": NaN}"#;
         let (_folder, path) = file(text);
-        let at = |place| json(&path, place, SystemTime::UNIX_EPOCH);
+        let at = |place| json(&path, place, FileBefore::default());
         assert_eq!(at("benchmarks.0.real_time"), Ok(Some(12.5)));
         assert_eq!(at("benchmarks.0.name"), Ok(None));
         assert!(at("nan").unwrap().is_some_and(f64::is_nan));
@@ -169,12 +202,14 @@ mod tests {
     #[test]
     fn a_file_of_an_attempt_before_is_refused() {
         let (_folder, path) = file("{\"a\": 1}");
-        let later = SystemTime::now() + Duration::from_secs(60);
+        let before = FileBefore::of(&path);
         assert_eq!(
-            json(&path, "a", later).unwrap_err().why,
+            json(&path, "a", before).unwrap_err().why,
             "is older than this attempt"
         );
-        let missing = json(Path::new("/nowhere/x"), "a", later).unwrap_err();
+        fs::write(&path, "{\"a\": 2}").unwrap();
+        assert_eq!(json(&path, "a", before), Ok(Some(2.0)));
+        let missing = json(Path::new("/nowhere/x"), "a", before).unwrap_err();
         assert_eq!(missing.to_string(), "/nowhere/x does not exist");
     }
 }

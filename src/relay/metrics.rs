@@ -2,7 +2,7 @@
 
 use std::{
     collections::{BTreeMap, VecDeque},
-    time::SystemTime,
+    path::PathBuf,
 };
 
 use kiln_core::{
@@ -17,7 +17,7 @@ use kiln_core::{
 use regex::Regex;
 
 use super::{
-    files::{self, FileFault},
+    files::{self, FileBefore, FileFault},
     number,
     talk::Progress,
 };
@@ -73,6 +73,8 @@ struct Metric {
     settings: CommandMetric,
     target: MetricTarget,
     pattern: Option<Regex>,
+    /// The file that it is read from, and that file before the attempt.
+    file: Option<(FileBefore, PathBuf)>,
     found: Found,
     /// The first text that should have been a number.
     not_a_number: Option<String>,
@@ -108,7 +110,10 @@ struct WindowLines {
 impl Metrics {
     /// # Errors
     /// A pattern that is not one; the checker of the experiment file refuses it before.
-    pub(super) fn new(command: &Command) -> Result<Self, String> {
+    pub(super) fn new(command: &Command, placeholders: &Placeholders) -> Result<Self, String> {
+        let folder = command.folder.as_deref();
+        let folder = folder.map(|folder| command.expand_text(folder, placeholders));
+        let folder = PathBuf::from(folder.unwrap_or_default());
         let metric = |(name, settings): (&str, &CommandMetric)| {
             let in_words = |why: String| format!("`model.metrics.{name}` {why}");
             let pattern = match settings.source().map_err(in_words)? {
@@ -117,7 +122,15 @@ impl Metrics {
                 }
                 _ => None,
             };
+            let file = match settings.source().map_err(in_words)? {
+                MetricSource::Csv { file, .. } | MetricSource::Json { file, .. } => {
+                    let path = folder.join(command.expand_text(file, placeholders));
+                    Some((FileBefore::of(&path), path))
+                }
+                _ => None,
+            };
             Ok(Metric {
+                file,
                 name: name.to_owned(),
                 settings: settings.clone(),
                 target: metric_target(name),
@@ -167,26 +180,18 @@ impl Metrics {
     }
 
     /// Reads the files of an ended program.
-    pub(super) fn read_files(
-        &mut self,
-        command: &Command,
-        placeholders: &Placeholders,
-        began: SystemTime,
-    ) {
+    pub(super) fn read_files(&mut self) {
         for metric in &mut self.metrics {
-            let path = |file: &str| {
-                let file = command.expand_text(file, placeholders);
-                let folder = command.folder.as_deref();
-                let folder = folder.map(|folder| command.expand_text(folder, placeholders));
-                std::path::Path::new(folder.as_deref().unwrap_or("")).join(file)
+            let Some((before, path)) = metric.file.clone() else {
+                continue;
             };
             let settings = metric.settings.clone();
             let read = match settings.source() {
-                Ok(MetricSource::Csv { file, column }) => {
-                    files::csv(&path(file), column, began, |text| metric.text(text))
+                Ok(MetricSource::Csv { column, .. }) => {
+                    files::csv(&path, column, before, |text| metric.text(text))
                 }
-                Ok(MetricSource::Json { file, at }) => {
-                    files::json(&path(file), at, began).map(|value| match value {
+                Ok(MetricSource::Json { at, .. }) => {
+                    files::json(&path, at, before).map(|value| match value {
                         Some(value) => metric.add(value),
                         None => metric.text("a text, a list or an object"),
                     })
@@ -494,7 +499,7 @@ mod tests {
     }
 
     fn read(yaml: &str, lines: &[&str]) -> (Numbers, Option<MetricFault>) {
-        let mut metrics = Metrics::new(&command(yaml)).unwrap();
+        let mut metrics = Metrics::new(&command(yaml), &Placeholders::default()).unwrap();
         for (place, line) in lines.iter().enumerate() {
             metrics.line(line, Stream::Stdout, 10 + place as u64 * 1_000_000_000);
         }

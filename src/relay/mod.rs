@@ -121,15 +121,16 @@ impl Relay<'_> {
         });
         let placeholders = placeholders(self.file, self.trial_file);
         let expanded = self.command.expand(&placeholders);
+        // Before `prepare`, whose files are of this attempt too.
+        let metrics = match Metrics::new(self.command, &placeholders) {
+            Ok(metrics) => metrics,
+            Err(why) => return self.end(Verdict::failed(why), None),
+        };
         if !expanded.prepare.is_empty()
             && let Err(verdict) = self.prepare(&expanded)
         {
             return self.end(verdict, None);
         }
-        let metrics = match Metrics::new(self.command) {
-            Ok(metrics) => metrics,
-            Err(why) => return self.end(Verdict::failed(why), None),
-        };
         let started = match program::start(&expanded, &expanded.argv) {
             Ok(started) => started,
             // The values of this trial are at fault, not the machine.
@@ -147,7 +148,7 @@ impl Relay<'_> {
             device_name: String::new(),
             libraries: Default::default(),
         });
-        self.watch(started, metrics, &expanded.argv, &placeholders)
+        self.watch(started, metrics, &expanded.argv)
     }
 
     /// Runs `prepare` to its end; its output goes to `prepare.txt`.
@@ -181,15 +182,9 @@ impl Relay<'_> {
     }
 
     /// Reads a started program to its end.
-    fn watch(
-        mut self,
-        started: Started,
-        metrics: Metrics,
-        argv: &[String],
-        placeholders: &kiln_core::kinds::command::Placeholders,
-    ) -> i32 {
+    fn watch(mut self, started: Started, metrics: Metrics, argv: &[String]) -> i32 {
         let (sender, events) = channel();
-        let (began, began_at) = (started.began, started.began_at);
+        let began = started.began;
         let has_window = self.command.window.clone();
         if has_window
             .as_ref()
@@ -232,8 +227,7 @@ impl Relay<'_> {
             cpu_seconds: ended.cpu_seconds,
             peak_memory_bytes: ended.peak_memory_bytes,
         };
-        read.metrics
-            .read_files(self.command, placeholders, began_at);
+        read.metrics.read_files();
         let window = read.metrics.window(began, ended.at);
         let (numbers, fault) = read.metrics.numbers(&measured);
         let verdict = end::decide(&Ended {

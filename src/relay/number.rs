@@ -23,10 +23,15 @@ fn without_groups(text: &str) -> Option<String> {
     let is_number = |group: &str| !group.is_empty() && group.bytes().all(|it| it.is_ascii_digit());
     let has_first = groups
         .next()
-        .is_some_and(|first| is_number(first) && (separator == '_' || first.len() <= 3));
+        .is_some_and(|first| is_number(first) && (separator == '_' || is_first_group(first)));
     let has_rest = groups.all(|group| is_number(group) && (separator == '_' || group.len() == 3));
     let sign = &text[..text.len() - after_sign.len()];
     (has_first && has_rest).then(|| format!("{sign}{}{rest}", whole.replace(separator, "")))
+}
+
+/// Whether digits may stand before a comma between groups: `0,123` and `00,123` are no thousands.
+fn is_first_group(digits: &str) -> bool {
+    digits.len() <= 3 && !digits.starts_with('0')
 }
 
 /// The number of a JSON value.
@@ -59,7 +64,22 @@ pub(super) fn object(line: &str) -> Option<Value> {
     strict.or_else(|| serde_json::from_str(&with_quoted_words(line)?).ok())
 }
 
-/// The same with `NaN` and `Infinity` outside texts put in quotes; `None` if there are none.
+/// A number at the start of a text that is too large for an `f64`, such as `1e400`.
+fn too_large(text: &str) -> Option<&str> {
+    if !text.starts_with(|letter: char| letter.is_ascii_digit() || letter == '-') {
+        return None;
+    }
+    let is_inside = |letter: char| letter.is_ascii_digit() || "+-.eE".contains(letter);
+    let end = text.find(|letter| !is_inside(letter)).unwrap_or(text.len());
+    let number = &text[..end];
+    number
+        .parse::<f64>()
+        .is_ok_and(f64::is_infinite)
+        .then_some(number)
+}
+
+/// The same with `NaN`, `Infinity` and numbers that are too large for an `f64` put in quotes where they stand
+/// outside texts; `None` if there are none.
 pub(super) fn with_quoted_words(json: &str) -> Option<String> {
     let mut quoted = String::with_capacity(json.len() + 16);
     let (mut rest, mut in_text, mut is_changed) = (json, false, false);
@@ -67,7 +87,8 @@ pub(super) fn with_quoted_words(json: &str) -> Option<String> {
         let word = ["NaN", "-Infinity", "Infinity"]
             .into_iter()
             .find(|word| !in_text && rest.starts_with(word));
-        let length = match (word, first) {
+        let too_large = (!in_text).then(|| too_large(rest)).flatten();
+        let length = match (word.or(too_large), first) {
             (Some(word), _) => {
                 quoted.push('"');
                 quoted.push_str(word);
@@ -105,7 +126,8 @@ mod tests {
         assert_eq!(parse("-12,345,678e-3"), Some(-12_345.678));
         assert_eq!(parse("1_000_0"), Some(10_000.0));
         for not_a_group in [
-            "3,14159", "1,5", ",5", "_7_", "1,234,5", "1234,567", "1,,234", "1_,234",
+            "3,14159", "0,123", "-00,250", "1,5", ",5", "_7_", "1,234,5", "1234,567", "1,,234",
+            "1_,234",
         ] {
             assert_eq!(parse(not_a_group), None, "{not_a_group}");
         }
@@ -119,6 +141,10 @@ mod tests {
         assert_eq!(value["text"], "NaN \" Infinity");
         assert_eq!(at(&value, "x.1").and_then(of_json), Some(1.0));
         assert_eq!(of_json(&value["x"][0]), Some(f64::NEG_INFINITY));
+        let large = object(r#"{"a": 1e400, "b": [-2E+999], "c": "1e400", "d": 12}"#).unwrap();
+        assert_eq!(of_json(&large["a"]), Some(f64::INFINITY));
+        assert_eq!(of_json(&large["b"][0]), Some(f64::NEG_INFINITY));
+        assert_eq!((&large["c"], &large["d"]), (&"1e400".into(), &12.into()));
         assert_eq!(object("[1]"), None);
         assert_eq!(object("{broken"), None);
     }

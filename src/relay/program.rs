@@ -6,7 +6,6 @@ use std::{
     os::unix::process::CommandExt,
     path::{Path, PathBuf},
     process::{ChildStderr, ChildStdout, Command, Stdio},
-    time::SystemTime,
 };
 
 use kiln_core::{
@@ -32,7 +31,6 @@ pub(super) struct Started {
     pub(super) stderr: ChildStderr,
     /// CLOCK_MONOTONIC just before it was started, in nanoseconds.
     pub(super) began: u64,
-    pub(super) began_at: SystemTime,
     /// The most memory that the new process held before it became the program.
     floor_bytes: u64,
 }
@@ -194,6 +192,9 @@ pub(super) fn start(expanded: &Expanded, argv: &[String]) -> Result<Started, Pro
     if env::var_os(UNBUFFERED.0).is_none() {
         command.env(UNBUFFERED.0, UNBUFFERED.1);
     }
+    for name in &expanded.unset {
+        command.env_remove(name);
+    }
     command.envs(
         expanded
             .environment
@@ -205,7 +206,7 @@ pub(super) fn start(expanded: &Expanded, argv: &[String]) -> Result<Started, Pro
     }
     end_with_this_process(&mut command);
     let floor = FloorPipe::of(&mut command);
-    let (began, began_at) = (monotonic_nanoseconds(), SystemTime::now());
+    let began = monotonic_nanoseconds();
     let not_started = |why: String| ProgramFault::NotStarted {
         program: program.clone(),
         why,
@@ -224,7 +225,6 @@ pub(super) fn start(expanded: &Expanded, argv: &[String]) -> Result<Started, Pro
         stdout,
         stderr,
         began,
-        began_at,
         floor_bytes: floor.map_or_else(|_| own_resident_bytes(), FloorPipe::bytes),
     })
 }

@@ -11,12 +11,21 @@ use kiln_core::record::Message;
 const PAUSE: Duration = Duration::from_secs(1);
 
 /// How far a program is, from its metrics.
-#[derive(Clone, Debug, Default, PartialEq)]
+#[derive(Clone, Debug, Default)]
 pub(super) struct Progress {
     pub(super) step: Option<u64>,
     pub(super) total_steps: Option<u64>,
     pub(super) loss: Option<f64>,
     pub(super) samples_per_second: Option<f64>,
+}
+
+impl Progress {
+    /// Whether another says the same: NaN is equal to itself here.
+    fn is_told_by(&self, other: &Self) -> bool {
+        let bits =
+            |of: &Self| [of.loss, of.samples_per_second].map(|number| number.map(f64::to_bits));
+        (self.step, self.total_steps, bits(self)) == (other.step, other.total_steps, bits(other))
+    }
 }
 
 #[derive(Debug, Default)]
@@ -47,7 +56,7 @@ impl Talk {
 
     /// Tells what has changed, else once a second that the program lives if it does.
     pub(super) fn progress(&mut self, progress: &Progress, has_worked: impl FnOnce() -> bool) {
-        if *progress != self.told && progress.step.is_some() {
+        if !progress.is_told_by(&self.told) && progress.step.is_some() {
             self.told = progress.clone();
             self.alive = Some(Instant::now());
             self.say(&Message::Progress {

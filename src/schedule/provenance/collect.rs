@@ -83,6 +83,7 @@ pub(super) fn collect<'a>(
                 folder,
                 environment,
                 files,
+                unset: _,
             } = &expanded;
             let path = environment.iter().find(|(name, _)| name == "PATH").cloned();
             if !seen.insert((

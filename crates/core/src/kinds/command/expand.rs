@@ -62,6 +62,8 @@ pub struct Expanded {
     pub prepare: Vec<String>,
     /// In the order of the file; each value follows as `KILN_VALUE_NAME`.
     pub environment: Vec<(String, String)>,
+    /// Variables that the program does not have, whatever the environment of kiln has.
+    pub unset: Vec<String>,
     pub folder: Option<String>,
     /// As written in `files`, with placeholders replaced.
     pub files: Vec<String>,
@@ -86,7 +88,10 @@ impl Command {
             .iter()
             .filter(|(_, value)| !value.is_null())
             .map(|(name, value)| (value_variable(name), text_of(value)));
+        let unset = self.environment.iter();
+        let unset = unset.filter(|(_, value)| self.variable(value, placeholders).is_none());
         Expanded {
+            unset: unset.map(|(name, _)| name.clone()).collect(),
             argv: self.expand_arguments(&self.argv, placeholders),
             prepare: self.expand_arguments(&self.prepare, placeholders),
             environment: environment.chain(values).collect(),
