@@ -5,7 +5,7 @@ use std::{
     borrow::Cow,
     cell::Cell,
     fs,
-    io::{self, BufReader, Read},
+    io::{self, BufReader, Read, Seek, SeekFrom},
     path::{Path, PathBuf},
     rc::Rc,
 };
@@ -293,10 +293,42 @@ fn tar_members(archive: &Path, named: &Path) -> io::Result<Vec<Member>> {
     Ok(members)
 }
 
+/// The number of entries that the end of a zip archive names; `None` where it has no such end, or counts more
+/// than 16 bits hold.
+fn listed_in_zip(file: &mut (impl Read + Seek)) -> io::Result<Option<usize>> {
+    const END: [u8; 4] = *b"PK\x05\x06";
+    // The end, and the comment after it.
+    const LONGEST: u64 = 22 + 0xffff;
+    let length = file.seek(SeekFrom::End(0))?;
+    file.seek(SeekFrom::Start(length.saturating_sub(LONGEST)))?;
+    let mut bytes = Vec::new();
+    file.take(LONGEST).read_to_end(&mut bytes)?;
+    file.rewind()?;
+    let at = bytes.windows(END.len()).rposition(|window| window == END);
+    let count = at.and_then(|at| Some([*bytes.get(at + 10)?, *bytes.get(at + 11)?]));
+    Ok(count
+        .map(u16::from_le_bytes)
+        .filter(|count| *count != u16::MAX)
+        .map(usize::from))
+}
+
 fn zip_members(archive: &Path) -> io::Result<Vec<Member>> {
     let file = input::open_within(archive, &ARCHIVE_BYTES)?;
     let packed = Rc::new(Cell::new(file.metadata()?.len()));
-    let mut zip = zip::ZipArchive::new(BufReader::new(file))?;
+    let mut file = BufReader::new(file);
+    let listed = listed_in_zip(&mut file)?;
+    let mut zip = zip::ZipArchive::new(file)?;
+    // It keeps the last of several entries of one name.
+    if listed.is_some_and(|listed| listed > zip.len()) {
+        return Err(io::Error::new(
+            io::ErrorKind::InvalidData,
+            format!(
+                "it has {} entries under {} names; pack it again with each file once",
+                listed.unwrap_or_default(),
+                zip.len()
+            ),
+        ));
+    }
     let (mut members, mut left) = (Vec::new(), ARCHIVE_BYTES.value());
     for index in 0..zip.len() {
         let Some(name) = zip
@@ -445,6 +477,20 @@ mod tests {
             &[("A.csv", "1"), ("B.csv", "1"), ("A.csv", "2")],
         );
         assert!(fault(&path, None).ends_with("holds A.csv twice"));
+        let path = packing::pack(
+            folder.path(),
+            Packing::Zip,
+            &[("A.csv", "1"), ("B.csv", "1"), ("C.csv", "2")],
+        );
+        let mut bytes = fs::read(&path).unwrap();
+        for at in 0..bytes.len() - 5 {
+            if bytes[at..].starts_with(b"B.csv") {
+                bytes[at] = b'A';
+            }
+        }
+        fs::write(&path, bytes).unwrap();
+        let twice = fault(&path, None);
+        assert!(twice.contains("it has 3 entries under 2 names"), "{twice}");
     }
 
     #[test]

@@ -3,6 +3,7 @@
 
 use std::path::{Path, PathBuf};
 
+use jiff::civil::DateTime;
 use kiln_core::{
     input,
     kinds::data::{Data, PanelShape},
@@ -67,6 +68,19 @@ pub enum WindowError {
         found: usize,
         seq_len: usize,
     },
+    #[error("{}: `{column}` is {value} at {date}, and was above 0 everywhere in the training, so that its \
+             returns are ratios; give rows with a number above 0", .file.display())]
+    NotPositive {
+        file: PathBuf,
+        date: String,
+        column: String,
+        value: f64,
+    },
+}
+
+/// A date as files have it: without a time of day if that is midnight.
+fn shown(date: DateTime) -> String {
+    date.to_string().trim_end_matches("T00:00:00").to_owned()
 }
 
 /// Most symbols that a message lists.
@@ -174,6 +188,20 @@ impl PanelReader {
                 seq_len,
             });
         }
+        let of_window = rows.values.chunks_exact(columns).zip(&rows.dates);
+        for (row, date) in of_window.skip(found - seq_len - 1) {
+            let mut cells = row.iter().zip(&self.positive).zip(&self.wanted.columns);
+            if let Some(((value, _), column)) =
+                cells.find(|((value, positive), _)| **positive && **value <= 0.0)
+            {
+                return Err(WindowError::NotPositive {
+                    file: file.to_owned(),
+                    date: shown(*date),
+                    column: column.clone(),
+                    value: *value,
+                });
+            }
+        }
         let date = rows.dates[found - 1];
         let price = rows.values[(found - 1) * columns + self.wanted.price];
         let returns = returns::of_rows(rows, &self.positive, None);
@@ -190,7 +218,7 @@ impl PanelReader {
             index,
             symbol,
             features: features.collect(),
-            date: date.to_string().trim_end_matches("T00:00:00").to_owned(),
+            date: shown(date),
             price,
         })
     }
@@ -253,6 +281,36 @@ mod tests {
         assert!(
             other.to_string().contains("no symbol `C`") && other.to_string().ends_with("A, B"),
             "{other}"
+        );
+    }
+
+    #[test]
+    fn a_zero_that_no_row_of_the_training_had_is_refused() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("A.csv");
+        let write = |volumes: [u32; 8]| {
+            let rows = volumes.iter().enumerate();
+            let rows =
+                rows.map(|(day, volume)| format!("2024-01-0{},{},{volume}\n", day + 1, day + 9));
+            let rows: String = rows.collect();
+            fs::write(&path, format!("Date,Close,Volume\n{rows}")).unwrap();
+        };
+        write([5, 7, 6, 8, 9, 5, 7, 6]);
+        let data: Data = serde_yaml::from_str(&format!(
+            "{{kind: panel-csv, path: {}, date: Date, price: Close, valid_fraction: 0.25}}",
+            folder.path().display()
+        ))
+        .unwrap();
+        let reader = PanelReader::new(&data, None).unwrap();
+        // A window of three returns is of the last four rows.
+        write([5, 7, 6, 0, 9, 5, 7, 6]);
+        let window = reader.window(&path, 3).unwrap();
+        assert!(window.features.iter().all(|value| value.is_finite()));
+        write([5, 7, 6, 8, 9, 0, 7, 6]);
+        let refused = reader.window(&path, 3).unwrap_err().to_string();
+        assert!(
+            refused.contains("`Volume` is 0 at 2024-01-06, and was above 0 everywhere"),
+            "{refused}"
         );
     }
 }
