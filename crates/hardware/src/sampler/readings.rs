@@ -58,17 +58,36 @@ pub fn joined(before: Option<ProcessList>, seen: ProcessList) -> ProcessList {
 }
 
 /// Drops every second tick, so that a trial of days keeps its whole length. Means weigh ticks by
-/// time and stay right; what is asked for its highest value is handed on to the tick after.
+/// time and stay right; what is asked for its highest or lowest value is handed on to the tick after.
 pub(super) fn thin(ticks: &mut Vec<Tick>) {
-    let mut dropped: Option<GpuTick> = None;
+    let mut dropped: Option<Tick> = None;
     let mut place = 0;
     ticks.retain_mut(|tick| {
         place += 1;
         if place % 2 == 0 {
-            dropped = tick.gpu.take();
+            dropped = Some(tick.clone());
             return false;
         }
-        if let (Some(gpu), Some(before)) = (&mut tick.gpu, dropped.take()) {
+        let Some(before) = dropped.take() else {
+            return true;
+        };
+        let (host, child) = (&mut tick.host, &mut tick.child);
+        host.memory_available_bytes = [
+            host.memory_available_bytes,
+            before.host.memory_available_bytes,
+        ]
+        .into_iter()
+        .flatten()
+        .min();
+        match (child, before.child) {
+            (Some(child), Some(before)) => {
+                child.peak_resident_bytes =
+                    child.peak_resident_bytes.max(before.peak_resident_bytes);
+                child.disk_read_bytes = child.disk_read_bytes.max(before.disk_read_bytes);
+            }
+            (child, before) => *child = child.take().or(before),
+        }
+        if let (Some(gpu), Some(before)) = (&mut tick.gpu, before.gpu) {
             gpu.memory_used_bytes = gpu.memory_used_bytes.max(before.memory_used_bytes);
             gpu.process_memory_bytes = gpu.process_memory_bytes.max(before.process_memory_bytes);
             gpu.temperature_celsius = [gpu.temperature_celsius, before.temperature_celsius]
@@ -101,6 +120,41 @@ mod tests {
                 .collect::<Vec<_>>(),
             [0, 2, 4, 6, 8]
         );
+    }
+
+    #[test]
+    fn thinning_keeps_extremes() {
+        let tick = |time: u64, peak: u64, available: u64| Tick {
+            monotonic_nanoseconds: time,
+            gpu: (time != 2).then(GpuTick::default),
+            child: Some(crate::sampler::ChildTick {
+                peak_resident_bytes: peak,
+                disk_read_bytes: Some(peak),
+                ..Default::default()
+            }),
+            host: crate::sampler::HostTick {
+                memory_available_bytes: Some(available),
+                ..Default::default()
+            },
+            ..Tick::default()
+        };
+        let mut ticks = vec![
+            tick(0, 1, 90),
+            tick(1, 8, 10),
+            tick(2, 2, 80),
+            tick(3, 3, 70),
+            tick(4, 4, 60),
+        ];
+        thin(&mut ticks);
+        let kept: Vec<(u64, Option<u64>)> = ticks
+            .iter()
+            .map(|tick| {
+                let child = tick.child.as_ref().unwrap();
+                assert_eq!(child.disk_read_bytes, Some(child.peak_resident_bytes));
+                (child.peak_resident_bytes, tick.host.memory_available_bytes)
+            })
+            .collect();
+        assert_eq!(kept, [(1, Some(90)), (8, Some(10)), (4, Some(60))]);
     }
 
     #[test]
