@@ -334,6 +334,7 @@ class Trial:
     def _add_epoch(self, step, at, valid_loss=None, seconds=None):
         losses, self._row_losses = self._row_losses, []
         mean = sum(losses) / len(losses) if losses else None
+        mean = mean if mean is None or math.isfinite(mean) else None
         perplexity = math.exp(valid_loss) if self._is_text and valid_loss is not None and valid_loss < 700 else None
         self._add_row(1, "epochs/3", self._run_seconds(at), self._epoch(step), step, mean, valid_loss, perplexity, seconds,
                       self._samples_seen, *[None] * 6)
