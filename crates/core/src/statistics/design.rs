@@ -2,7 +2,7 @@
 
 use serde::Serialize;
 
-use super::{FEWEST_RUNS, MUCH_DISTURBED, Nature, SESSION_JUMP, Sides, TimedRun};
+use super::{FEWEST_RUNS, MUCH_DISTURBED, Nature, SESSION_JUMP, Sides, TimedRun, median};
 
 /// The order in which the runs of both sides were made.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
@@ -72,6 +72,10 @@ pub(super) struct Laid {
 const APART: f64 = 0.65;
 /// With fewer changes between the sides the order is not mixed.
 const FEWEST_TURNS: usize = 3;
+/// A pause between two runs is at least so long, in s and in times of what usually lies between two runs of a
+/// side: between sides of short trials there is the start of a program.
+const PAUSE_SECONDS: f64 = 60.0;
+const PAUSE: f64 = 10.0;
 /// Fraction of the runs that must be in pairs for a paired order.
 const PAIRED: f64 = 0.8;
 
@@ -132,6 +136,7 @@ fn design(sides: &Sides, all: &[(TimedRun, bool)], is_timed: bool) -> (Design, V
             by_key,
         ),
         Nature::Drifting if !is_timed => (Design::OrderUnknown, Vec::new()),
+        Nature::Drifting if are_sessions(all) => (Design::Apart, Vec::new()),
         Nature::Drifting => {
             let neighbours = neighbours(all);
             match neighbours.len() {
@@ -211,6 +216,23 @@ fn neighbours(all: &[(TimedRun, bool)]) -> Vec<(f64, f64)> {
         place += 2;
     }
     pairs
+}
+
+/// Whether most changes of the side lie in long pauses: each side ran in sessions of its own, and a session
+/// may have met another state of the machine than the one before.
+fn are_sessions(all: &[(TimedRun, bool)]) -> bool {
+    let gaps = all.windows(2).filter_map(|pair| {
+        let gap = pair[1].0.seconds? - pair[0].0.seconds?;
+        Some((pair[0].1 != pair[1].1, gap))
+    });
+    let (turns, within): (Vec<_>, Vec<_>) = gaps.partition(|(is_turn, _)| *is_turn);
+    if within.is_empty() {
+        return false;
+    }
+    let usual = median(within.iter().map(|(_, gap)| *gap));
+    let is_pause = |gap: f64| gap >= PAUSE_SECONDS && gap >= PAUSE * usual;
+    let pauses = turns.iter().filter(|(_, gap)| is_pause(*gap)).count();
+    pauses > 0 && 2 * pauses >= turns.len()
 }
 
 /// Whether the sides alternate often enough. With a few long stretches per side, a state of the

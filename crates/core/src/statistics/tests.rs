@@ -215,6 +215,66 @@ fn a_drift_is_seen_and_noise_is_none() {
     assert!(Drift::of(&noise.sides, 1).is_none());
 }
 
+/// Runs of sessions: those of one stretch of a side follow each other after half a minute, the next stretch
+/// after `pause` seconds.
+fn in_sessions(order: &str, pause: f64, value: impl Fn(usize, usize) -> f64) -> Question {
+    let mut question = in_order(order, |_, _| 1.0);
+    let letters: Vec<char> = order.chars().collect();
+    let (mut seconds, mut session) = (0.0, 0);
+    let mut places = [0, 0];
+    for (place, letter) in letters.iter().enumerate() {
+        if place > 0 {
+            let is_turn = letters[place - 1] != *letter;
+            session += usize::from(is_turn);
+            seconds += if is_turn { pause } else { 30.0 };
+        }
+        let is_new = *letter == 'n';
+        let sides = &mut question.sides;
+        let side = if is_new {
+            &mut sides.new
+        } else {
+            &mut sides.base
+        };
+        let run = &mut side[places[usize::from(is_new)]];
+        (run.seconds, run.value) = (Some(seconds), value(place, session));
+        places[usize::from(is_new)] += 1;
+    }
+    question
+}
+
+#[test]
+fn sides_in_sessions_of_their_own_are_apart_however_often_they_alternate() {
+    let mut random = fastrand::Rng::with_seed(11);
+    let mut normal =
+        || (-2.0 * (1.0 - random.f64()).ln()).sqrt() * (std::f64::consts::TAU * random.f64()).cos();
+    for order in [
+        "bbnnbbnn",
+        "bbbnnnbbbnnn",
+        "bbbnnnbbbnnnbbbnnn",
+        "bbnnbbnnbbnn",
+    ] {
+        let mut said = 0;
+        for _ in 0..400 {
+            let noise: Vec<f64> = (0..order.len()).map(|_| 0.005 * normal()).collect();
+            let offsets: Vec<f64> = (0..order.len()).map(|_| 0.02 * normal()).collect();
+            let value = |place: usize, session: usize| (noise[place] + offsets[session]).exp();
+            let found = one(&in_sessions(order, 3600.0, value));
+            assert_eq!(found.design, Design::Apart, "{order}");
+            said += usize::from(found.is_higher(WORTH) || found.is_lower(WORTH));
+        }
+        assert!(said <= 20, "{order}: {said} of 400");
+        // Without pauses they are as before.
+        let at_once = one(&in_sessions(order, 40.0, |place, _| {
+            1.0 + 0.001 * (place % 3) as f64
+        }));
+        assert_ne!(at_once.design, Design::Apart, "{order}");
+    }
+    let in_turns = one(&in_sessions("bnbnbnbn", 3600.0, |place, _| {
+        1.0 + 0.001 * (place % 3) as f64
+    }));
+    assert_eq!(in_turns.design, Design::Paired { pairs: 4 });
+}
+
 #[test]
 fn correlated_noise_is_rarely_taken_for_a_drift() {
     let mut random = fastrand::Rng::with_seed(7);
