@@ -318,6 +318,8 @@ impl Metric {
             }
         } else if let (Some(key), Some(object)) = (&settings.key, object)
             && let Some(value) = number::at(object, key)
+            // What a program has not measured yet, as in a file of JSON.
+            && !value.is_null()
         {
             match number::of_json(value) {
                 Some(value) => self.add(value),
@@ -535,7 +537,12 @@ mod tests {
     #[test]
     fn json_lines_are_read_by_keys_and_converted() {
         let yaml = "metrics: {speed: {key: a.b, times: 0.001}, other: {key: c, optional: true}}";
-        let lines = ["{\"a\": {\"b\": 5000}}", "not json", "{\"a\": 1}"];
+        let lines = [
+            "{\"a\": {\"b\": 5000}}",
+            "not json",
+            "{\"a\": 1}",
+            "{\"a\": {\"b\": null}}",
+        ];
         assert_eq!(read(yaml, &lines), (vec![("speed".into(), 5.0)], None));
     }
 
