@@ -1,6 +1,8 @@
 //! Turns readings into a trial's series: processes are joined, error counters start at 0, a long
 //! series is thinned.
 
+use std::mem;
+
 use crate::ProcessList;
 
 use super::tick::Tick;
@@ -65,7 +67,7 @@ pub(super) fn thin(ticks: &mut Vec<Tick>) {
     ticks.retain_mut(|tick| {
         place += 1;
         if place % 2 == 0 {
-            dropped = Some(tick.clone());
+            dropped = Some(mem::take(tick));
             return false;
         }
         let Some(before) = dropped.take() else {

@@ -10,18 +10,28 @@ use crate::gpu_reader::GpuTick;
 pub(super) struct Column<T: 'static> {
     pub(super) name: &'static str,
     pub(super) place: fn(&mut WindowSummary) -> &mut Option<T>,
-    /// How the values of the devices that share a trial, of which there are some, become one.
+    /// Makes one value of those of the devices that share a trial. There is at least one.
     pub(super) join: fn(&[T]) -> Option<T>,
     /// The reading whose mean over the window's ticks it is; `None` if it is computed in another way.
     pub(super) mean_of: Option<fn(&GpuTick) -> Option<T>>,
     /// The names of the readings that explain an empty cell and remark on a filled one. None where those of
     /// another column, beside which it is empty, say enough.
     pub(super) readings: &'static [&'static str],
-    /// Whether it is unknown without a measured window.
+    /// True if the column stays empty when a trial has no measured window.
     pub(super) needs_window: bool,
 }
 
-/// Of shares and clocks.
+impl<T> Column<T> {
+    /// Its name, the readings that explain it, and whether it is empty.
+    pub(super) fn explained_by(
+        &self,
+        summary: &mut WindowSummary,
+    ) -> (&'static str, &'static [&'static str], bool) {
+        (self.name, self.readings, (self.place)(summary).is_none())
+    }
+}
+
+/// The mean of the devices' shares, or of their clock rates.
 fn mean(values: &[f64]) -> Option<f64> {
     let sum: f64 = values.iter().sum();
     Some((sum / values.len() as f64 * 1e6).round() / 1e6)

@@ -299,14 +299,8 @@ fn throttle_reasons(parts: &[WindowPart<'_>]) -> Option<String> {
 /// Adds why columns stayed empty where the device or its driver does not offer their readings, remarks on
 /// those that are filled, and a word on a driver that hung.
 fn explain(summary: &mut WindowSummary, readings: &TrialReadings) {
-    let numbers = NUMBERS.map(|column| {
-        let is_empty = (column.place)(summary).is_none();
-        (column.name, column.readings, is_empty)
-    });
-    let counts = COUNTS.map(|column| {
-        let is_empty = (column.place)(summary).is_none();
-        (column.name, column.readings, is_empty)
-    });
+    let numbers = NUMBERS.map(|column| column.explained_by(summary));
+    let counts = COUNTS.map(|column| column.explained_by(summary));
     let whole = readings.absent.get(EVERYTHING);
     for (column, needed, is_empty) in numbers.into_iter().chain(counts) {
         for reading in needed {
