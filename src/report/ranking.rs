@@ -15,7 +15,7 @@ use super::{
     layout::significant,
     objective::{Objective, RankedBy, words},
     points::{Point, SAMPLES, Speed, Statistic, TOKENS, points, speed, sweeps_devices},
-    rates::{Blocks, Doubt, Rates, Scale, order},
+    rates::{Blocks, Doubt, Rates, Scale, each_with_each, order},
 };
 
 /// The points of a run with a completed trial, best first.
@@ -282,7 +282,7 @@ impl<'a> Ranking<'a> {
         let in_words = |doubt: Doubt| doubt.in_words(&superlative, scale, lead, rates.within);
         let of_next = order(&rates, 0, 1, points.len()).map_err(in_words);
         // The next by its mean is not the nearest one if points ran in blocks of their own.
-        let statements = points.len() * (points.len() - 1);
+        let statements = each_with_each(points.len());
         let other = (2..points.len()).find_map(|other| {
             let gain = rates.gain(other, 0, statements)?;
             (!gain.is_ahead()).then_some((other, gain))
@@ -308,7 +308,7 @@ impl<'a> Ranking<'a> {
         best.value.and(next.value)?;
         let points: Vec<Point<'_>> = self.rivals().iter().map(|of| of.point.clone()).collect();
         let (rates, scale) = self.rates(&points);
-        let statements = points.len() * (points.len() - 1);
+        let statements = each_with_each(points.len());
         let ahead = (1..points.len()).filter_map(|other| {
             let gain = rates.gain(0, other, statements)?;
             gain.is_ahead().then_some((other, gain))

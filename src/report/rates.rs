@@ -438,15 +438,19 @@ impl Doubt {
     }
 }
 
+/// The number of comparisons among so many points. The best was picked after all had been seen: each could
+/// have been ahead of each other.
+pub(super) fn each_with_each(points: usize) -> usize {
+    points * points.saturating_sub(1)
+}
+
 /// Whether the lead of the best over the next of so many `points` is larger than noise, with the
 /// reason if it is not known to be.
 pub(super) fn order(rates: &Rates, best: usize, next: usize, points: usize) -> Result<(), Doubt> {
     if let Some(unknown) = rates.unknown() {
         return Err(Doubt::Unknown(unknown));
     }
-    // The best two were picked after all had been seen: each point could have been ahead of each
-    // other.
-    match rates.gain(next, best, points * points.saturating_sub(1)) {
+    match rates.gain(next, best, each_with_each(points)) {
         None => Err(Doubt::Once),
         Some(gain) if gain.is_equal() => Err(Doubt::Equal),
         Some(gain) if gain.is_ahead() => Ok(()),

@@ -140,7 +140,8 @@ pub struct Compared {
     /// The values of the axes by which its points match, where points match by axes.
     #[serde(skip)]
     pub values: Vec<(String, String)>,
-    /// Whether it is of trials that replace ones that ran out of memory, which only its name tells.
+    /// True if its trials are fallbacks: smaller batches in the place of trials that ran out of memory. Its
+    /// name says so, its `values` do not.
     #[serde(skip)]
     pub is_in_pieces: bool,
     /// The side's value, where values of an axis are compared.
