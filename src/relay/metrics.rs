@@ -116,18 +116,15 @@ impl Metrics {
         let folder = PathBuf::from(folder.unwrap_or_default());
         let metric = |(name, settings): (&str, &CommandMetric)| {
             let in_words = |why: String| format!("`model.metrics.{name}` {why}");
-            let pattern = match settings.source().map_err(in_words)? {
+            let (pattern, file) = match settings.source().map_err(in_words)? {
                 MetricSource::Line { pattern, .. } => {
-                    Some(line_pattern(pattern).map_err(in_words)?)
+                    (Some(line_pattern(pattern).map_err(in_words)?), None)
                 }
-                _ => None,
-            };
-            let file = match settings.source().map_err(in_words)? {
                 MetricSource::Csv { file, .. } | MetricSource::Json { file, .. } => {
                     let path = folder.join(command.expand_text(file, placeholders));
-                    Some((FileBefore::of(&path), path))
+                    (None, Some((FileBefore::of(&path), path)))
                 }
-                _ => None,
+                _ => (None, None),
             };
             Ok(Metric {
                 file,
