@@ -30,6 +30,12 @@ fn in_order(order: &str, value: impl Fn(usize, bool) -> f64) -> Question {
     question(base, new, Nature::Drifting)
 }
 
+/// Random numbers of the standard normal distribution.
+fn normals(seed: u64) -> impl FnMut() -> f64 {
+    let mut random = fastrand::Rng::with_seed(seed);
+    move || (-2.0 * (1.0 - random.f64()).ln()).sqrt() * (std::f64::consts::TAU * random.f64()).cos()
+}
+
 fn one(question: &Question) -> Estimate {
     estimates(std::slice::from_ref(question))[0]
 }
@@ -244,9 +250,7 @@ fn in_sessions(order: &str, pause: f64, value: impl Fn(usize, usize) -> f64) -> 
 
 #[test]
 fn sides_in_sessions_of_their_own_are_apart_however_often_they_alternate() {
-    let mut random = fastrand::Rng::with_seed(11);
-    let mut normal =
-        || (-2.0 * (1.0 - random.f64()).ln()).sqrt() * (std::f64::consts::TAU * random.f64()).cos();
+    let mut normal = normals(11);
     for order in [
         "bbnnbbnn",
         "bbbnnnbbbnnn",
@@ -277,9 +281,7 @@ fn sides_in_sessions_of_their_own_are_apart_however_often_they_alternate() {
 
 #[test]
 fn correlated_noise_is_rarely_taken_for_a_drift() {
-    let mut random = fastrand::Rng::with_seed(7);
-    let mut normal =
-        || (-2.0 * (1.0 - random.f64()).ln()).sqrt() * (std::f64::consts::TAU * random.f64()).cos();
+    let mut normal = normals(7);
     for order in [
         "bn".repeat(5),
         "bn".repeat(10),
@@ -507,9 +509,7 @@ fn few_runs_beside_many_take_the_spread_of_the_many() {
 
 #[test]
 fn a_change_of_the_visible_size_is_found_four_times_in_five() {
-    let mut random = fastrand::Rng::with_seed(5);
-    let mut normal =
-        || (-2.0 * (1.0 - random.f64()).ln()).sqrt() * (std::f64::consts::TAU * random.f64()).cos();
+    let mut normal = normals(5);
     for (runs, spread) in [(3, 0.02), (5, 0.02), (5, 0.05), (12, 0.05), (12, 0.005)] {
         let order = "bnnb".repeat(runs)[..2 * runs].to_owned();
         let mut found = 0;
@@ -617,9 +617,7 @@ fn two_points_in_blocks_are_compared_as_pairs() {
 
 #[test]
 fn a_noisy_point_among_quiet_ones_has_the_spread_of_its_own() {
-    let mut random = fastrand::Rng::with_seed(9);
-    let mut normal =
-        || (-2.0 * (1.0 - random.f64()).ln()).sqrt() * (std::f64::consts::TAU * random.f64()).cos();
+    let mut normal = normals(9);
     let mut told = 0;
     for _ in 0..1000 {
         let mut run = |point: usize, block: u64| {
