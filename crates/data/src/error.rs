@@ -62,6 +62,19 @@ pub enum DataError {
     },
     #[error("{} is empty; a text needs at least one sample of `seq_len` + 1 tokens", .path.display())]
     Empty { path: PathBuf },
+    #[error(
+        "{}: `data.valid_fraction` {valid_fraction} of {whole} leaves {left} for validation; expected \
+         {expected}; raise it, or set it to 0 to train without validation",
+        .path.display()
+    )]
+    NoValidation {
+        path: PathBuf,
+        valid_fraction: f64,
+        /// What is split.
+        whole: String,
+        left: String,
+        expected: &'static str,
+    },
     #[error("`data.kind` is none: there is no text to read")]
     NoText,
     #[error("`data.kind` {kind} has no {wanted}")]

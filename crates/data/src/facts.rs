@@ -20,7 +20,7 @@ use sha2::{Digest, Sha256};
 use super::{dataset, error::DataError, images, pairs, panel, text};
 
 /// Changes when counting changes, so that old counts are ignored.
-const CACHE_VERSION: &str = "facts-2";
+const CACHE_VERSION: &str = "facts-3";
 
 /// Returns the facts of `data`; `Ok(None)` for `kind: none`.
 /// `data_folder` is `$KILN_DATA`, `cache` the folder for counts ([`cache_folder`]).
@@ -148,13 +148,13 @@ mod tests {
     fn counts_are_kept_and_found_by_content() {
         let folder = tempfile::tempdir().unwrap();
         let cache = folder.path().join("cache");
-        let data = own_text(folder.path(), "abcabcabca", "");
+        let data = own_text(folder.path(), "abcabcabca", ", valid_fraction: 0.2");
         let counted = facts(&data, None, Some(&cache)).unwrap().unwrap();
         assert_eq!(
             counted.counts,
             Counts::Text {
-                train_tokens: 9,
-                valid_tokens: 1,
+                train_tokens: 8,
+                valid_tokens: 2,
                 vocabulary: 3
             }
         );
@@ -166,8 +166,8 @@ mod tests {
             .path();
         let planted = DataFacts {
             counts: Counts::Text {
-                train_tokens: 9,
-                valid_tokens: 1,
+                train_tokens: 8,
+                valid_tokens: 2,
                 vocabulary: 99,
             },
             ..counted.clone()
@@ -199,10 +199,16 @@ mod tests {
             };
             valid_tokens
         };
-        assert_eq!(valid_tokens("abcabcabca", ""), 1);
-        assert_eq!(valid_tokens("abcabcabca", ", valid_fraction: 0.5"), 5);
-        assert_eq!(valid_tokens("abcabcabca", ", tokenizer: word"), 0);
-        assert_eq!(valid_tokens("abcabcabcaabcabcabca", ""), 2);
+        assert_eq!(valid_tokens("a b\na b\na b", ", valid_fraction: 0.2"), 3);
+        assert_eq!(valid_tokens("a b\na b\na b", ", valid_fraction: 0.5"), 6);
+        assert_eq!(
+            valid_tokens("a b\na b\na b", ", valid_fraction: 0.5, tokenizer: word"),
+            3
+        );
+        assert_eq!(
+            valid_tokens("a b\na b\na b\na b\n", ", valid_fraction: 0.2"),
+            4
+        );
     }
 
     #[test]

@@ -12,6 +12,7 @@ pub mod panel;
 #[cfg(test)]
 mod published;
 pub mod source;
+mod split;
 mod suffix;
 pub mod text;
 pub mod tokenizer;

@@ -19,7 +19,7 @@ use sha2::{Digest, Sha256};
 use self::rows::PairTexts;
 use super::{
     error::{DataError, PairsError},
-    files, source,
+    files, source, split,
 };
 
 pub use self::tokens::TokenFile;
@@ -114,7 +114,7 @@ pub(super) struct ReadPairs {
     tokenizer: PathBuf,
     tokenizer_bytes: Vec<u8>,
     /// SHA-256 over the uncompressed bytes of the training rows, the validation rows if they have a
-    /// separate file, and the tokenizer.
+    /// separate file, the tokenizer, and with a separate file the end of the training rows.
     pub(super) sha256: String,
 }
 
@@ -154,19 +154,25 @@ pub(super) fn read(data: &Data, data_folder: Option<&Path>) -> Result<ReadPairs,
     let mut read_rows = |path: &Path| {
         let bytes = files::read_lines(path, source::most_bytes(data), &JSONL_LINE_BYTES)?;
         hasher.update(&bytes);
-        rows::read(
+        let length = bytes.len();
+        let rows = rows::read(
             path,
             bytes,
             request.prompt_key,
             request.response_key,
             request.remedy,
-        )
+        )?;
+        Ok::<_, DataError>((rows, length))
     };
-    let mut train = read_rows(train_path)?;
+    let (mut train, train_bytes) = read_rows(train_path)?;
     let valid_path = others.split_last().and_then(|(_, valid)| valid.first());
     let valid = match valid_path {
-        Some(path) => read_rows(path)?,
-        None => train.split_off((train.len() as f64 * (1.0 - request.valid_share)) as usize),
+        Some(path) => {
+            let (valid, _) = read_rows(path)?;
+            split::hash_train_end(&mut hasher, train_bytes, split::published_train_bytes(data));
+            valid
+        }
+        None => train.split_off(split::train_count(train.len(), request.valid_share)),
     };
     let sampling = request.sampling;
     let train = first_rows(train, sampling.train_rows, "train_rows", train_path)?;

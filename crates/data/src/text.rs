@@ -7,10 +7,13 @@
 
 use std::path::{Path, PathBuf};
 
-use kiln_core::kinds::data::{Counts, Data, DataFacts, Tokenizer};
+use kiln_core::{
+    kinds::data::{Counts, Data, DataFacts, Tokenizer},
+    units::counted,
+};
 use sha2::{Digest, Sha256};
 
-use super::{error::DataError, files, generated, source::most_bytes, tokenizer::Vocabulary};
+use super::{error::DataError, files, generated, source::most_bytes, split, tokenizer::Vocabulary};
 
 pub use super::source::{absolute_path, locate};
 
@@ -53,7 +56,8 @@ pub fn vocabulary(
 pub(super) struct SplitText {
     train: String,
     valid: String,
-    /// SHA-256 over the uncompressed bytes of every part that was read.
+    /// SHA-256 over the uncompressed bytes of every part that was read, and where training ends if
+    /// there are two.
     pub(super) sha256: String,
 }
 
@@ -66,6 +70,7 @@ pub(super) fn tokenize(data: &Data, text: SplitText) -> Result<LoadedText, DataE
     let valid = vocabulary
         .encode(&text.valid)
         .map_err(DataError::UnknownToken)?;
+    check_validation(data, train.len(), valid.len())?;
     let counts = Counts::Text {
         train_tokens: train.len() as u64,
         valid_tokens: valid.len() as u64,
@@ -83,6 +88,20 @@ pub(super) fn tokenize(data: &Data, text: SplitText) -> Result<LoadedText, DataE
     })
 }
 
+/// Checks that a text that is to be evaluated leaves a token to be predicted.
+fn check_validation(data: &Data, train: usize, valid: usize) -> Result<(), DataError> {
+    match data.valid_fraction() {
+        Some(valid_fraction) if valid_fraction > 0.0 && valid < 2 => Err(DataError::NoValidation {
+            path: PathBuf::from(data.path().unwrap_or(data.kind())),
+            valid_fraction,
+            whole: counted(train + valid, "token"),
+            left: counted(valid, "token"),
+            expected: "at least 2 (`tokenizer: word` cuts at the end of a line)",
+        }),
+        _ => Ok(()),
+    }
+}
+
 pub(super) fn read(data: &Data, data_folder: Option<&Path>) -> Result<SplitText, DataError> {
     let mut hasher = Sha256::new();
     let mut parts = Vec::new();
@@ -96,14 +115,17 @@ pub(super) fn read(data: &Data, data_folder: Option<&Path>) -> Result<SplitText,
         hasher.update(text.as_bytes());
         parts.push(text);
     }
+    if let [train, _] = parts.as_slice() {
+        split::hash_train_end(&mut hasher, train.len(), split::published_train_bytes(data));
+    }
     let sha256 = hex::encode(hasher.finalize());
     let mut parts = parts.into_iter();
     let train = parts.next().unwrap_or_default();
     let (train, valid) = match parts.next() {
         Some(valid) => (train, valid),
-        None => split(
+        None => cut(
             train,
-            train_share(data),
+            valid_fraction(data),
             data.tokenizer() == Some(Tokenizer::Word),
         ),
     };
@@ -127,18 +149,14 @@ fn utf8(path: PathBuf, bytes: Vec<u8>) -> Result<String, DataError> {
     Ok(text)
 }
 
-fn train_share(data: &Data) -> f64 {
-    match data {
-        Data::Text(text) => 1.0 - text.valid_fraction,
-        Data::Generated(made) => 1.0 - made.valid_fraction,
-        _ => 0.9,
-    }
+/// Tiny Shakespeare, which has no such key, is split as nanoGPT splits it.
+fn valid_fraction(data: &Data) -> f64 {
+    data.valid_fraction().unwrap_or(0.1)
 }
 
-/// Cuts after `train_share` of the characters, rounded down; at whole lines if requested.
-fn split(mut text: String, train_share: f64, at_lines: bool) -> (String, String) {
-    let characters = text.chars().count();
-    let kept = (characters as f64 * train_share) as usize;
+/// Cuts off the last `valid_fraction` of the characters; at whole lines if requested.
+fn cut(mut text: String, valid_fraction: f64, at_lines: bool) -> (String, String) {
+    let kept = split::train_count(text.chars().count(), valid_fraction);
     let mut cut = text
         .char_indices()
         .nth(kept)
@@ -186,6 +204,36 @@ mod tests {
             loaded.facts.sha256,
             hex::encode(Sha256::digest("abcdefghé0".as_bytes()))
         );
+    }
+
+    #[test]
+    fn a_text_that_leaves_nothing_to_evaluate_is_refused() {
+        let fault = |text: &str, keys: &str| {
+            let (folder, data) = text_file(text.as_bytes(), keys);
+            let fault = load(&data, None).unwrap_err().to_string();
+            fault.replace(&folder.path().display().to_string(), "HERE")
+        };
+        assert_eq!(
+            fault("a text of one line", ", tokenizer: word"),
+            "HERE/text.txt: `data.valid_fraction` 0.1 of 6 tokens leaves 0 tokens for validation; \
+             expected at least 2 (`tokenizer: word` cuts at the end of a line); raise it, or set \
+             it to 0 to train without validation"
+        );
+        assert!(fault("abcdefghij", "").contains(" 0.1 of 10 tokens leaves 1 token for "));
+    }
+
+    #[test]
+    fn the_same_bytes_cut_elsewhere_have_another_hash() {
+        let sha256 = |train: &str, valid: &str| {
+            let folder = tempfile::tempdir().unwrap();
+            std::fs::write(folder.path().join("train.txt"), train).unwrap();
+            std::fs::write(folder.path().join("valid.txt"), valid).unwrap();
+            let path = folder.path().display();
+            let data = data(&format!("{{kind: wikitext2, path: {path}}}"));
+            load(&data, None).unwrap().facts.sha256
+        };
+        assert_eq!(sha256("a b\nc d\n", "a b\n"), sha256("a b\nc d\n", "a b\n"));
+        assert_ne!(sha256("a b\nc d\n", "a b\n"), sha256("a b\n", "c d\na b\n"));
     }
 
     #[test]

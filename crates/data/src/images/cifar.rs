@@ -14,7 +14,7 @@ use kiln_core::{
 use sha2::{Digest, Sha256};
 
 use super::{ImagePixels, Images, LoadedImages, Normalization, unfit};
-use crate::{error::DataError, files, source};
+use crate::{error::DataError, files, source, split};
 
 /// Over the 50,000 training images; the deviation is over all pixels, not the mean of each image's
 /// deviation.
@@ -44,6 +44,7 @@ pub(super) const CLASSES: [&str; 10] = [
 ];
 /// A label and 3 × 32 × 32 pixels.
 const RECORD: usize = 1 + 3 * 32 * 32;
+const PUBLISHED_TRAIN_BYTES: u64 = 50_000 * RECORD as u64;
 
 /// One file of records, and its path.
 struct Batch {
@@ -68,6 +69,8 @@ pub(super) fn load(data: &Data, data_folder: Option<&Path>) -> Result<LoadedImag
     let mut hasher = Sha256::new();
     batches.iter().for_each(|batch| hasher.update(&batch.bytes));
     let (train, valid) = batches.split_at(batches.len().saturating_sub(1));
+    let train_bytes = train.iter().map(|batch| batch.bytes.len()).sum();
+    split::hash_train_end(&mut hasher, train_bytes, Some(PUBLISHED_TRAIN_BYTES));
     Ok(LoadedImages::of(
         SHAPE,
         [part(train)?, part(valid)?],
@@ -231,6 +234,22 @@ mod tests {
             panic!("{:?}", loaded[2].valid.pixels)
         };
         assert_eq!(*pixels, [[5; 3072], [9; 3072]].concat());
+    }
+
+    #[test]
+    fn a_record_moved_to_validation_changes_the_hash() {
+        let folder = tempfile::tempdir().unwrap();
+        write_batches(folder.path());
+        let before = load(&data(folder.path()), None).unwrap().facts.sha256;
+        let last = folder.path().join("data_batch_5.bin");
+        let test = folder.path().join("test_batch.bin");
+        let both = [std::fs::read(&last).unwrap(), std::fs::read(&test).unwrap()].concat();
+        std::fs::write(&last, &both[..RECORD]).unwrap();
+        std::fs::write(&test, &both[RECORD..]).unwrap();
+        assert_ne!(
+            load(&data(folder.path()), None).unwrap().facts.sha256,
+            before
+        );
     }
 
     fn fault(folder: &Path) -> String {

@@ -8,7 +8,10 @@ mod listing;
 
 use std::path::{Path, PathBuf};
 
-use kiln_core::kinds::data::{Data, ImageFolder, ImageShape};
+use kiln_core::{
+    kinds::data::{Data, ImageFolder, ImageShape},
+    units::counted,
+};
 use sha2::{Digest, Sha256};
 
 use self::listing::{ListedClass, Lister};
@@ -98,7 +101,17 @@ fn parts(
         ),
         (train, None) => {
             let classes = lister.training_classes(train.as_deref().unwrap_or(root))?;
-            Ok((classes.len() as u64, split(&classes, valid_fraction)))
+            let parts = split(&classes, valid_fraction);
+            if valid_fraction > 0.0 && parts[1].is_empty() {
+                return Err(DataError::NoValidation {
+                    path: root.to_owned(),
+                    valid_fraction,
+                    whole: format!("each class ({} in all)", counted(parts[0].len(), "image")),
+                    left: "no image".to_owned(),
+                    expected: "at least one of one class, and one of each class for training",
+                });
+            }
+            Ok((classes.len() as u64, parts))
         }
     }
 }
@@ -279,7 +292,7 @@ mod tests {
         }
         // Images to be labelled are not for validation.
         let folder = folder_of(&["train/a/1.png", "train/b/1.png", "test/y.png"]);
-        assert!(read(folder.path(), "").is_ok());
+        assert!(read(folder.path(), ", valid_fraction: 0").is_ok());
     }
 
     #[test]
@@ -328,6 +341,12 @@ mod tests {
         let folder = folder_of(&names.iter().map(String::as_str).collect::<Vec<_>>());
         let held = |keys| listed(folder.path(), &read(folder.path(), keys).unwrap().valid);
         assert!(held(", valid_fraction: 0.0").is_empty());
+        assert_eq!(
+            fault(folder.path(), ", valid_fraction: 0.01"),
+            "own: `data.valid_fraction` 0.01 of each class (31 images in all) leaves no image for \
+             validation; expected at least one of one class, and one of each class for training; \
+             raise it, or set it to 0 to train without validation"
+        );
         let (few, many) = (held(", valid_fraction: 0.1"), held(", valid_fraction: 0.5"));
         assert_eq!(
             (few.len(), many.len()),
@@ -365,7 +384,8 @@ mod tests {
     fn the_hash_follows_names_and_lengths_wherever_the_folder_is() {
         let names = ["a/1.png", "b/2.png"];
         let (one, other) = (folder_of(&names), folder_of(&names));
-        let sha256 = |folder: &tempfile::TempDir| read(folder.path(), "").unwrap().facts.sha256;
+        let read = |folder: &tempfile::TempDir| read(folder.path(), ", valid_fraction: 0");
+        let sha256 = |folder: &tempfile::TempDir| read(folder).unwrap().facts.sha256;
         let before = sha256(&one);
         assert_eq!(before, sha256(&other));
         write(one.path(), "a/1.png", &PNG[1..]);
@@ -444,8 +464,15 @@ mod tests {
         );
         let classes_of_that_name = folder_of(&["train/1.png", "test/1.png", "bus/1.png"]);
         assert_eq!(
-            read(classes_of_that_name.path(), "").unwrap().shape.classes,
-            3
+            class_names(
+                &serde_yaml::from_str(&format!(
+                    "{{path: {}}}",
+                    classes_of_that_name.path().display()
+                ))
+                .unwrap()
+            )
+            .unwrap(),
+            ["bus", "test", "train"]
         );
     }
 
@@ -460,7 +487,7 @@ mod tests {
         );
         write(folder.path(), "b/list.txt", b"1.png");
         write(folder.path(), "b/cut.png", &PNG[..12]);
-        let loaded = read(folder.path(), ", skip_bad: true").unwrap();
+        let loaded = read(folder.path(), ", valid_fraction: 0.5, skip_bad: true").unwrap();
         assert_eq!(
             (
                 loaded.train.labels.len() + loaded.valid.labels.len(),
@@ -475,7 +502,7 @@ mod tests {
             "{empty}"
         );
         std::fs::remove_file(folder.path().join("a/empty.png")).unwrap();
-        let loaded = read(folder.path(), "").unwrap();
+        let loaded = read(folder.path(), ", valid_fraction: 0.5").unwrap();
         assert_eq!(
             (
                 loaded.train.labels.len() + loaded.valid.labels.len(),

@@ -42,6 +42,7 @@ const LABELS_MAGIC: u32 = 2049;
 
 pub(super) fn load(data: &Data, data_folder: Option<&Path>) -> Result<LoadedImages, DataError> {
     let paths = source::locate(data, data_folder)?;
+    // Each file begins with its own length, so that the hash depends on where one ends.
     let mut hasher = Sha256::new();
     let mut parts = Vec::new();
     for pair in paths.chunks_exact(2) {

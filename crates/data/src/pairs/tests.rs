@@ -499,3 +499,23 @@ fn a_long_line_is_named_before_the_rest_is_read() {
         "{error}"
     );
 }
+
+#[test]
+fn a_row_moved_to_validation_changes_the_hash() {
+    let rows = [row("1", "so"), row("2", "so"), row("3", "so")];
+    let sha256 = |train: &[String], valid: &[String]| {
+        let place = Place::with(&train.concat());
+        place.write("valid.jsonl", &valid.concat());
+        let valid = place.path("valid.jsonl");
+        let keys = format!(", valid_path: {}", valid.display());
+        place.load(&keys).unwrap().facts.sha256
+    };
+    assert_eq!(
+        sha256(&rows[..2], &rows[2..]),
+        sha256(&rows[..2], &rows[2..])
+    );
+    assert_ne!(
+        sha256(&rows[..2], &rows[2..]),
+        sha256(&rows[..1], &rows[1..])
+    );
+}

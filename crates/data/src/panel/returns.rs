@@ -5,6 +5,7 @@ use std::collections::HashSet;
 use jiff::civil::DateTime;
 
 use super::rows::Rows;
+use crate::split::train_count;
 
 /// A deviation below this is rounding error and counts as 0: logarithms of 64-bit numbers are not
 /// more precise.
@@ -42,9 +43,7 @@ pub(super) fn first_valid_date(symbols: &[Rows], valid_fraction: f64) -> Option<
         .collect();
     let mut dates: Vec<DateTime> = distinct.into_iter().collect();
     dates.sort_unstable();
-    // A product that is an integer except for rounding is that integer: 90 dates minus 30 % are 63.
-    let train = (dates.len() as f64 * (1.0 - valid_fraction) + 1e-6) as usize;
-    dates.get(train).copied()
+    dates.get(train_count(dates.len(), valid_fraction)).copied()
 }
 
 /// Returns which columns are above 0 in every row of every symbol.

@@ -4,7 +4,8 @@
 use std::path::Path;
 
 use csv::{ByteRecord, ReaderBuilder};
-use jiff::civil::DateTime;
+use jiff::{Timestamp, civil::DateTime, tz::TimeZone};
+use kiln_core::units::counted;
 
 use crate::error::PanelError;
 
@@ -63,6 +64,8 @@ struct Cells<'a> {
     /// In the order of [`WantedColumns::columns`].
     columns: Vec<usize>,
     price: usize,
+    /// Whether a date may be before that of the row before.
+    may_go_back: bool,
 }
 
 /// Reads the rows of one file; `file` is for messages.
@@ -81,10 +84,47 @@ pub(super) fn read(file: &Path, bytes: &[u8], wanted: &WantedColumns) -> Result<
             Err(fault) => return Err(cells.error(file, bytes, &record, fault, wanted)),
         }
     }
+    if wanted.skip_bad {
+        keep_ascending(&mut rows, wanted.columns.len());
+    }
     // The rows of thousands of symbols are in memory at the same time.
     rows.dates.shrink_to_fit();
     rows.values.shrink_to_fit();
     Ok(rows)
+}
+
+/// Drops the fewest rows that leave the dates ascending without repeats, the later ones where there
+/// is a choice: a date far in the future drops its own row, and not all that follow.
+fn keep_ascending(rows: &mut Rows, columns: usize) {
+    let ascends = |pair: &[DateTime]| pair[0] < pair[1];
+    if rows.dates.windows(2).all(ascends) {
+        return;
+    }
+    // The number of rows that can be kept from each row on, itself included. `starts[n]` is the
+    // latest date that n further rows can follow.
+    let (mut from_here, mut starts) = (vec![0; rows.dates.len()], Vec::<DateTime>::new());
+    for (at, date) in rows.dates.iter().enumerate().rev() {
+        let further = starts.partition_point(|start| start > date);
+        from_here[at] = further + 1;
+        match starts.get_mut(further) {
+            Some(start) => *start = *date,
+            None => starts.push(*date),
+        }
+    }
+    let (all, mut missing, mut kept) = (rows.dates.len(), starts.len(), 0);
+    for (at, reach) in from_here.into_iter().enumerate() {
+        let follows = kept == 0 || rows.dates[kept - 1] < rows.dates[at];
+        if reach == missing && follows {
+            rows.dates[kept] = rows.dates[at];
+            let row = at * columns..(at + 1) * columns;
+            rows.values.copy_within(row, kept * columns);
+            kept += 1;
+            missing -= 1;
+        }
+    }
+    rows.dates.truncate(kept);
+    rows.values.truncate(kept * columns);
+    rows.skipped += (all - kept) as u64;
 }
 
 /// The columns of numbers in a file: those whose cell in the first row without a `null` is a
@@ -190,8 +230,13 @@ pub(super) fn number(cell: &[u8]) -> Option<f64> {
         .filter(|number: &f64| number.is_finite())
 }
 
+/// A date with an offset from UTC is the date in UTC; one without is as written.
 pub(super) fn date(cell: &[u8]) -> Option<DateTime> {
-    std::str::from_utf8(cell.trim_ascii()).ok()?.parse().ok()
+    let text = std::str::from_utf8(cell.trim_ascii()).ok()?;
+    match text.parse::<Timestamp>() {
+        Ok(moment) => Some(TimeZone::UTC.to_datetime(moment)),
+        Err(_) => text.parse().ok(),
+    }
 }
 
 impl<'a> Cells<'a> {
@@ -219,6 +264,7 @@ impl<'a> Cells<'a> {
             date: find("`data.date` names", &wanted.date)?,
             columns,
             price: wanted.price,
+            may_go_back: wanted.skip_bad,
         })
     }
 
@@ -243,7 +289,8 @@ impl<'a> Cells<'a> {
             cell: self.date,
             what: What::NoDate,
         })?;
-        if let Some(last) = rows.dates.last().filter(|last| date <= **last) {
+        let last = rows.dates.last().filter(|last| date <= **last);
+        if let Some(last) = last.filter(|_| !self.may_go_back) {
             return Err(RowFault {
                 cell: self.date,
                 what: What::NotAfter(*last),
@@ -375,10 +422,6 @@ fn find(
             })
         }
     }
-}
-
-fn counted(count: usize, what: &str) -> String {
-    format!("{count} {what}{}", if count == 1 { "" } else { "s" })
 }
 
 /// Formats a date without its time if that is midnight.

@@ -49,6 +49,59 @@ fn dates_may_have_a_time() {
     );
 }
 
+#[test]
+fn dates_with_an_offset_are_compared_in_utc() {
+    // The hour that a summer time repeats.
+    let rows = kept(
+        "Date,Open,Close\n2020-10-25T02:30:00+02:00,1,1\n2020-10-25T02:30:00+01:00,1,1\n\
+         2020-10-25 02:00Z,1,1\n",
+    );
+    assert_eq!(
+        rows.dates.iter().map(|date| day(*date)).collect::<Vec<_>>(),
+        [
+            "2020-10-25T00:30:00",
+            "2020-10-25T01:30:00",
+            "2020-10-25T02:00:00"
+        ]
+    );
+}
+
+#[test]
+fn a_date_out_of_order_drops_as_few_rows_as_it_can() {
+    let kept_of = |days: &[&str]| {
+        let row = |(at, day): (usize, &&str)| format!("2{day},{at},{}\n", at + 1);
+        let text = format!(
+            "Date,Open,Close\n{}",
+            days.iter().enumerate().map(row).collect::<String>()
+        );
+        let rows = read(Path::new("A.csv"), text.as_bytes(), &wanted(true)).unwrap();
+        assert_eq!(rows.dates.len() + rows.skipped as usize, days.len());
+        assert!(rows.dates.is_sorted() && rows.dates.len() * 2 == rows.values.len());
+        let first_column = rows.values.iter().step_by(2);
+        first_column.map(|at| *at as usize).collect::<Vec<_>>()
+    };
+    assert_eq!(
+        kept_of(&["020-01-01", "999-01-01", "020-01-02", "020-01-03"]),
+        [0, 2, 3]
+    );
+    assert_eq!(
+        kept_of(&["020-01-05", "020-01-06", "000-01-01", "020-01-07"]),
+        [0, 1, 3]
+    );
+    assert_eq!(kept_of(&["020-01-01", "020-01-02", "020-01-02"]), [0, 1]);
+    assert_eq!(kept_of(&["020-01-03", "020-01-02", "020-01-01"]), [0]);
+    assert_eq!(
+        kept_of(&[
+            "020-01-04",
+            "020-01-01",
+            "020-01-02",
+            "020-01-09",
+            "020-01-03"
+        ]),
+        [1, 2, 3]
+    );
+}
+
 /// Each bad row follows a valid one of 2020-01-02.
 const BAD: [(&str, &str); 13] = [
     (
