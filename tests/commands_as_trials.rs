@@ -153,6 +153,32 @@ fn a_variable_of_null_is_not_that_of_kilns_own_environment() {
 }
 
 #[test]
+fn a_program_runs_in_the_folder_of_its_attempt() {
+    let place = Place::of_command(
+        r#"  argv: [sh, -c, 'echo "n $(ls | grep -c stdout.txt)" > own; cat own']
+  folder: "{folder}"
+  metrics: {n: {line: 'n ([0-9]+)'}}"#,
+        "",
+    );
+    let ended = place.run("", &[]);
+    assert_eq!(place.column("metric.n"), ["1.0"], "{ended:?}");
+    assert_eq!(place.attempts_with("own"), 1);
+}
+
+#[test]
+fn cpu_time_of_processes_that_the_program_does_not_wait_for_is_its_own() {
+    // The shell in brackets ends at once, and leaves the loop to the relay.
+    let place = Place::of_command(
+        r#"  argv: [sh, -c, '(sh -c "i=0; while [ \$i -lt 300000 ]; do i=\$((i+1)); done; touch done" & ); until [ -e done ]; do sleep 0.05; done; sleep 0.2']
+  metrics: {cpu: {measured: cpu_seconds}}"#,
+        "",
+    );
+    let ended = place.run("", &[]);
+    let seconds: f64 = place.column("metric.cpu")[0].parse().unwrap();
+    assert!(seconds > 0.1, "{seconds}: {ended:?}");
+}
+
+#[test]
 fn prepare_runs_first_and_its_failure_is_the_trials() {
     let place = Place::of_command(
         "  argv: [cat, made]\n  values: {n: 7}\n  prepare: [sh, -c, 'echo \"n $KILN_VALUE_N\" > made']\n  \

@@ -10,7 +10,7 @@ use kiln_core::{
         Command, CommandMetric, Measured, MetricSource, MetricTarget, Placeholders, Stream, Take,
         line_pattern, metric_target, regular_expression,
     },
-    record::note::LossRose,
+    record::{impossible_in, note::LossRose},
     statistics,
     units::exact,
 };
@@ -275,6 +275,13 @@ impl Metrics {
                 let why = "too small to tell from the process that started it";
                 return Some((name, why.to_owned()));
             }
+            if let Some(text) = metric
+                .not_a_number
+                .as_ref()
+                .filter(|_| metric.settings.optional)
+            {
+                return Some((name, format!("'{text}' is not a number")));
+            }
             if metric.name == LossRose::COLUMN
                 && let Some(rose) = metric.found.loss_rose()
             {
@@ -328,6 +335,7 @@ impl Metric {
     fn text(&mut self, text: &str) {
         match number::parse(text) {
             Some(value) => self.add(value),
+            None if self.found.count < self.settings.skip() => self.found.count += 1,
             None => {
                 let shown = || text.chars().take(60).collect();
                 self.not_a_number.get_or_insert_with(shown);
@@ -346,7 +354,10 @@ impl Metric {
         let name = &self.name;
         if let Some(text) = &self.not_a_number {
             let why = format!("`{name}` is '{text}', which is not a number");
-            return Err(MetricFault::Missing(why));
+            return match self.settings.optional {
+                true => Ok(None),
+                false => Err(MetricFault::Missing(why)),
+            };
         }
         let Some(value) = self.found.take(self.settings.take()) else {
             let is_needed = !self.settings.optional
@@ -376,7 +387,24 @@ impl Metric {
             );
             return Err(MetricFault::Missing(why));
         }
-        Ok(Some(value))
+        match (self.impossible(value), self.settings.optional) {
+            (None, _) => Ok(Some(value)),
+            // Its cell is left empty, with a note.
+            (Some(_), true) => Ok(Some(value)),
+            (Some(why), false) => Err(MetricFault::Missing(format!("`{name}` is {why}"))),
+        }
+    }
+
+    fn impossible(&self, value: f64) -> Option<String> {
+        let MetricTarget::Column(column) = self.target else {
+            return None;
+        };
+        let why = impossible_in(column, value)?;
+        let remedy = match (1.0..=100.0).contains(&value) {
+            true => " (`times: 0.01` converts percent)",
+            false => "",
+        };
+        Some(format!("{}; {why}{remedy}", exact(value)))
     }
 
     fn missing(&self, stdout_lines: u64, stderr_lines: u64) -> String {
@@ -568,6 +596,46 @@ mod tests {
         }
         let window = "window: {from: '^go'}";
         assert!(words(window, &["no"]).contains("'^go' matched none of 1 lines"));
+    }
+
+    #[test]
+    fn a_text_that_is_no_number_is_left_out_where_that_is_asked_for() {
+        let speed = |keys: &str, lines: &[&str]| {
+            let yaml = format!("metrics: {{speed: {{line: 'v (.*)'{keys}}}}}");
+            let mut metrics = Metrics::new(&command(&yaml), &Placeholders::default()).unwrap();
+            for line in lines {
+                metrics.line(line, Stream::Stdout, 1);
+            }
+            let (numbers, fault) = metrics.numbers(&Measurements {
+                began: 0,
+                ended: 1,
+                cpu_seconds: 0.0,
+                peak_memory_bytes: None,
+            });
+            let value = numbers.first().map(|(_, value)| *value);
+            (value, fault.is_some(), metrics.notes().remove("speed"))
+        };
+        assert_eq!(speed("", &["v N/A", "v 2"]), (None, true, None));
+        assert_eq!(
+            speed(", skip: 1", &["v N/A", "v 2"]),
+            (Some(2.0), false, None)
+        );
+        assert_eq!(speed(", skip: 1", &["v 2", "v N/A"]), (None, true, None));
+        let why = Some("'N/A' is not a number".to_owned());
+        assert_eq!(speed(", optional: true", &["v N/A"]), (None, false, why));
+    }
+
+    #[test]
+    fn a_percentage_is_no_share() {
+        let yaml = |keys: &str| format!("metrics: {{valid_top1: {{line: '(.*)'{keys}}}}}");
+        let (_, fault) = read(&yaml(""), &["87.5"]);
+        let why =
+            "`valid_top1` is 87.5; it is a share, from 0 to 1 (`times: 0.01` converts percent)";
+        assert_eq!(fault, Some(MetricFault::Missing(why.to_owned())));
+        assert_eq!(read(&yaml(", times: 0.01"), &["87.5"]).0[0].1, 0.875);
+        let rate = read("metrics: {samples_per_second: {line: '(.*)'}}", &["-3"]).1;
+        let why = "`samples_per_second` is -3; it cannot be negative";
+        assert_eq!(rate, Some(MetricFault::Missing(why.to_owned())));
     }
 
     #[test]

@@ -48,7 +48,7 @@ pub(super) struct ProgramEnd {
     pub(super) exit: Exit,
     /// CLOCK_MONOTONIC in nanoseconds.
     pub(super) at: u64,
-    /// CPU time of the program and of the processes that it started and waited for.
+    /// CPU time of the program and of all that descended from it and ended before it.
     pub(super) cpu_seconds: f64,
     /// Maximum resident memory of its largest process; `None` if it was too small to tell from the
     /// process that started it.
@@ -266,11 +266,13 @@ pub(super) struct Waited {
     floor_bytes: u64,
 }
 
-/// Waits for a program, and meanwhile for the orphans that it leaves to the relay.
+/// Waits for a program, and meanwhile for the orphans that it leaves to the relay, whose use counts
+/// as the program's. Those of `prepare` count as well where they end while the program runs.
 ///
 /// # Errors
 /// If there is nothing to wait for.
 pub(super) fn wait(waited: Waited) -> io::Result<ProgramEnd> {
+    let mut used_by_all = Used::default();
     loop {
         let mut status = 0;
         // SAFETY: both pointers are to values of this frame, and zero is a valid `rusage`.
@@ -280,10 +282,12 @@ pub(super) fn wait(waited: Waited) -> io::Result<ProgramEnd> {
         };
         let at = monotonic_nanoseconds();
         match u32::try_from(pid) {
-            Ok(pid) if pid == waited.pid => {
-                return Ok(ended(status, at, &used, waited.floor_bytes));
+            Ok(pid) => {
+                used_by_all.add(&used);
+                if pid == waited.pid {
+                    return Ok(ended(status, at, used_by_all, waited.floor_bytes));
+                }
             }
-            Ok(_) => {}
             Err(_) => {
                 let error = io::Error::last_os_error();
                 if error.kind() != io::ErrorKind::Interrupted {
@@ -294,17 +298,32 @@ pub(super) fn wait(waited: Waited) -> io::Result<ProgramEnd> {
     }
 }
 
-fn ended(status: i32, at: u64, used: &libc::rusage, floor_bytes: u64) -> ProgramEnd {
+/// What processes have used, each with the children that it waited for.
+#[derive(Clone, Copy, Debug, Default)]
+struct Used {
+    cpu_seconds: f64,
+    /// Of the largest of them.
+    peak_bytes: u64,
+}
+
+impl Used {
+    fn add(&mut self, used: &libc::rusage) {
+        let seconds = |time: libc::timeval| time.tv_sec as f64 + time.tv_usec as f64 / 1e6;
+        self.cpu_seconds += seconds(used.ru_utime) + seconds(used.ru_stime);
+        self.peak_bytes = self.peak_bytes.max(bytes_of(used.ru_maxrss));
+    }
+}
+
+fn ended(status: i32, at: u64, used: Used, floor_bytes: u64) -> ProgramEnd {
     let exit = match libc::WIFSIGNALED(status) {
         true => Exit::Signal(libc::WTERMSIG(status)),
         false => Exit::Status(libc::WEXITSTATUS(status)),
     };
-    let seconds = |time: libc::timeval| time.tv_sec as f64 + time.tv_usec as f64 / 1e6;
-    let peak = bytes_of(used.ru_maxrss);
+    let peak = used.peak_bytes;
     ProgramEnd {
         exit,
         at,
-        cpu_seconds: seconds(used.ru_utime) + seconds(used.ru_stime),
+        cpu_seconds: used.cpu_seconds,
         peak_memory_bytes: (peak > floor_bytes + MARGIN_BYTES).then_some(peak),
     }
 }
@@ -386,7 +405,9 @@ mod tests {
             // SAFETY: zero is a valid `rusage`.
             let mut used: libc::rusage = unsafe { std::mem::zeroed() };
             used.ru_maxrss = kibibytes;
-            ended(0, 0, &used, 2700 << 10).peak_memory_bytes
+            let mut all = Used::default();
+            all.add(&used);
+            ended(0, 0, all, 2700 << 10).peak_memory_bytes
         };
         assert_eq!([2700, 2750, 3212].map(peak), [None; 3]);
         assert_eq!(peak(3300), Some(3300 << 10));

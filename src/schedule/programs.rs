@@ -169,6 +169,7 @@ pub(super) fn check<'a>(
             trial: Some(trial.id.to_string()),
             ..Placeholders::default()
         });
+        let is_in_attempt = command.is_in_attempt();
         let path = expanded
             .environment
             .iter()
@@ -177,8 +178,11 @@ pub(super) fn check<'a>(
             let Some(name) = argv.first() else {
                 continue;
             };
+            let folder = expanded.folder.as_deref().filter(|_| !is_in_attempt);
+            if is_in_attempt && name.contains('/') && !name.starts_with('/') {
+                continue;
+            }
             // The trials of a sweep mostly share their programs.
-            let folder = expanded.folder.as_deref();
             let own = |text: &str| text.to_owned();
             if !checked.insert((key, name.clone(), folder.map(own), path.map(own))) {
                 continue;

@@ -431,7 +431,7 @@ fn engine_flex_measures_no_gradient_and_says_so() {
     let is_empty = |row: &StepRow| row.gradient_norm_squared.is_none();
     assert!(measured.steps.iter().all(is_empty));
     let note = &measured.result.notes["gradient_noise_scale"];
-    assert!(note.contains("no step was measured"), "{note}");
+    assert!(note.contains("no measured step gave one"), "{note}");
     assert_eq!(measured.losses, train(case, 1, 2).losses);
 }
 

@@ -84,7 +84,7 @@ fn of_loss(column: &str, treatment: &Treatment, pair: &MatchedPair<'_>) -> Optio
     if column == "train_loss" && treatment.has("train.label_smoothing") {
         return Some("`train.label_smoothing` changes the training loss itself".to_owned());
     }
-    if !keys().any(|key| OF_LENGTH.contains(&key)) {
+    if !keys().any(|key| OF_LENGTH.contains(&key) || key.starts_with("train.early_stop")) {
         return None;
     }
     let [base, new] = [&pair.base, &pair.new].map(|rows| most(rows, samples_seen));

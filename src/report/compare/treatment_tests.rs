@@ -158,6 +158,19 @@ fn a_setting_that_differs_between_runs_is_named_and_the_points_of_its_axes_are_c
 }
 
 #[test]
+fn losses_of_trainings_that_one_setting_stopped_early_are_not_compared() {
+    let evaluated = format!("{STEPS}, evaluate: {{every: 10}}");
+    let base = Run::of(1, 0, &evaluated, same);
+    let settings = format!("{evaluated}, early_stop: {{patience: 1}}");
+    let stopped = Run::of(11, 20, &settings, |row| row.steps = Some(50));
+    let found = compared(&base, &stopped, &["train.early_stop"]);
+    assert_eq!(
+        of(&found, 0, ComparedMetric::Loss).refusal.as_deref(),
+        Some("it was reached after 100 samples in base and 50 in new")
+    );
+}
+
+#[test]
 fn losses_after_other_numbers_of_samples_are_not_compared_and_rates_are() {
     let base = Run::of(1, 0, STEPS, same);
     let longer = Run::of(11, 20, "steps: 200, batch_size: 1", |row| {

@@ -59,7 +59,7 @@ pub use table::{Table, TableError, TableWriter, TornLine};
 pub use tickets::{
     NewTicket, StopAsked, Ticket, TicketCounts, TicketEntry, TicketQueue, TicketState,
 };
-pub use trial_result::TrialResult;
+pub use trial_result::{TrialResult, impossible_in};
 pub use trial_row::{TrialFacts, TrialFigures, TrialRow};
 pub use trial_store::{AttemptEnd, CutOff, StoreError, TableChange, TrialStore};
 pub use trials::{DEVICE_SEPARATOR, TableRow, TrialTable, TrialWriter};

@@ -107,6 +107,21 @@ pub struct TrialResult {
     pub unknown: BTreeMap<String, Value>,
 }
 
+/// Why no figure in this unit has this value; `None` if one can.
+fn impossible(unit: &str, value: f64) -> Option<&'static str> {
+    match unit {
+        "of 1" if !(0.0..=1.0 + ROUNDING).contains(&value) => Some("it is a share, from 0 to 1"),
+        "s" | "samples/s" | "tokens/s" if value < 0.0 => Some("it cannot be negative"),
+        _ => None,
+    }
+}
+
+/// Why no trial has this value in this column of `trials.csv`; `None` if one can.
+pub fn impossible_in(column: &str, value: f64) -> Option<&'static str> {
+    let column = TRIALS.columns.iter().find(|known| known.name == column)?;
+    impossible(column.unit, value)
+}
+
 impl TrialResult {
     /// A result that contains nothing yet: `failed`, without a step.
     pub fn empty(trial: TrialId, attempt: u64) -> Self {
@@ -155,10 +170,8 @@ impl TrialResult {
             let Some(value) = figures[column.name].as_f64() else {
                 continue;
             };
-            let fault = match column.unit {
-                "of 1" if !(0.0..=1.0 + ROUNDING).contains(&value) => "it is a share, from 0 to 1",
-                "s" | "samples/s" | "tokens/s" if value < 0.0 => "it cannot be negative",
-                _ => continue,
+            let Some(fault) = impossible(column.unit, value) else {
+                continue;
             };
             figures[column.name] = Value::Null;
             let note = format!("the program reported {value}: {fault}");

@@ -307,7 +307,7 @@ fn fill_gradient_noise(file: &TrialFile, noise: Option<MeasuredNoise>, result: &
         return note(result, column, why.to_owned());
     }
     let Some(noise) = noise else {
-        let why = format!("no step was measured; one in {every} is");
+        let why = format!("no measured step gave one; one step in {every} is measured");
         return note(result, column, why);
     };
     result.figures.gradient_noise_step = Some(noise.last_step);

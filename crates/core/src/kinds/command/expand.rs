@@ -117,6 +117,18 @@ impl Command {
         parts.into_iter().map(part).collect()
     }
 
+    /// Whether the folder in which it runs is known only once there is an attempt.
+    pub fn is_in_attempt(&self) -> bool {
+        let parts = self.folder.as_deref().map(template::parse);
+        let is_later = |part: &Part| match part {
+            Part::Text(_) => false,
+            Part::Placeholder(name) => {
+                !self.values.contains_key(name) && !["seed", "trial"].contains(&name.as_str())
+            }
+        };
+        matches!(parts, Some(Ok(parts)) if parts.iter().any(is_later))
+    }
+
     fn expand_arguments(&self, arguments: &Arguments, placeholders: &Placeholders) -> Vec<String> {
         let mut expanded = Vec::new();
         for argument in &arguments.0 {

@@ -241,7 +241,8 @@ impl<'a> Faults<'a> {
                     ),
                     None => format!(
                         "`model.values.{name}` is not used: no argument or variable of the file \
-                         names it; write `{{{name}}}` in `argv` or `environment`, or remove it"
+                         names it; write `{{{name}}}` in `argv`, or in `environment` if the program \
+                         reads a variable, or remove it"
                     ),
                 };
                 self.push(&key, message);
