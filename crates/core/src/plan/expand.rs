@@ -77,7 +77,9 @@ pub fn expand(
         return Err(vec![PlanProblem::of_sweep("sweep.search", message)]);
     }
     let points = PointMaker::new(experiment, facts)?;
-    let sweep = expand_sweep(&experiment.sweep, |key| points.base(key))?;
+    let sweep = expand_sweep(&experiment.sweep, |key, chosen| {
+        points.value_at(key, chosen)
+    })?;
     let mut planner = Planner {
         points,
         axes: sweep.axes,

@@ -8,7 +8,7 @@ use super::{
     PlanProblem, Trial, TrialId,
     id::{SharedIdentity, TrialIdentity},
     points::Choices,
-    settings::{Sections, Settings},
+    settings::{Chosen, Sections, Settings},
 };
 use crate::{
     kinds::{Data, KeyFault, Model, data::DataFacts, samples::Epoch},
@@ -73,18 +73,24 @@ impl<'a> PointMaker<'a> {
         })
     }
 
-    /// The file's own value of a dotted key.
-    pub(super) fn base(&self, key: &str) -> Value {
-        self.sections.get(key)
+    /// The value of a dotted key that none of these choices names.
+    pub(super) fn value_at(&self, key: &str, chosen: &Chosen<'_>) -> Value {
+        self.sections.get_at(key, chosen)
     }
 
-    /// Returns the point's value on each axis; the file's own value if the point does not set it.
+    /// Returns the point's value on each axis; one that the point does not set has the value that
+    /// the others leave it.
     pub(super) fn axis_values(&self, axes: &[String], choices: &Choices) -> Vec<(String, Value)> {
+        let chosen: Vec<(&str, &Value)> = axes
+            .iter()
+            .zip(choices)
+            .filter_map(|(key, choice)| Some((key.as_str(), choice.as_ref()?)))
+            .collect();
         let value = |(key, choice): (&String, &Option<Value>)| {
-            (
-                key.clone(),
-                choice.clone().unwrap_or_else(|| self.sections.get(key)),
-            )
+            let value = choice
+                .clone()
+                .unwrap_or_else(|| self.sections.get_at(key, &chosen));
+            (key.clone(), value)
         };
         axes.iter().zip(choices).map(value).collect()
     }

@@ -11,7 +11,10 @@ use std::collections::HashSet;
 use serde_json::{Map, Value};
 
 use self::exclude::Exclusion;
-use super::problem::{PlanProblem, PointProblems};
+use super::{
+    problem::{PlanProblem, PointProblems},
+    settings::Chosen,
+};
 use crate::{
     limits::{AXES, LimitExceeded, POINTS, TRIALS},
     spec::Sweep,
@@ -30,10 +33,11 @@ pub(super) struct Points {
     pub(super) unmatched: Vec<usize>,
 }
 
-/// `base` returns the file's own value of a dotted key; `exclude` may name keys that do not vary.
+/// `value_at` returns the value of a dotted key at a point whose choices do not name it; `exclude`
+/// may name such keys.
 pub(super) fn expand_sweep(
     sweep: &Sweep,
-    base: impl Fn(&str) -> Value,
+    value_at: impl Fn(&str, &Chosen<'_>) -> Value,
 ) -> Result<Points, Vec<PlanProblem>> {
     let lists = SweepLists::read(sweep)?;
     let axes: Vec<AxisValues<'_>> = lists.grid.iter().chain(&lists.zip).copied().collect();
@@ -42,7 +46,7 @@ pub(super) fn expand_sweep(
     } else {
         product(&lists.grid, lists.zip.len(), lists.rows)
     };
-    let unmatched = lists.exclusion.drop_from(&mut places, &axes, &base);
+    let unmatched = lists.exclusion.drop_from(&mut places, &axes, &value_at);
     let points = Points {
         unmatched,
         ..with_included(sweep, &axes, &places)
@@ -216,7 +220,7 @@ mod tests {
 
     fn expand(sweep: &str) -> Result<Points, Vec<PlanProblem>> {
         let sweep: Sweep = serde_json::from_value(serde_yaml::from_str(sweep).unwrap()).unwrap();
-        expand_sweep(&sweep, |key| {
+        expand_sweep(&sweep, |key, _| {
             if key == "train.batch_size" {
                 json!(8)
             } else {

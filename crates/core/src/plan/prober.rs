@@ -54,7 +54,7 @@ impl<'a> Prober<'a> {
                 *key = key.replacen("sweep.grid", "sweep.search.axes", 1);
                 problem
             };
-            expand_sweep(&settings, |_| serde_json::Value::Null)
+            expand_sweep(&settings, |_, _| serde_json::Value::Null)
                 .map_err(|problems| problems.into_iter().map(named).collect::<Vec<_>>())?;
         }
         let points = PointMaker::new(experiment, facts)?;

@@ -25,7 +25,7 @@ pub(super) struct Sections {
 }
 
 /// The choices of a point, dotted key and value.
-type Chosen<'a> = [(&'a str, &'a Value)];
+pub(super) type Chosen<'a> = [(&'a str, &'a Value)];
 
 /// A section with the choices of a point applied, for each different set of choices: most points
 /// of a large sweep share theirs.
@@ -81,6 +81,27 @@ fn with(asked: &Value, section: &str, own: &Chosen<'_>) -> Value {
     alone[section].take()
 }
 
+fn value_at(sections: &Value, key: &str) -> Option<Value> {
+    key.split('.')
+        .try_fold(sections, |place, part| place.get(part))
+        .cloned()
+}
+
+/// Whether a choice of `choice` may change the value of `key`, which is another key: one of them is
+/// inside the other, or the choice is the kind or the size of what holds the key.
+pub(super) fn is_changed_by(key: &str, choice: &str) -> bool {
+    let is_inside = |key: &str, outer: &str| {
+        key.strip_prefix(outer)
+            .is_some_and(|rest| rest.starts_with('.'))
+    };
+    let holder = choice
+        .strip_suffix(".kind")
+        .or_else(|| choice.strip_suffix(".size"));
+    is_inside(key, choice)
+        || is_inside(choice, key)
+        || holder.is_some_and(|holder| is_inside(key, holder))
+}
+
 impl Sections {
     pub(super) fn new(experiment: &Experiment) -> serde_json::Result<Self> {
         let asked = json!({
@@ -105,14 +126,33 @@ impl Sections {
 
     /// The value of a dotted key; `null` if it is not set.
     pub(super) fn get(&self, key: &str) -> Value {
-        let value = |sections: &Value| {
-            key.split('.')
-                .try_fold(sections, |place, part| place.get(part))
-                .cloned()
-        };
-        value(&self.resolved)
-            .or_else(|| value(&self.asked))
+        value_at(&self.resolved, key)
+            .or_else(|| value_at(&self.asked, key))
             .unwrap_or_default()
+    }
+
+    /// The value of a dotted key at a point of these choices, of which none names the key: the
+    /// file's, unless a choice changes what the key belongs to, as a kind changes its keys.
+    pub(super) fn get_at(&self, key: &str, chosen: &Chosen<'_>) -> Value {
+        let Some(section) = key.split('.').next() else {
+            return self.get(key);
+        };
+        let own = of_section(section, chosen);
+        if !own.iter().any(|(choice, _)| is_changed_by(key, choice)) {
+            return self.get(key);
+        }
+        let json = |section: &str| match section {
+            "model" => serde_json::to_value(&*self.models.get(&self.asked, chosen).ok()?).ok(),
+            "data" => serde_json::to_value(&*self.data.get(&self.asked, chosen).ok()?).ok(),
+            "train" => {
+                let train: Train = typed_at(&self.with(section, chosen), section).ok()?;
+                serde_json::to_value(train).ok()
+            }
+            _ => None,
+        };
+        // A choice that its section refuses is told later.
+        let found = json(section).unwrap_or_else(|| self.with(section, chosen));
+        value_at(&json!({ section: found }), key).unwrap_or_default()
     }
 
     /// Returns a section with the chosen values applied.

@@ -211,6 +211,78 @@ fn an_axis_over_kinds_starts_each_map_anew_whatever_the_order() {
     );
 }
 
+/// Points of a sweep as `kind value`, of the kind and the value of one key.
+fn cells(model: &str, train: &str, sweep: &str, key: &str) -> Vec<String> {
+    let trials = plan(&with(model, "kind: generated", train, sweep))
+        .unwrap()
+        .trials;
+    let cell = |trial: &Trial| {
+        let optimizer = serde_json::to_value(&trial.train.optimizer).unwrap();
+        let of = |wanted: &str| trial.axes.iter().find(|(key, _)| key == wanted);
+        let kind = of("model.kind").map_or(optimizer["kind"].clone(), |(_, kind)| kind.clone());
+        let value = of(key).map(|(_, value)| value.to_string());
+        format!("{} {}", kind.as_str().unwrap(), value.unwrap_or_default())
+    };
+    trials.iter().map(cell).collect()
+}
+
+#[test]
+fn a_cell_of_an_axis_has_the_value_that_the_point_trains_with() {
+    let train = "steps: 5, optimizer: {kind: adamw, learning_rate: 0.003}";
+    let rate = "train.optimizer.learning_rate";
+    let kinds = "grid: {train.optimizer.kind: [adamw, sgd]}, include: [{train.optimizer.learning_rate: 0.7}]";
+    assert_eq!(
+        cells("kind: gpt", train, kinds, rate),
+        ["adamw 0.003", "sgd 0.1", "adamw 0.7"]
+    );
+    let maps = "grid: {train.optimizer: [{kind: adamw}, {kind: sgd}]}, include: [{train.optimizer.learning_rate: 0.7}]";
+    assert_eq!(
+        cells("kind: gpt", train, maps, rate),
+        ["adamw 0.003", "sgd 0.1", "adamw 0.7"]
+    );
+    let models = "grid: {model.kind: [mlp, gpt, lstm]}, include: [{model.d_model: 64}]";
+    assert_eq!(
+        cells(
+            "kind: mlp, d_model: 32",
+            "steps: 5",
+            models,
+            "model.d_model"
+        ),
+        ["mlp 32", "gpt 256", "lstm 200", "mlp 64"]
+    );
+}
+
+#[test]
+fn exclude_takes_the_value_that_a_point_has_of_a_key_that_varies_with_another() {
+    let train = "steps: 5, optimizer: {kind: adamw, learning_rate: 0.003}";
+    let left = |sweep: &str, key: &str| cells("kind: mlp, d_model: 32", train, sweep, key);
+    let clip = "train.clip_norm";
+    let maps = "train.optimizer: [{kind: adamw, learning_rate: 0.2}, {kind: sgd}], train.clip_norm: [0.5, 1.0]";
+    assert_eq!(
+        left(
+            &format!(
+                "grid: {{{maps}}}, exclude: [{{train.optimizer.kind: adamw, train.clip_norm: 0.5}}]"
+            ),
+            clip
+        ),
+        ["adamw 1.0", "sgd 0.5", "sgd 1.0"]
+    );
+    assert_eq!(
+        left(
+            &format!("grid: {{{maps}}}, exclude: [{{train.optimizer.learning_rate: '>0.15'}}]"),
+            clip
+        ),
+        ["sgd 0.5", "sgd 1.0"]
+    );
+    assert_eq!(
+        left(
+            "grid: {model.kind: [mlp, gpt, lstm]}, exclude: [{model.d_model: 32}]",
+            "model.kind"
+        ),
+        ["gpt \"gpt\"", "lstm \"lstm\""]
+    );
+}
+
 #[test]
 fn a_swept_size_is_an_axis_and_leaves_what_is_written_as_it_is() {
     let shapes = |model: &str, sweep: &str| -> Vec<String> {

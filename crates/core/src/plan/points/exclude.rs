@@ -12,6 +12,7 @@ use super::{AxisValues, Place};
 use crate::plan::{
     condition::Condition,
     problem::{PlanProblem, PointProblems},
+    settings::{Chosen, is_changed_by},
 };
 
 /// The entries of `exclude`, each as the conditions on its keys.
@@ -45,12 +46,13 @@ impl Exclusion {
     }
 
     /// Removes the places that an entry matches, and returns the entries that match none, by
-    /// their index. `base` returns the value of a key that is not an axis.
+    /// their index. `value_at` returns the value of a key that is not an axis at a point with these
+    /// choices.
     pub(super) fn drop_from(
         self,
         places: &mut Vec<Place>,
         axes: &[AxisValues<'_>],
-        base: &impl Fn(&str) -> Value,
+        value_at: &impl Fn(&str, &Chosen<'_>) -> Value,
     ) -> Vec<usize> {
         let is_axis: HashMap<&str, usize> = axes
             .iter()
@@ -59,20 +61,57 @@ impl Exclusion {
             .collect();
         // A key that does not vary decides for all points at once.
         let holds = |(key, condition): &(String, Condition)| {
-            is_axis.contains_key(key.as_str()) || condition.matches(&base(key))
+            is_axis.contains_key(key.as_str()) || condition.matches(&value_at(key, &[]))
+        };
+        let varies = |(key, _): &(String, Condition)| {
+            !is_axis.contains_key(key.as_str())
+                && axes.iter().any(|(axis, _)| is_changed_by(key, axis))
         };
         let mut unmatched = vec![true; self.entries.len()];
-        let entries: Vec<(usize, _)> = self
+        let (one_by_one, entries): (Vec<(usize, _)>, Vec<_>) = self
             .entries
             .into_iter()
             .enumerate()
+            .partition(|(_, entry)| entry.iter().any(varies));
+        let mut is_kept = vec![true; places.len()];
+        // Each such key once at each point: most entries share theirs.
+        let at_each_point = |key: &str| -> Vec<Value> {
+            let chosen = |place: &Place| -> Vec<(&str, &Value)> {
+                let axes = axes.iter().zip(place);
+                axes.map(|((key, values), at)| (key.as_str(), &values[*at as usize]))
+                    .collect()
+            };
+            let values = places.iter().map(|place| value_at(key, &chosen(place)));
+            values.collect()
+        };
+        let mut known: HashMap<&str, Vec<Value>> = HashMap::new();
+        for (key, _) in one_by_one.iter().flat_map(|(_, entry)| entry) {
+            if !is_axis.contains_key(key.as_str()) {
+                known.entry(key).or_insert_with(|| at_each_point(key));
+            }
+        }
+        for (index, entry) in &one_by_one {
+            for (number, (place, is_kept)) in places.iter().zip(&mut is_kept).enumerate() {
+                let holds = |(key, condition): &(String, Condition)| {
+                    let value = match is_axis.get(key.as_str()) {
+                        Some(axis) => &axes[*axis].1[place[*axis] as usize],
+                        None => &known[key.as_str()][number],
+                    };
+                    condition.matches(value)
+                };
+                if entry.iter().all(holds) {
+                    (*is_kept, unmatched[*index]) = (false, false);
+                }
+            }
+        }
+        let entries: Vec<(usize, _)> = entries
+            .into_iter()
             .filter(|(_, entry)| entry.iter().all(holds))
             .collect();
         let values: Vec<ValueIndex<'_>> = axes
             .iter()
             .map(|(_, values)| ValueIndex::of(values))
             .collect();
-        let mut is_kept = vec![true; places.len()];
         for entries in entries.chunks(64 * WORDS) {
             let bits: Vec<Vec<EntryBits>> = values
                 .iter()
@@ -247,12 +286,12 @@ mod tests {
                 .map(|_| entry(&mut random))
                 .filter(|entry| entry.len() > 1)
                 .collect();
-            let base = |_: &str| json!(1);
+            let value_at = |_: &str, _: &Chosen<'_>| json!(1);
             let mut places = super::super::product(&axes, 0, 1);
             let all = places.clone();
             let mut problems = PointProblems::default();
             let unmatched =
-                Exclusion::read(&exclude, &mut problems).drop_from(&mut places, &axes, &base);
+                Exclusion::read(&exclude, &mut problems).drop_from(&mut places, &axes, &value_at);
             let matches = |place: &Place, entry: &Map<String, Value>| {
                 entry.iter().all(|(key, asked)| {
                     let axis = names.iter().position(|name| name == key).unwrap();
@@ -290,7 +329,7 @@ mod tests {
         let unmatched = Exclusion::read(&exclude, &mut PointProblems::default()).drop_from(
             &mut places,
             &axes,
-            &|_| Value::Null,
+            &|_: &str, _: &Chosen<'_>| Value::Null,
         );
         assert_eq!(places, [[2999]]);
         assert!(unmatched.is_empty(), "{unmatched:?}");
