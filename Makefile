@@ -7,7 +7,7 @@ kiln := $(target)/release/kiln
 # If CXX is not set, make's built-in default is g++; c++ is used instead.
 compiler := $(if $(filter default,$(origin CXX)),c++,$(CXX))
 
-.PHONY: help sweep test test-all test-faults check check-model check-slurm check-gpu rehearse-gpu check-cuda-flavour check-cuda-calls bench bench-pytorch libtorch pytorch browser build bundle install uninstall clean
+.PHONY: help sweep test test-all test-faults check check-model check-slurm check-gpu rehearse-gpu check-cuda-flavour check-cuda-calls check-kernels bench bench-pytorch libtorch pytorch browser build bundle install uninstall clean
 
 help: ## this list
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | awk -F ':.*## ' '{ printf "  make %-18s %s\n", $$1, $$2 }'
@@ -47,6 +47,9 @@ rehearse-gpu: build ## every part of check-gpu on the CPU with tiny sizes, to fi
 
 check-cuda-flavour: build ## checks of the CUDA flavor of libtorch without a GPU; downloads it (2.5 GB, 4.7 GB on disk), writes a table under target/
 	@scripts/check-cuda-flavour.sh $(target)/release/kiln-trial $(target)/cuda-flavour.csv
+
+check-kernels: build ## kiln's CUDA kernels compile for every generation of GPUs, without a GPU; downloads NVRTC (90 MB)
+	@scripts/check-kernels.sh $(target)/release/kiln-trial
 
 check-cuda-calls: build ## what kiln has CUDA do, without a GPU, on a CUDA that does nothing; downloads CUDA's libtorch (4.7 GB on disk), writes a table under target/
 	@scripts/check-cuda-calls.sh $(kiln) $(target)/cuda-calls.csv

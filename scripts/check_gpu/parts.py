@@ -42,8 +42,8 @@ ALL = [
     Part("speed-gpt-28m", 240, "the 28 M GPT, batch 4", programs.speed_part("gpt-28m", "tiny-gpt"), 150),
     Part("speed-resnet50-224", 300, "ResNet-50 at 224 × 224, batch 64", programs.speed_part("resnet50-224", "tiny-resnet"), 150),
     Part("speed-gpt2-124m", 300, "GPT-2 124M, batch 12 × 1,024: kiln, its graphs, PyTorch, torch.compile", programs.speed_part("gpt2-124m", "tiny-gpt", f"{programs.OWN_PROGRAMS} eager compile"), 240),
-    Part("kernels-gpt2-124m", 90, "how long each kernel of a step of GPT-2 124M takes", programs.kernels_part("gpt2-124m", "tiny-gpt")),
-    Part("kernels-resnet50-224", 90, "how long each kernel of a step of ResNet-50 takes", programs.kernels_part("resnet50-224", "tiny-resnet")),
+    Part("kernels-gpt2-124m", 90, "how long each kernel of a step of GPT-2 124M takes", programs.kernels_part("gpt2-124m", "tiny-gpt", programs.KERNELS_OF_BLOCKS)),
+    Part("kernels-resnet50-224", 90, "how long each kernel of a step of ResNet-50 takes", programs.kernels_part("resnet50-224", "tiny-resnet", programs.KERNELS_OF_BATCH_NORMS)),
     Part("oom-ladder", 240, "batch sizes up to out of memory, and a trial after it", disturbances.oom_ladder),
     Part("kill-and-resume", 240, "a killed child, a killed runner, and the rest of the sweep", disturbances.kill_and_resume),
     Part("copies", 120, "pageable and page-locked copies: the same losses", trials.trial_part("copies")),
@@ -67,7 +67,7 @@ ALL = [
     Part("products", 120, "matrix products of 8,192", trials.trial_part("products")),
     Part("memory-limit", 120, "run.memory_limit", disturbances.memory_limit),
     Part("watch", 150, "kiln watch beside a running trial", machine.watch),
-    Part("tests-suite", 300, "the other tests of whole trials", programs.test_part("suite", "suite", [])),
+    Part("tests-suite", 300, "the other tests of whole trials", programs.test_part("suite", "suite", [], programs.OTHER_PARTS)),
     Part("tests-alone", 300, "the tests that draw random numbers", programs.test_part("alone", "alone", [])),
 ]
 

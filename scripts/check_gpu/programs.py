@@ -48,12 +48,17 @@ REHEARSED = {
 }
 
 
-def test_part(program, group, filters):
-    """A part that runs the tests of a program whose names begin with one of `filters` (all tests if there are no filters)."""
+# Tests that have parts of their own, and how these parts are called.
+OTHER_PARTS = tuple((f"{group}::", f"a part of its own, tests-{part}") for group, part in (("parity", "parity"), ("operations", "operations"), ("amp", "precision"), ("engine", "precision"), ("checkpoint", "checkpoint")))
+
+
+def test_part(program, group, filters, done=()):
+    """A part that runs the tests of a program whose names begin with one of `filters` (all tests if there are no filters), but for those of other
+    parts, `done`."""
 
     def part(setting):
         wanted = REHEARSED[group] if setting.is_rehearsal else filters
-        leave_out = [] if setting.is_rehearsal else NOT_ON_CUDA[program]
+        leave_out = [] if setting.is_rehearsal else [*NOT_ON_CUDA[program], *done]
         for name, why in leave_out:
             print(f"left out on CUDA: {name}: {why}")
         # One at a time: TF32 is a switch of the process.
@@ -115,19 +120,27 @@ def speed_part(case, tiny_case, rehearsed=f"{OWN_PROGRAMS} eager"):
     return part
 
 
-# What kernels.cpp would have written of two steps.
-REHEARSED_TOTALS = "2\t3000\tloss_forward\n4\t10000\tlayer_norm_forward\n2\t50000\tvoid at::native::some_kernel<float, 4>(int)\n1\t500\tmemcpy\n"
+# kiln's kernels beside the loss that a step must have: of a GPT's blocks, and of a ResNet's batch norms.
+KERNELS_OF_BLOCKS = ("layer_norm_forward", "layer_norm_backward", "gelu_backward", "heads_side_by_side")
+KERNELS_OF_BATCH_NORMS = ("norm_statistics", "norm_apply", "norm_backward_sums", "norm_backward_apply")
 
 
-def kernels_part(case, tiny_case):
-    """A part that adds up, with CUPTI, how long each kernel of a training step of kiln takes on the GPU."""
+def rehearsed_totals(own):
+    """What kernels.cpp would have written of two steps."""
+    lines = ["2\t3000\tloss_forward", "2\t50000\tvoid at::native::some_kernel<float, 4>(int)", "1\t500\tmemcpy", *(f"4\t10000\t{name}" for name in own)]
+    return "".join(f"{line}\n" for line in lines)
+
+
+def kernels_part(case, tiny_case, own):
+    """A part that adds up, with CUPTI, how long each kernel of a training step of kiln takes on the GPU. `own` are kiln's kernels beside the loss that it
+    must have."""
 
     def part(setting):
         totals = setting.folder("kernels") / f"{case}.txt"
         cases, device = setting.file("benches", "step-speed-real.json"), setting.device
         if setting.is_rehearsal:
             setting.run([*setting.program("step-speed"), cases, tiny_case, "f32", "1", device])
-            totals.write_text(REHEARSED_TOTALS)
+            totals.write_text(rehearsed_totals(own))
             setting.note("no kernel was traced")
         else:
             library = traced_by(setting)
@@ -137,12 +150,17 @@ def kernels_part(case, tiny_case):
                 raise Failed(f"CUDA's driver did not load {library}, or it wrote no {totals}")
         checks = Checks()
         kernels = kernels_of_a_step(totals.read_text(), checks)
+        there = {name for _, _, name in kernels}
+        for name in own:
+            checks.that(name in there, f"no {name} among the kernels: kiln's own was not used")
         with (setting.folder("tables") / f"kernels-{case}.csv").open("w", newline="") as file:
             table = csv.writer(file, lineterminator="\n")
             table.writerow(["program", "model", "kernel", "count", "microseconds"])
             table.writerows(["kiln", case, name, f"{count:.2f}", f"{microseconds:.1f}"] for count, microseconds, name in kernels)
-        setting.note(f"{case}: {sum(microseconds for _, microseconds, _ in kernels) / 1e3:.2f} ms of kernels a step")
-        for count, microseconds, name in kernels[:20]:
+        # The first copies bring the weights to the device, and are of no step.
+        computing = [kernel for kernel in kernels if kernel[2] not in ("memcpy", "memset")]
+        setting.note(f"{case}: {sum(microseconds for _, microseconds, _ in computing) / 1e3:.2f} ms of kernels a step")
+        for count, microseconds, name in computing[:20]:
             setting.note(f"{microseconds:9.1f} us a step, {count:g} times: {name[:90]}")
         checks.done()
 

@@ -110,6 +110,8 @@ def check_device(checks, what, row, device):
         checks.that(row.number("peak_allocated_bytes") > 0, f"{what}: no peak of the allocator")
         checks.that(row.number("peak_reserved_bytes") >= row.number("peak_allocated_bytes"), f"{what}: less memory reserved than allocated")
         checks.that(row["driver"] != "", f"{what}: no driver's version")
+        # Without them libtorch's own kernels train, and nothing else shows it.
+        checks.that("cuda_kernels:" not in row["notes"], f"{what}: not by kiln's own kernels: {row['notes']}")
     else:
         checks.that(uuid == "" and row["device_name"] != "", f"{what}: not on the CPU: {row['device_name']!r} {uuid!r}")
         checks.that(row.number("peak_resident_bytes") > 0, f"{what}: no peak of host memory")

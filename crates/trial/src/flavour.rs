@@ -2,21 +2,24 @@
 //! a table, one line per check; `scripts/check-cuda-flavour.sh` starts this with that libtorch and
 //! evaluates the table.
 
-use std::io::Write;
+use std::{io::Write, path::Path};
 
 use crate::error::TrialError;
 
 /// Writes the table `check,outcome,evidence`: the CUDA half loads as a trial loads it, has every
 /// function that is looked up by name, and NVRTC then compiles; versions as a result records them.
 /// `--without-compiler` skips the loading of NVRTC: the compiling must then fail, where no CUDA
-/// toolkit is known to the system's loader.
+/// toolkit is known to the system's loader. `--kernels-by LIBNVRTC` compiles kiln's own kernels with
+/// that compiler and checks nothing else, so that it needs no CUDA libtorch.
 pub(crate) fn check(arguments: &[String], out: impl Write) -> Result<(), TrialError> {
-    let with_compiler = match arguments {
-        [] => true,
-        [word] if word == "--without-compiler" => false,
+    let lines = match arguments {
+        [] => lines(true),
+        [word] if word == "--without-compiler" => lines(false),
+        [word, library] if word == "--kernels-by" => kernels_by(Path::new(library)),
         other => {
             return Err(TrialError::Bad(format!(
-                "`--check-cuda-flavour` got {other:?}; it takes `--without-compiler` or nothing"
+                "`--check-cuda-flavour` got {other:?}; it takes `--without-compiler`, \
+                 `--kernels-by LIBNVRTC`, or nothing"
             )));
         }
     };
@@ -27,7 +30,7 @@ pub(crate) fn check(arguments: &[String], out: impl Write) -> Result<(), TrialEr
     table
         .write_record(["check", "outcome", "evidence"])
         .map_err(|error| not_written(&error))?;
-    for line in lines(with_compiler) {
+    for line in lines {
         table
             .write_record([&line.check, line.outcome, &line.evidence])
             .map_err(|error| not_written(&error))?;
@@ -39,6 +42,19 @@ struct FlavourRow {
     check: String,
     outcome: &'static str,
     evidence: String,
+}
+
+#[cfg(not(feature = "libtorch"))]
+fn kernels_by(_: &Path) -> Vec<FlavourRow> {
+    lines(true)
+}
+
+#[cfg(feature = "libtorch")]
+fn kernels_by(library: &Path) -> Vec<FlavourRow> {
+    match nvrtc::version(library) {
+        Ok(version) => own_kernels(library, version.newest).collect(),
+        Err(error) => vec![line("nvrtc", Err::<String, _>(error))],
+    }
 }
 
 #[cfg(not(feature = "libtorch"))]
@@ -75,7 +91,7 @@ fn lines(with_compiler: bool) -> Vec<FlavourRow> {
 }
 
 #[cfg(feature = "libtorch")]
-use crate::engine::{self, cuda, nvrtc};
+use crate::engine::{self, cuda, cuda_kernels, nvrtc};
 
 #[cfg(feature = "libtorch")]
 fn line(check: &str, found: Result<impl Into<String>, TrialError>) -> FlavourRow {
@@ -101,7 +117,11 @@ fn symbol(symbol: cuda::CudaSymbol) -> FlavourRow {
     )
 }
 
-/// A kernel for the H100 and one for the newest GPU that this NVRTC knows.
+/// Architectures of which each generation has its own instructions: Turing, Ampere, Ada, Hopper.
+#[cfg(feature = "libtorch")]
+const GENERATIONS: [u32; 4] = [75, 80, 89, 90];
+
+/// A kernel for the H100 and one for the newest GPU that this NVRTC knows; then kiln's own.
 #[cfg(feature = "libtorch")]
 fn compiled() -> Vec<FlavourRow> {
     let library = nvrtc::library().ok_or_else(|| {
@@ -119,7 +139,27 @@ fn compiled() -> Vec<FlavourRow> {
             bytes.map(|bytes| format!("NVRTC {}: {bytes} bytes of machine code", version.cuda)),
         )
     };
-    vec![kernel("sm_90"), kernel(&version.newest)]
+    let newest = version.newest;
+    let mut lines = vec![kernel("sm_90"), kernel(&format!("sm_{newest}"))];
+    lines.extend(own_kernels(&library, newest));
+    lines
+}
+
+/// kiln's own kernels, as a trial compiles them.
+#[cfg(feature = "libtorch")]
+fn own_kernels(library: &Path, newest: u32) -> impl Iterator<Item = FlavourRow> {
+    let generations = GENERATIONS.into_iter().chain([newest]);
+    generations.map(move |architecture| {
+        let bytes = cuda_kernels::compile(library, architecture);
+        let told = bytes.map(|bytes| {
+            let each = cuda_kernels::DTYPES.iter().zip(bytes);
+            let each: Vec<String> = each
+                .map(|(dtype, bytes)| format!("{dtype} {bytes}"))
+                .collect();
+            format!("bytes of machine code: {}", each.join(", "))
+        });
+        line(&format!("own kernels sm_{architecture}"), told)
+    })
 }
 
 #[cfg(test)]
@@ -172,7 +212,7 @@ mod tests {
             table(&["--quick"])
                 .unwrap_err()
                 .to_string()
-                .contains("`--without-compiler` or nothing")
+                .contains("it takes `--without-compiler`, ")
         );
     }
 }

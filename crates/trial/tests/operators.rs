@@ -19,7 +19,7 @@ use kiln_trial::{
 };
 
 use crate::{
-    common::{alone_with_the_generator_of, tensors::Forced},
+    common::{alone_with_the_generator_of, is_cuda, tensors::Forced},
     parity::{IMAGES, Reference, all_references, file, images},
     transposed,
 };
@@ -316,11 +316,13 @@ fn a_step_by_kernels_asks_for_no_operator_that_they_replace() {
         "aten::gelu_backward",
         "aten::native_layer_norm",
         "aten::native_layer_norm_backward",
-        "aten::sum",
         "aten::threshold_backward",
     ] {
         assert!(!work.contains_key(replaced), "{work:#?}");
     }
+    // The loss adds up its rows by one, which on the CPU calls another operator and counts as that.
+    let sums = work.get("aten::sum").copied().unwrap_or_default();
+    assert!(sums <= usize::from(is_cuda()), "{work:#?}");
     // Attention has none: the one is of the norms of gradients.
     assert_eq!(work["aten::cat"], 1, "{work:#?}");
     // The stream is f32; positions are added to it.

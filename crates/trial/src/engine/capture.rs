@@ -18,6 +18,7 @@ struct CGraph {
 
 unsafe extern "C" {
     fn kiln_use_side_stream(device: c_int) -> c_int;
+    fn kiln_empty_cache() -> c_int;
     fn kiln_capture_begin(pool: u64, graph: *mut *mut CGraph) -> c_int;
     fn kiln_capture_end(graph: *mut CGraph) -> c_int;
     fn kiln_capture_replay(graph: *mut CGraph) -> c_int;
@@ -44,6 +45,15 @@ impl Pool {
 pub(crate) fn use_side_stream(device: usize) -> Result<(), TrialError> {
     // SAFETY: a call without pointers.
     checked(unsafe { kiln_use_side_stream(device as c_int) })
+}
+
+/// Gives back what the allocator has cached. A capture allocates from memory of its own, and cannot
+/// have the cache given back when the device has no more. Waits for the device.
+///
+/// Errors: libtorch's words.
+pub(crate) fn empty_cache() -> Result<(), TrialError> {
+    // SAFETY: a call without pointers.
+    checked(unsafe { kiln_empty_cache() })
 }
 
 /// Captured work. The tensors that it reads and writes must stay where they are as long as it

@@ -186,15 +186,33 @@ impl BatchNumber for u8 {
     const KIND: c_int = 2;
 }
 
+/// Why values are not on the device.
+#[derive(Debug)]
+pub(super) enum CopyFault {
+    /// There is no pinned memory for them on the host.
+    NotPinned(TrialError),
+    Failed(TrialError),
+}
+
+impl CopyFault {
+    pub(super) fn error(self) -> TrialError {
+        match self {
+            Self::NotPinned(error) | Self::Failed(error) => error,
+        }
+    }
+}
+
 /// The values on the device, [count]. Does not wait for the copy.
 ///
 /// Errors: too little memory; no pinned memory without CUDA.
-pub(super) fn copy<T: BatchNumber>(values: &[T], route: Route) -> Result<Tensor, TrialError> {
+pub(super) fn copy<T: BatchNumber>(values: &[T], route: Route) -> Result<Tensor, CopyFault> {
+    /// As `kiln_copy` says it.
+    const NOT_PINNED: c_int = 2;
     let mut out = ptr::null_mut();
     let (device, pinned) = (number(route.to), c_int::from(route.pinned));
     // SAFETY: a list of the length and the kind of numbers given, read during the call; `out` is a
     // place.
-    checked(unsafe {
+    let code = unsafe {
         kiln_copy(
             values.as_ptr().cast(),
             values.len() as i64,
@@ -203,6 +221,10 @@ pub(super) fn copy<T: BatchNumber>(values: &[T], route: Route) -> Result<Tensor,
             pinned,
             &raw mut out,
         )
+    };
+    checked(code).map_err(|error| match code {
+        NOT_PINNED => CopyFault::NotPinned(error),
+        _ => CopyFault::Failed(error),
     })?;
     // SAFETY: on success `out` is a new handle.
     Ok(unsafe { Tensor::from_ptr(out) })
@@ -310,15 +332,16 @@ mod tests {
         if has_cuda() {
             return;
         }
-        let error = copy(
+        let fault = copy(
             &[1_i64],
             Route {
                 to: None,
                 pinned: true,
             },
         )
-        .unwrap_err()
-        .to_string();
+        .unwrap_err();
+        assert!(matches!(fault, CopyFault::NotPinned(_)), "{fault:?}");
+        let error = fault.error().to_string();
         assert!(error.contains("pin"), "{error}");
     }
 

@@ -18,7 +18,7 @@ pub struct AllocatorStats {
     pub peak_allocated_bytes: u64,
     pub reserved_bytes: u64,
     pub peak_reserved_bytes: u64,
-    /// Failed allocations that succeeded after the cache was given back.
+    /// Failed allocations that succeeded after the cache was given back, since the last reset.
     pub retries: u64,
     pub out_of_memory_count: u64,
 }
@@ -176,7 +176,7 @@ impl EngineDevice {
         None
     }
 
-    /// Resets the allocator's peaks; no effect on the CPU.
+    /// Resets the allocator's peaks and counts; no effect on the CPU.
     pub fn reset_allocator_peaks(&self) {
         #[cfg(feature = "libtorch")]
         if self.is_cuda() {

@@ -154,7 +154,7 @@ impl HostCopy {
         values: &[T],
         shape: [usize; D],
     ) -> Result<tch::Tensor, TrialError> {
-        use super::cuda::{Route, copy};
+        use super::cuda::{CopyFault, Route, copy};
         let shape = shape.map(|side| side as i64);
         if self.pinned {
             match copy(
@@ -165,7 +165,8 @@ impl HostCopy {
                 },
             ) {
                 Ok(found) => return Ok(found.reshape(shape)),
-                Err(error) => {
+                Err(CopyFault::Failed(error)) => return Err(error),
+                Err(CopyFault::NotPinned(error)) => {
                     self.pinned = false;
                     self.note = Some(format!(
                         "batches are copied from pageable memory because pinned memory failed: \
@@ -182,6 +183,7 @@ impl HostCopy {
             },
         )
         .map(|found| found.reshape(shape))
+        .map_err(CopyFault::error)
     }
 }
 

@@ -136,8 +136,8 @@ fn is_builtins(path: &Path) -> bool {
 pub(crate) struct NvrtcVersion {
     /// CUDA's, such as `13.0`.
     pub(crate) cuda: String,
-    /// The newest GPU that it compiles for, such as `sm_121`.
-    pub(crate) newest: String,
+    /// The newest GPU that it compiles for; 121 is sm_121.
+    pub(crate) newest: u32,
 }
 
 /// Version of the libnvrtc at `path`.
@@ -150,7 +150,7 @@ pub(crate) fn version(path: &Path) -> Result<NvrtcVersion, TrialError> {
     checked(unsafe { kiln_nvrtc(path.as_ptr(), &raw mut version, &raw mut newest) })?;
     Ok(NvrtcVersion {
         cuda: cuda(version),
-        newest: format!("sm_{newest}"),
+        newest: u32::try_from(newest).unwrap_or(0),
     })
 }
 

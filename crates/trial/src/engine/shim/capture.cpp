@@ -1,6 +1,7 @@
 // Work on a CUDA device is captured once and replayed: at::cuda::CUDAGraph, found by name in libtorch's CUDA half, which is loaded when a trial
 // wants it. No CUDA header is needed. See ATen/cuda/CUDAGraph.h for what each call does.
 #include <ATen/Context.h>
+#include <c10/core/CachingDeviceAllocator.h>
 #include <c10/core/impl/VirtualGuardImpl.h>
 #include <dlfcn.h>
 
@@ -93,6 +94,11 @@ int kiln_use_side_stream(int device) {
     auto stream = guard.getStreamFromGlobalPool(at::Device(at::kCUDA, (c10::DeviceIndex)device), /*isHighPriority=*/false);
     guard.exchangeStream(stream);
   });
+}
+
+// Gives back what the allocator has cached: a capture has memory of its own, and an allocator that runs out during one may not. Waits for the device.
+int kiln_empty_cache() {
+  return guarded([&] { at::getDeviceAllocator(at::kCUDA)->emptyCache(); });
 }
 
 // From now on, work of this thread on its stream is captured instead of executed, until kiln_capture_end.

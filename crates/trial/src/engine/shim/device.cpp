@@ -62,11 +62,13 @@ int kiln_seed(int device, uint64_t seed) {
 // copy. A pinned buffer goes back to libtorch's host allocator when this returns, and that does not hand it out again before the
 // copy is done: copies without waiting record an event with it. From pageable memory the driver copies aside before it returns,
 // after a wait for the stream if the buffer is larger than 64 KiB.
+// 2 where there is no page-locked memory for it.
 int kiln_copy(const void *values, int64_t count, int number, int device, int pinned, Tensor **out) {
+  OutsideOfGraphs outside;
+  auto kind = number == 0 ? at::kLong : number == 1 ? at::kFloat : at::kByte;
+  Tensor host;
+  if (guarded([&] { host = at::empty({count}, at::TensorOptions().dtype(kind).pinned_memory(pinned != 0)); }) != 0) return pinned != 0 ? 2 : 1;
   return guarded([&] {
-    OutsideOfGraphs outside;
-    auto kind = number == 0 ? at::kLong : number == 1 ? at::kFloat : at::kByte;
-    auto host = at::empty({count}, at::TensorOptions().dtype(kind).pinned_memory(pinned != 0));
     if (count > 0) std::memcpy(host.data_ptr(), values, host.nbytes());
     give(out, device < 0 ? host : host.to(cuda(device), kind, /*non_blocking=*/true));
   });

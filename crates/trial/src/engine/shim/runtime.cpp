@@ -85,8 +85,13 @@ int kiln_allocator(int device, int64_t *figures) {
   });
 }
 
+// Its peaks are those from now on, and so are its counts of retries and of out of memory.
 int kiln_reset_allocator_peaks(int device) {
-  return guarded([&] { at::getDeviceAllocator(at::kCUDA)->resetPeakStats((c10::DeviceIndex)device); });
+  return guarded([&] {
+    auto allocator = at::getDeviceAllocator(at::kCUDA);
+    allocator->resetPeakStats((c10::DeviceIndex)device);
+    allocator->resetAccumulatedStats((c10::DeviceIndex)device);
+  });
 }
 
 // flags: TF32 in matrix products, TF32 in cuDNN's convolutions, cuDNN benchmark, cuDNN deterministic, deterministic algorithms.

@@ -12,7 +12,7 @@ use super::super::{
 use crate::{
     engine::{
         LstmState,
-        capture::{Graph, Pool},
+        capture::{Graph, Pool, empty_cache},
         fixed::Raw,
         updates::{LearningRate, accumulate},
     },
@@ -202,6 +202,11 @@ impl Parts {
                 memory: memory.filter(|_| state.carries_memory),
             })
         });
+        // What the steps before have cached would stay beside the graphs' own memory. Where CUDA
+        // fails, the capture says so.
+        if recorder == Recorder::Graph {
+            let _ = empty_cache();
+        }
         let pool = Pool::new();
         let first = Recorded::record(recorder, pool, part, state)?;
         Ok(Self {
