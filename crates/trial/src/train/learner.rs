@@ -252,7 +252,14 @@ impl Learner {
 
     /// Adds a batch to the current evaluation: no gradient, no dropout, no wait.
     pub fn evaluate(&mut self, batch: DeviceBatch) -> Result<(), TrialError> {
-        self.evaluator.add(&self.state, batch)
+        let ended = self.evaluator.add(&self.state, batch.clone());
+        match ended {
+            // An evaluation cannot use the memory that recorded steps keep.
+            Err(error @ TrialError::OutOfMemory { .. }) if self.runner.give_back(&error) => {
+                self.evaluator.add(&self.state, batch)
+            }
+            ended => ended,
+        }
     }
 
     /// The mean loss of [`Learner::evaluate`]'s batches since the last call, for comparisons. Waits
@@ -338,7 +345,7 @@ impl Trainable for Learner {
     }
 
     fn evaluate(&mut self, batch: DeviceBatch) -> Result<(), TrialError> {
-        self.evaluator.add(&self.state, batch)
+        Self::evaluate(self, batch)
     }
 
     fn finish_evaluation(&mut self) -> Result<Scores, TrialError> {

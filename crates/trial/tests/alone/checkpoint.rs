@@ -41,18 +41,25 @@ fn so_do_those_on_libtorch_on_several_devices_and_with_a_loss_scale() {
 /// `kiln run --continue`: a longer training from the checkpoint of a finished shorter one.
 #[test]
 fn continued_trials_on_flex_go_on_as_a_longer_one_would() {
-    let short = "batch_size: 4, grad_accumulation: 2, steps: 40, clip_norm: 0.25, optimizer: \
-                 {kind: sgd, learning_rate: 4.0}, evaluate: {every: 8}, learning_rate_schedule: \
-                 {kind: plateau, factor: 0.5}";
     let flex = |case: Case| Case {
         engine: "flex",
         ..case
     };
-    let lstm = Case {
-        train: short,
+    // The shorter ones end between two regular evaluations, some with a loss that is not the lowest.
+    let lasting = |steps: u64| {
+        format!(
+            "batch_size: 4, grad_accumulation: 2, steps: {steps}, clip_norm: 0.25, optimizer: \
+             {{kind: sgd, learning_rate: 30.0}}, evaluate: {{every: 8}}, learning_rate_schedule: \
+             {{kind: plateau, factor: 0.5, patience: 0}}"
+        )
+    };
+    let of_lstm = |train: String| Case {
+        train: train.leak(),
         ..flex(LSTM)
     };
-    continues_here(lstm, flex(LSTM));
+    for steps in [21, 29, 43] {
+        continues_here(of_lstm(lasting(steps)), of_lstm(lasting(64)));
+    }
     let panel = Case {
         train: "batch_size: 8, steps: 25, evaluate: {every: 25}",
         ..flex(PANEL)

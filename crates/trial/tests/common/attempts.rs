@@ -358,13 +358,17 @@ impl Attempt {
             );
         }
         let expected = undisturbed.evaluations();
+        // The training loss of a row is since the row before, and the shorter training has one more,
+        // at its end, where that is no regular evaluation.
+        let mut skipped = usize::from(!expected.contains_key(&from));
         for (step, told) in self.evaluations() {
             let (place, losses) = &expected[&step];
             assert_eq!(told.0, *place, "{name} after step {step}, from {from}");
             assert!(
-                are_same_cells(apart_on_cuda(name), &told.1, losses),
+                are_same_cells(apart_on_cuda(name), &told.1[skipped..], &losses[skipped..]),
                 "{name} after step {step}, from {from}: {told:?}, undisturbed {losses:?}"
             );
+            skipped = 0;
         }
     }
 

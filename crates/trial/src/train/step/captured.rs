@@ -199,7 +199,7 @@ impl Captured {
         }
         self.under_way = UnderWay::Eager;
         self.shapes.clear();
-        self.failure = Some(error.to_string());
+        self.failure = Some(format!("the step could not be recorded: {error}"));
     }
 }
 
@@ -257,9 +257,7 @@ impl StepRunner for Captured {
 
     fn note(&self) -> Option<String> {
         if let Some(failure) = &self.failure {
-            return Some(format!(
-                "trained operator by operator because the step could not be recorded: {failure}"
-            ));
+            return Some(format!("trained operator by operator because {failure}"));
         }
         let shapes = self
             .shapes
@@ -275,6 +273,19 @@ impl StepRunner for Captured {
             "{} steps replayed from {by}; shapes of batches recorded: {shapes}",
             self.replayed_steps
         ))
+    }
+
+    fn give_back(&mut self, shortage: &TrialError) -> bool {
+        let is_any = self.shapes.iter().any(|of_shape| of_shape.parts.is_some());
+        if is_any && self.under_way == UnderWay::Nothing {
+            self.shapes.clear();
+            self.failure = Some(format!(
+                "beside {} replayed steps there was too little memory: {shortage}",
+                self.replayed_steps
+            ));
+            return true;
+        }
+        false
     }
 
     fn peak_allocated_bytes(&self) -> Option<u64> {

@@ -71,6 +71,12 @@ pub(super) trait StepRunner: Debug + Send {
         None
     }
 
+    /// Gives back the memory of recorded work between two steps, and records none any more; whether
+    /// there was any. `shortage` is of work beside the steps, such as an evaluation.
+    fn give_back(&mut self, _shortage: &TrialError) -> bool {
+        false
+    }
+
     /// Bytes that recorded work needs on the device at its peak, which the allocator's own peak
     /// does not show while that work is replayed.
     fn peak_allocated_bytes(&self) -> Option<u64> {

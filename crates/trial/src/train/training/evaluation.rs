@@ -25,13 +25,20 @@ impl<T: Trainable, W: Write> Training<'_, '_, T, W> {
         self.feed.validation.is_some()
     }
 
-    pub(super) fn evaluation_is_due(&self, step: u64) -> bool {
-        let by_plan = match self.measurement.file.train.evaluate.every {
+    /// Whether `train.evaluate.every` asks for it. The evaluation at the end of a training that is
+    /// none of these tells the schedule and `early_stop` nothing: a training that goes on from there
+    /// has it beside those of one long training.
+    fn evaluation_is_regular(&self, step: u64) -> bool {
+        match self.measurement.file.train.evaluate.every {
             EvaluateEvery::Steps(steps) => step.is_multiple_of(steps.max(1)),
             EvaluateEvery::Moment(EvaluateMoment::Epoch) => self.measurement.plan.ends_epoch(step),
             EvaluateEvery::Moment(EvaluateMoment::End) => false,
-        };
-        self.has_validation() && (by_plan || step == self.measurement.plan.total_steps)
+        }
+    }
+
+    pub(super) fn evaluation_is_due(&self, step: u64) -> bool {
+        self.has_validation()
+            && (self.evaluation_is_regular(step) || step == self.measurement.plan.total_steps)
     }
 
     pub(super) fn owes_evaluation(&self, step: u64) -> bool {
@@ -82,6 +89,10 @@ impl<T: Trainable, W: Write> Training<'_, '_, T, W> {
             )))),
             Some(scores) => {
                 self.record_evaluation(step, to, Evaluation { scores, seconds })?;
+                if !self.evaluation_is_regular(step) {
+                    return Ok(None);
+                }
+                self.plateau.hear(scores.loss);
                 Ok(self
                     .early_stop
                     .hear(scores.loss)
@@ -182,7 +193,6 @@ impl<T: Trainable, W: Write> Training<'_, '_, T, W> {
         let loss = evaluation.scores.loss;
         self.measurement.figures.scores = Some(evaluation.scores);
         self.measurement.figures.evaluated_at = Some(step);
-        self.plateau.hear(loss);
         let place = EpochPlace {
             epoch: self.measurement.plan.epoch(step),
             step,

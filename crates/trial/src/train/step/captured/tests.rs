@@ -169,6 +169,30 @@ fn what_cannot_be_recorded_is_trained_operator_by_operator_and_told() {
 }
 
 #[test]
+fn recorded_steps_give_their_memory_back_to_what_lacks_it_and_the_training_goes_on() {
+    let (mut eager, mut recorded) = (state("{kind: adamw}"), state("{kind: adamw}"));
+    train(&mut eager, &mut Eager::default(), 1..=8);
+    let mut captured = Captured::new(Recorder::Closure);
+    let shortage = TrialError::OutOfMemory {
+        text: "of 8 GiB".to_owned(),
+    };
+    assert!(!captured.give_back(&shortage), "nothing is recorded");
+    train(&mut recorded, &mut captured, 1..=6);
+    assert!(captured.give_back(&shortage));
+    assert!(!captured.give_back(&shortage));
+    train(&mut recorded, &mut captured, 7..=8);
+    are_equal(&mut eager, &mut recorded, "given back");
+    let note = captured.note().unwrap();
+    assert!(
+        note.starts_with(
+            "trained operator by operator because beside 2 replayed steps there was too little \
+             memory: "
+        ) && note.contains("of 8 GiB"),
+        "{note}"
+    );
+}
+
+#[test]
 fn no_more_shapes_are_recorded_than_there_is_room_for() {
     let (mut eager, mut recorded) = (state("{kind: adamw}"), state("{kind: adamw}"));
     let mut captured = Captured::new(Recorder::Closure);
