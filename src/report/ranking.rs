@@ -11,7 +11,7 @@ use kiln_core::{
 };
 
 use super::{
-    compare::ColumnMetric,
+    compare::{ColumnMetric, scope::makes_other_data},
     layout::significant,
     objective::{Objective, RankedBy, words},
     points::{Point, SAMPLES, Speed, Statistic, TOKENS, points, speed, sweeps_devices},
@@ -34,7 +34,7 @@ pub(super) struct Ranking<'a> {
     /// The columns of a command's own metrics.
     metrics: &'a [String],
     /// Why the first point is not called the best, although its mean is.
-    overtaken: Option<String>,
+    untold: Option<String>,
 }
 
 /// How many completed trials lack a value.
@@ -134,9 +134,11 @@ impl<'a> Ranking<'a> {
             has_repeats,
             axes: &table.axes,
             metrics: &table.metrics,
-            overtaken: None,
+            untold: None,
         };
-        ranking.overtaken = ranking.found_overtaken();
+        ranking.untold = ranking
+            .found_incomparable()
+            .or_else(|| ranking.found_overtaken());
         ranking.mark();
         ranking
     }
@@ -191,7 +193,7 @@ impl<'a> Ranking<'a> {
     /// The speed of the fastest point without failures; `None` if trials without a speed may be
     /// faster.
     pub(super) fn fastest(&self) -> Option<f64> {
-        let is_untold = self.objective.by == RankedBy::Speed && self.overtaken.is_some();
+        let is_untold = self.objective.by == RankedBy::Speed && self.untold.is_some();
         if is_untold || self.lacking_rate().is_some() {
             return None;
         }
@@ -223,7 +225,7 @@ impl<'a> Ranking<'a> {
 
     fn mark(&mut self) {
         let front: Vec<bool> = match self.objective.is_trade_off {
-            _ if self.lacking().is_some() || self.overtaken.is_some() => Vec::new(),
+            _ if self.lacking().is_some() || self.untold.is_some() => Vec::new(),
             true if self.lacking_rate().is_some() => Vec::new(),
             true => self.front(),
             false => (0..self.rivals().len()).map(|place| place == 0).collect(),
@@ -324,6 +326,28 @@ impl<'a> Ranking<'a> {
         ))
     }
 
+    /// Why the values of the points do not stand for one question: an axis changes the data on which
+    /// they are measured.
+    fn found_incomparable(&self) -> Option<String> {
+        let RankedBy::Metric(metric, _) = self.objective.by else {
+            return None;
+        };
+        let varies = |place: usize| {
+            let mut values = self.points.iter().map(|of| of.point.values.get(place));
+            let first = values.next();
+            values.any(|value| Some(value) != first)
+        };
+        let axis = self.axes.iter().enumerate().find(|(place, axis)| {
+            is_learned(metric) && makes_other_data(axis, metric.name()) && varies(*place)
+        })?;
+        Some(format!(
+            "`{}` makes it a {} on other data; compare points of one value of it, or name another \
+             `objective`",
+            axis.1,
+            words(metric)
+        ))
+    }
+
     fn name(&self, ranked: &RankedPoint<'_>) -> String {
         without_controls(&ranked.point.short_name(self.axes))
     }
@@ -382,7 +406,7 @@ impl<'a> Ranking<'a> {
 
     /// Whether the lead of the best point is larger than noise.
     pub(super) fn is_certain(&self) -> bool {
-        self.lacking().is_none() && self.overtaken.is_none() && self.order() == Some(Ok(()))
+        self.lacking().is_none() && self.untold.is_none() && self.order() == Some(Ok(()))
     }
 
     /// Whether the points can be ranked by step time only.
@@ -406,16 +430,16 @@ impl<'a> Ranking<'a> {
         let failed = self.failed_in_words();
         if let Some(lacking) = self.lacking() {
             let reason = self.lacking_in_words(&lacking);
-            return Some(format!("{}{failed}", self.untold(&reason)));
+            return Some(format!("{}{failed}", self.cannot_tell(&reason)));
         }
         if self.with_value() < 2 {
             return None;
         }
-        if let Some(overtaken) = &self.overtaken {
-            return Some(format!("{}{failed}", self.untold(overtaken)));
+        if let Some(reason) = &self.untold {
+            return Some(format!("{}{failed}", self.cannot_tell(reason)));
         }
         let Some(first) = self.rivals().first() else {
-            return Some(self.untold("each of them has failures"));
+            return Some(self.cannot_tell("each of them has failures"));
         };
         let name = self.name(first);
         let value = self.told(first)?;
@@ -435,7 +459,7 @@ impl<'a> Ranking<'a> {
     }
 
     /// Says that no point can be called the best, with the reason.
-    fn untold(&self, reason: &str) -> String {
+    fn cannot_tell(&self, reason: &str) -> String {
         match self.objective.by {
             RankedBy::Speed => format!("cannot tell which point is fastest: {reason}"),
             RankedBy::Metric(..) => format!(
@@ -671,6 +695,38 @@ mod tests {
                 );
             }
         }
+    }
+
+    #[test]
+    fn losses_on_other_data_are_not_ranked() {
+        let run = |axis: &'static str, values: [&'static [&'static str]; 2]| {
+            let rows = (0..10_u64).map(|at| {
+                let fixed = TrialRow {
+                    valid_loss: Some(1.0 + (at % 2) as f64 + at as f64 / 100.0),
+                    seed: at / 2,
+                    ..row(at + 1, 100.0)
+                };
+                (fixed, values[at as usize % 2])
+            });
+            let table = table(&[axis], rows.collect());
+            let all = points(&table);
+            let ranking = Ranking::new(&all, &table, None);
+            let is_marked = ranking.points.iter().any(|of| of.is_marked);
+            (ranking.verdict().unwrap_or_default(), is_marked)
+        };
+        let (apart, is_marked) = run("data.tokenizer", [&["character"], &["word"]]);
+        assert_eq!(
+            apart,
+            "cannot tell which point has the lowest validation loss: `data.tokenizer` makes it a \
+             validation loss on other data; compare points of one value of it, or name another \
+             `objective`"
+        );
+        assert!(!is_marked);
+        let more_rows = run("data.train_rows", [&["100"], &["200"]]);
+        assert!(
+            more_rows.1 && more_rows.0.contains("larger than noise"),
+            "{more_rows:?}"
+        );
     }
 
     #[test]

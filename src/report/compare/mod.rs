@@ -22,7 +22,7 @@ mod paired;
 mod record;
 mod render;
 mod reproduced;
-mod scope;
+pub(super) mod scope;
 mod treatment;
 mod words;
 

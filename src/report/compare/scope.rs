@@ -72,13 +72,17 @@ pub(super) fn chosen_runs(metric: ComparedMetric, pair: &MatchedPair<'_>) -> Opt
     })
 }
 
+/// Whether another value of a key puts a learned number of this column on other data.
+pub(in crate::report) fn makes_other_data(key: &str, column: &str) -> bool {
+    // Training on more rows is evaluated on the same ones.
+    let leaves = OF_LOADING.contains(&key) || (key == "data.train_rows" && column != "train_loss");
+    let is_of_data = key.starts_with("data.") || key == "data_sha256";
+    (is_of_data && !leaves) || key == "model.reads"
+}
+
 fn of_loss(column: &str, treatment: &Treatment, pair: &MatchedPair<'_>) -> Option<String> {
     let keys = || treatment.settings.iter().map(|one| one.key.as_str());
-    let other_data = keys().find(|key| {
-        let is_of_data = key.starts_with("data.") || *key == "data_sha256";
-        (is_of_data && !OF_LOADING.contains(key)) || *key == "model.reads"
-    });
-    if let Some(key) = other_data {
+    if let Some(key) = keys().find(|key| makes_other_data(key, column)) {
         return Some(format!("`{key}` makes it a loss on other data"));
     }
     if column == "train_loss" && treatment.has("train.label_smoothing") {
