@@ -204,7 +204,7 @@ impl Precision {
 pub struct Evaluate {
     /// `end`, `epoch`, or a number of steps.
     pub every: EvaluateEvery,
-    /// Evaluation batch as a multiple of `batch_size`.
+    /// Evaluation batch as a multiple of `batch_size`; contiguous text is evaluated in batches of 20 rows.
     #[schemars(range(min = 1, max = 1024))]
     pub batch_multiple: u64,
     #[serde(skip_serializing_if = "Option::is_none")]

@@ -139,15 +139,25 @@ fn too_little(file: &TrialFile, schedule: &BatchSchedule) -> TrialError {
     ))
 }
 
+/// Rows into which a contiguous validation text is divided. Each begins with an empty memory, so that
+/// more rows have a higher loss: it is one number, whatever the batch size of the training is.
+const CONTIGUOUS_ROWS: u64 = 20;
+
 fn validation(file: &TrialFile, data: &Opened) -> Option<Validation> {
     let samples = data.valid.sample_count();
+    let is_contiguous = file.data.is_contiguous();
+    let as_trained = file
+        .train
+        .batch_size
+        .saturating_mul(file.train.evaluate.batch_multiple);
     let schedule = EvaluationSchedule {
         samples,
-        batch_size: file
-            .train
-            .batch_size
-            .saturating_mul(file.train.evaluate.batch_multiple),
-        is_contiguous: file.data.is_contiguous(),
+        batch_size: if is_contiguous {
+            CONTIGUOUS_ROWS
+        } else {
+            as_trained
+        },
+        is_contiguous,
     };
     // Only images take time to make.
     let is_slow = file.model.reads() == Content::Images;

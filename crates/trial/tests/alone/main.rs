@@ -14,6 +14,7 @@ mod form;
 
 mod checkpoint;
 mod dropout;
+mod evaluation;
 #[cfg(feature = "libtorch")]
 mod every_key;
 mod generator;
