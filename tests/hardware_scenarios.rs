@@ -979,3 +979,40 @@ fn a_lost_gpu_that_is_named_is_said_to_be_lost() {
         ended.stderr
     );
 }
+
+#[test]
+fn a_gpu_that_was_lost_before_the_start_is_told_of() {
+    let place = sweep("devices: all", 1);
+    let mut kiln = kiln_on(&place, &scenario("lost"), &[]);
+    fs::write(place.path(CHANGED), "").unwrap();
+    let run = ended(kiln.env("SCRIPTED_CHILD_1", "completes"));
+    assert_eq!(run.status, Some(0), "{run:?}");
+    let told = "`run.devices: all` leaves out GPU 0: the GPU is lost";
+    assert!(run.stderr.contains(told), "{run:?}");
+
+    let watch = |scenario: &Scenario| {
+        let library = install(place.path("x.yaml").parent().unwrap(), scenario).unwrap();
+        let mut kiln = place.kiln(&["watch", "--count", "1"]);
+        ended(kiln.env("KILN_NVML_LIB", library))
+    };
+    let one = watch(&scenario("lost"));
+    assert!(
+        one.status == Some(0)
+            && one
+                .stderr
+                .contains("GPU 0 cannot be watched: the GPU is lost")
+            && one.stdout.contains("NVIDIA H200"),
+        "{one:?}"
+    );
+    let mut alone = scenario("lost");
+    alone.devices.truncate(1);
+    let none = watch(&alone);
+    assert!(
+        none.status == Some(3)
+            && none
+                .stderr
+                .contains("GPU 0 cannot be watched: the GPU is lost")
+            && !none.stderr.contains("reports no GPU"),
+        "{none:?}"
+    );
+}

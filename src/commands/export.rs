@@ -11,6 +11,7 @@ use kiln_core::{
     input,
     limits::STATE_BYTES,
     record::model_use::{ExportTask, UseAnswer, UseTask},
+    units::shell_word,
 };
 use serde_json::Value;
 
@@ -91,7 +92,8 @@ pub(super) fn run(args: Args) -> Result<Status, Stop> {
             format!("Left out:\n{lines}")
         }
     };
-    let command = format!("python3 {}", args.to.join(LOADER).display());
+    let loader = args.to.join(LOADER).display().to_string();
+    let command = format!("python3 {}", shell_word(&loader));
     let load = match written.iter().any(|name| name == LOADER) {
         true => format!(
             "Load it in PyTorch, after `pip install torch safetensors`:\n{}",

@@ -8,7 +8,7 @@ use std::path::{Path, PathBuf};
 
 use kiln_core::{
     folder::write_whole,
-    units::{Bytes, without_controls},
+    units::{Bytes, shell_word, without_controls},
 };
 use kiln_hardware::host::{read, usable_cores};
 
@@ -83,7 +83,7 @@ pub(super) fn run(args: Args) -> Result<Status, Stop> {
     write_whole(&args.file, text.as_bytes()).map_err(|error| {
         Stop::bad_input(format!("{shown}: this file cannot be written: {error}"))
     })?;
-    let named = without_controls(&quoted(&args.file.display().to_string()));
+    let named = without_controls(&shell_word(&args.file.display().to_string()));
     let tokenizer = match &data {
         Some(FoundData::Pairs {
             tokenizer, made, ..
@@ -119,15 +119,6 @@ fn of_tokenizer(path: &Path, made: Option<&str>) -> Result<String, Stop> {
         "wrote {shown}: each character of the data is a token; to use another tokenizer, put its \
          `tokenizer.json` there\n"
     ))
-}
-
-/// A word of a shell's command line.
-fn quoted(word: &str) -> String {
-    let is_plain = |letter: char| letter.is_alphanumeric() || "._-/+=:,".contains(letter);
-    match word.chars().all(is_plain) {
-        true => word.to_owned(),
-        false => format!("'{}'", word.replace('\'', r"'\''")),
-    }
 }
 
 /// The asked kind, or the one for the data; refuses a kind that cannot read the data.
@@ -538,11 +529,5 @@ mod tests {
             "a: 1", "  # c: 3"
         );
         assert_eq!(with_aligned_comments(text), aligned);
-    }
-
-    #[test]
-    fn a_word_for_a_shell_is_quoted_where_it_must_be() {
-        assert_eq!(quoted("a/b.yaml"), "a/b.yaml");
-        assert_eq!(quoted("it's a.yaml"), r"'it'\''s a.yaml'");
     }
 }

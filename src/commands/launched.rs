@@ -308,9 +308,10 @@ fn texts(report: &LaunchReport) -> String {
     )
 }
 
-/// Returns the checkpoints whose weights the trials leave; empty if there are none.
+/// Returns the checkpoints whose weights the trials leave, those with the lowest loss first; empty if there
+/// are none.
 fn weights(report: &LaunchReport) -> String {
-    let line = |end: &AttemptEnd| {
+    let found = |end: &AttemptEnd| {
         let trial = &end.trial;
         let kept = aside::weights(&report.folder, trial, end.attempt).result()?;
         let which = match kept.valid_loss {
@@ -318,11 +319,14 @@ fn weights(report: &LaunchReport) -> String {
             None => format!("step {}", kept.step),
         };
         let path = without_controls(&kept.folder.display().to_string());
-        Some(format!("  {path}\n    {which}\n"))
+        let loss = kept.valid_loss.unwrap_or(f64::INFINITY);
+        Some((loss, format!("  {path}\n    {which}\n")))
     };
+    let mut lines: Vec<(f64, String)> = report.last_attempts.iter().filter_map(found).collect();
+    lines.sort_by(|one, other| one.0.total_cmp(&other.0));
     listed(
         "Weights, for `kiln sample`, `kiln predict` and `kiln export`",
-        report.last_attempts.iter().filter_map(line).collect(),
+        lines.into_iter().map(|(_, line)| line).collect(),
     )
 }
 

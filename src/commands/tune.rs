@@ -9,7 +9,7 @@ use kiln_core::{
     plan::search::Recommendation,
     record::RunFolder,
     spec::{self, Loaded, RunPlace, Search},
-    units::{counted, without_controls},
+    units::{counted, shell_word, without_controls},
 };
 use kiln_hardware::host::usable_cores;
 use serde_json::{Value, json};
@@ -285,7 +285,7 @@ fn conclude(
         print(&format!(
             "\n{}\n{}",
             page.text(super::page_style()),
-            places(report, chosen.as_deref())
+            places(report, chosen.as_deref(), is_of_rounds(loaded))
         ))?;
     }
     if report.end == LaunchEnd::NothingToDo && style != ProgressMode::Json && !args.launch.quiet {
@@ -298,14 +298,26 @@ fn conclude(
     })
 }
 
-fn places(report: &LaunchReport, chosen: Option<&Path>) -> String {
+fn places(report: &LaunchReport, chosen: Option<&Path>, of_rounds: bool) -> String {
+    let length = match of_rounds {
+        true => ", which trains as long as the file says",
+        false => "",
+    };
     let chosen = chosen
         .map(|path| {
-            let path = without_controls(&path.display().to_string());
-            format!("The chosen experiment:\n  kiln run {path}\n")
+            let path = shell_word(&without_controls(&path.display().to_string()));
+            format!("The chosen experiment{length}:\n  kiln run {path}\n")
         })
         .unwrap_or_default();
     chosen + &worth_committing(&report.folder)
+}
+
+/// Whether its trials are as short as their round.
+fn is_of_rounds(loaded: &Loaded) -> bool {
+    matches!(
+        loaded.experiment.sweep.search,
+        Some(Search::SuccessiveHalving { .. })
+    )
 }
 
 /// Writes the experiment with the chosen values and without the search; returns the path.
@@ -317,10 +329,7 @@ fn write_chosen(
 ) -> Result<PathBuf, Stop> {
     // The rounds of successive halving are short; the chosen setting trains as long as the file
     // says.
-    let is_of_rounds = matches!(
-        loaded.experiment.sweep.search,
-        Some(Search::SuccessiveHalving { .. })
-    );
+    let is_of_rounds = is_of_rounds(loaded);
     let values = values
         .iter()
         .filter(|(key, _)| !(is_of_rounds && key == "train.steps"));

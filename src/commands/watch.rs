@@ -208,12 +208,27 @@ fn listed(nvml: Arc<Nvml>, args: &Args) -> Result<(Option<Arc<Nvml>>, Vec<Device
         )
     };
     let ids = args.ids.clone();
-    let devices = Patience::of(LIST_PATIENCE)
-        .wait(move || chosen(&asked, &ids))
+    let (devices, unopened) = Patience::of(LIST_PATIENCE)
+        .wait(move || {
+            let lost = match ids.is_empty() {
+                true => asked.unopened(),
+                false => Vec::new(),
+            };
+            chosen(&asked, &ids).map(|devices| (devices, lost))
+        })
         .ok_or_else(silent)??;
+    let lost: Vec<String> = unopened
+        .iter()
+        .map(|(index, why)| format!("GPU {index} cannot be watched: {why}"))
+        .collect();
     if devices.is_empty() && !args.host {
-        return Err(nothing("the NVIDIA driver reports no GPU"));
+        let why = match lost.as_slice() {
+            [] => "the NVIDIA driver reports no GPU".to_owned(),
+            lost => lost.join("; "),
+        };
+        return Err(nothing(&why));
     }
+    lost.iter().for_each(|lost| note(lost));
     Ok((Some(nvml), devices))
 }
 

@@ -8,7 +8,7 @@ use kiln_core::{
     limits::RESOLVED_BYTES,
     record::{RunFolder, StopAsked, TicketQueue, TrialTable, collect, run_file::EndCause},
     spec::{self, Experiment, ExperimentRequest, RunPlace},
-    units::{counted, without_controls},
+    units::{counted, shell_word, without_controls},
 };
 
 use super::{
@@ -311,7 +311,7 @@ fn submit_to_slurm(
 
 /// A path for a shell.
 fn quoted(path: &Path) -> String {
-    schedule::quoted(&without_controls(&path.display().to_string()))
+    shell_word(&without_controls(&path.display().to_string()))
 }
 
 pub(super) fn wait(args: WaitArgs) -> Result<Status, Stop> {

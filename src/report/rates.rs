@@ -396,8 +396,7 @@ impl Unknown {
         match self {
             Self::Single => "one run per point: the order may be noise",
             Self::Apart => {
-                "no point was repeated in turns with the others: the order may come from drift of \
-                 the machine"
+                "the points did not all run in turns: the order may come from drift of the machine"
             }
             Self::Seeds => {
                 "too few runs have a seed in common with other points: the order may be noise"

@@ -61,7 +61,7 @@ impl SearchScope<'_> {
             "# {}\n\n**{}.** {}.\n\n",
             markdown::inline(title),
             markdown::inline(&self.head()),
-            markdown::inline(&capitalized(&self.found.why))
+            markdown::inline(&self.why_in_a_sentence())
         );
         page.push_str(&as_markdown(&self.evidence()));
         page.push_str("\n\\*: the choice.\n\n");
@@ -114,6 +114,15 @@ impl SearchScope<'_> {
                 "grid_seconds": grid_seconds,
             },
         })
+    }
+
+    /// Begins with a capital letter, unless it begins with a key.
+    fn why_in_a_sentence(&self) -> String {
+        let first = self.found.why.split(' ').next().unwrap_or_default();
+        match first.contains('.') {
+            true => self.found.why.clone(),
+            false => capitalized(&self.found.why),
+        }
     }
 
     fn head(&self) -> String {

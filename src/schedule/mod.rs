@@ -62,7 +62,7 @@ pub use remaining::{Selection, find_ids};
 pub use row::row_ahead;
 pub use slurm::{
     Allocation, Probe, ProbeStop, SlurmRun, SlurmSubmitted, cancel as cancel_workers,
-    examine as examine_cluster, quoted, submit_workers, take_part, visible_in_job,
+    examine as examine_cluster, submit_workers, take_part, visible_in_job,
 };
 pub use tuning::{Progressed, Refused, Tuning};
 pub use worker::{Attendance, Submitted, attend, copy_programs, for_later, submit, work};

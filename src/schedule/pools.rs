@@ -150,6 +150,7 @@ fn add_pool(
         pools.no_gpu.get_or_insert_with(|| why.clone());
     }
     pools.notices.extend(unused(&choice, &wanted, offer));
+    pools.notices.extend(unusable(&wanted, offer));
     let each = if matches!(choice, DeviceChoice::Cpu { .. }) {
         1
     } else {
@@ -217,6 +218,17 @@ fn stays_on_its_kind(
         }
         _ => Ok(()),
     }
+}
+
+/// Notices about GPUs of `all` that cannot be used, such as one that fell off the bus: the trials run on
+/// the others.
+fn unusable(wanted: &DeviceRequest, offer: DeviceOffer) -> Vec<String> {
+    if wanted.devices != Devices::Named(DeviceName::All) {
+        return Vec::new();
+    }
+    let each = offer.unusable.iter();
+    each.map(|(index, why)| format!("`run.devices: all` leaves out GPU {index}: {why}"))
+        .collect()
 }
 
 /// Returns a notice about GPUs of `all` that are too few for a further trial.

@@ -42,6 +42,16 @@ pub fn short_hash(text: &str) -> String {
     short.collect::<Vec<_>>().join(", ")
 }
 
+/// A word of a shell's command line.
+pub fn shell_word(text: &str) -> String {
+    let is_plain = |letter: char| letter.is_alphanumeric() || "/._-+:=,@%^~".contains(letter);
+    // A `~` at the beginning is a home folder.
+    match !text.is_empty() && !text.starts_with('~') && text.chars().all(is_plain) {
+        true => text.to_owned(),
+        false => format!("'{}'", text.replace('\'', r"'\''")),
+    }
+}
+
 /// `1 trial`, `2 trials`.
 pub fn counted(number: usize, noun: &str) -> String {
     format!("{number} {noun}{}", if number == 1 { "" } else { "s" })
@@ -351,6 +361,17 @@ impl fmt::Display for Count {
 #[cfg(test)]
 mod tests {
     use crate::*;
+
+    #[test]
+    fn a_word_is_quoted_where_a_shell_would_read_it_otherwise() {
+        for plain in ["a/b.yaml", "x~1", "runs/日本", "--set=a.b=1e-3"] {
+            assert_eq!(shell_word(plain), plain);
+        }
+        assert_eq!(shell_word("my runs/it's"), r"'my runs/it'\''s'");
+        assert_eq!(shell_word("~/x"), "'~/x'");
+        assert_eq!(shell_word(""), "''");
+        assert_eq!(shell_word("$HOME"), "'$HOME'");
+    }
 
     #[test]
     fn three_digits_stay_of_any_size_and_only_0_is_0() {

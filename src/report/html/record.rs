@@ -11,7 +11,7 @@ use kiln_core::{
     record::{
         RunFolder, SnapshotRow, TableError, at_last_launch, difference::leaves, run_file::Launch,
     },
-    units::{Bytes, counted},
+    units::{Bytes, counted, shell_word},
 };
 
 use crate::report::{
@@ -118,19 +118,6 @@ fn again(folder: &RunFolder, is_search: bool) -> String {
     match is_search {
         true => format!("kiln tune {} --fresh", path(&folder.experiment())),
         false => format!("kiln reproduce {}", path(folder.path())),
-    }
-}
-
-/// A path quoted for a shell.
-fn shell_word(path: &str) -> String {
-    let is_plain = !path.is_empty()
-        && path
-            .chars()
-            .all(|letter| letter.is_alphanumeric() || "/._-:~^@".contains(letter));
-    if is_plain {
-        path.to_owned()
-    } else {
-        format!("'{}'", path.replace('\'', r"'\''"))
     }
 }
 
@@ -426,15 +413,4 @@ fn kinds(found: &[Fact]) -> String {
         .collect();
     kinds.dedup();
     format!("of {}", kinds.join(", "))
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn a_path_is_one_word_of_a_shell() {
-        assert_eq!(shell_word("results/x/latest"), "results/x/latest");
-        assert_eq!(shell_word("my runs/it's"), r"'my runs/it'\''s'");
-    }
 }

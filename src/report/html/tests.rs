@@ -251,8 +251,7 @@ fn runs_with_step_times_alone_are_in_the_order_of_their_steps_and_the_page_says_
     };
     let (table, said) = (
         of([8, 8]),
-        "o point was repeated in turns with the others: the order may come from drift of the \
-         machine",
+        "he points did not all run in turns: the order may come from drift of the machine",
     );
     let html = page(&table).replace("&#39;", "'");
     assert!(

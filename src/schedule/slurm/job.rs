@@ -2,7 +2,7 @@
 
 use std::{fmt::Write, path::Path, time::Duration};
 
-use kiln_core::spec::Slurm;
+use kiln_core::{spec::Slurm, units::shell_word};
 
 /// Slurm sends SIGTERM so long before a job's time is over.
 const SIGNAL_SECONDS: u64 = 120;
@@ -32,7 +32,7 @@ impl JobScript<'_> {
             let _ = writeln!(text, "#SBATCH --{option}");
         }
         for (name, value) in self.variables {
-            let _ = writeln!(text, "export {name}={}", quoted(value));
+            let _ = writeln!(text, "export {name}={}", shell_word(value));
         }
         for (index, line) in self.slurm.setup.iter().enumerate() {
             let _ = write!(
@@ -42,7 +42,7 @@ impl JobScript<'_> {
                 index + 1
             );
         }
-        let command: Vec<String> = self.command.iter().map(|word| quoted(word)).collect();
+        let command: Vec<String> = self.command.iter().map(|word| shell_word(word)).collect();
         let _ = writeln!(text, "exec {}", command.join(" "));
         text
     }
@@ -142,15 +142,6 @@ fn word(text: &str) -> String {
     match text.chars().all(is_plain) {
         true => text.to_owned(),
         false => format!("\"{}\"", text.replace('\\', "\\\\").replace('"', "\\\"")),
-    }
-}
-
-/// A word for a shell.
-pub fn quoted(text: &str) -> String {
-    let is_plain = |letter: char| letter.is_ascii_alphanumeric() || "/._-+:=,@%".contains(letter);
-    match !text.is_empty() && text.chars().all(is_plain) {
-        true => text.to_owned(),
-        false => format!("'{}'", text.replace('\'', r"'\''")),
     }
 }
 

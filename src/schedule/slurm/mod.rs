@@ -19,7 +19,6 @@ pub use self::{
     allocation::{Allocation, visible_in_job},
     cancel::cancel,
     examine::examine,
-    job::quoted,
     probe::{Probe, ProbeStop, take_part},
     submit::{SlurmRun, SlurmSubmitted, submit_workers},
 };

@@ -3,8 +3,8 @@
 use super::columns::table;
 
 table! {
-    /// One row per evaluation: at the end of each epoch or every given number of steps
-    /// (`train.evaluate`), and at the end. Written by the trial. Not committed.
+    /// One row per evaluation (every given number of steps or epoch, `train.evaluate`, and at the end), and
+    /// one at the end of each epoch, without a validation loss where none is due. Written by the trial. Not committed.
     EPOCHS: EpochRow = "epochs/3" in "trials/<id>/<attempt>/epochs.csv";
     since 1 {
         /// Time since the run's start mark, at the end of the evaluation.

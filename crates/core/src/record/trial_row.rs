@@ -132,7 +132,7 @@ trial_table! {
         /// Outcome of the attempt: `completed`, `oom`, `diverged`, `failed`, `timed-out`,
         /// `skipped`, `killed` or `interrupted`.
         outcome: Outcome,
-        /// Reason for the outcome, in words; empty if it completed.
+        /// Reason for the outcome, in words; empty if it completed without being stopped early.
         reason: Option<String>,
         /// When the attempt started.
         started_utc: Option<String>,
@@ -260,7 +260,8 @@ trial_table! {
         /// Threads of the engine on the CPU, `auto` resolved.
         cpu_threads: Option<u64>,
         /// Step of the checkpoint from which the attempt resumed: its own steps, and all its
-        /// measurements, start after it; empty if it started from the beginning.
+        /// measurements, start after it; empty if it started from the beginning, and of an attempt
+        /// that ended with kiln itself.
         resumed_at_step: Option<u64>,
     }
     since 1 runner {

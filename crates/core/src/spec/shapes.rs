@@ -3,6 +3,7 @@
 use serde_json::Value;
 
 use super::engine::EngineName;
+use crate::record::run_folder::LATEST;
 
 /// The allowed values of a key.
 #[derive(Clone, Debug)]
@@ -140,6 +141,7 @@ impl Pattern {
         match self {
             Self::RunName => {
                 text.len() <= 100
+                    && text != LATEST
                     && text.starts_with(|c: char| c.is_ascii_alphanumeric())
                     && text
                         .chars()
@@ -166,7 +168,8 @@ impl Pattern {
     pub(super) fn allowed(self) -> &'static str {
         match self {
             Self::RunName => {
-                "letters, digits, `.`, `_` and `-`, at most 100, a letter or digit first"
+                "letters, digits, `.`, `_` and `-`, at most 100, a letter or digit first; `latest` \
+                 stands for the newest run"
             }
             Self::DeviceUuid => "a UUID such as `GPU-…` or `MIG-…`",
             Self::EngineName => "a name of `run.engines`",

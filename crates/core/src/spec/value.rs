@@ -483,6 +483,7 @@ mod tests {
             ),
             ("name", "2024", "put it in quotes: `\"2024\"`"),
             ("name", "a/b", "letters, digits"),
+            ("name", "latest", "`latest` stands for the newest run"),
             (
                 "data.num_workers",
                 "-1",

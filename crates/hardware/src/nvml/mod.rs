@@ -222,6 +222,13 @@ impl Nvml {
             .collect()
     }
 
+    /// GPUs that are there and cannot be opened, such as one that fell off the bus, by index.
+    pub fn unopened(&self) -> Vec<(u32, Absence)> {
+        let count = self.library.device_count().unwrap_or(0);
+        let why = |index| Some((index, absence(&self.library.device_by_index(index).err()?)));
+        (0..count).filter_map(why).collect()
+    }
+
     /// Processes that compute on the device now, also through the multi-process service (MPS).
     /// Graphics processes do not count.
     pub fn compute_processes(&self, uuid: &str) -> ProcessList {
