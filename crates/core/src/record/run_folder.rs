@@ -19,7 +19,7 @@ use crate::{
 };
 
 /// The link to the newest run of an experiment.
-pub const LATEST: &str = "latest";
+pub use crate::spec::LATEST;
 /// Name of the folder that the attempts of a trial share.
 pub(super) const CHECKPOINTS: &str = "checkpoint";
 /// File of an attempt with the texts of `train.sample`.

@@ -27,6 +27,9 @@ use crate::{
     units::TimeSpan,
 };
 
+/// Stands for the newest run of an experiment, and of all; no experiment may be called so.
+pub const LATEST: &str = "latest";
+
 /// One experiment, resolved: every layer merged, every default filled in.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]

@@ -66,8 +66,8 @@ pub use contradictions::{ResolvedPoint, contradictions};
 pub use engine::{Engine, EngineName, EngineProgram};
 pub use experiment::{
     Axis, CpuThreads, CudaGraph, EarlyStop, Evaluate, EvaluateEvery, EvaluateMoment, Experiment,
-    GradientNoise, Identity, Measure, Memory, Order, Precision, RecordOptions, Sweep, Target,
-    Train,
+    GradientNoise, Identity, LATEST, Measure, Memory, Order, Precision, RecordOptions, Sweep,
+    Target, Train,
 };
 pub use generate::Generate;
 pub use home::expand_home;

@@ -2,8 +2,7 @@
 
 use serde_json::Value;
 
-use super::engine::EngineName;
-use crate::record::run_folder::LATEST;
+use super::{LATEST, engine::EngineName};
 
 /// The allowed values of a key.
 #[derive(Clone, Debug)]
