@@ -234,6 +234,20 @@ fn repeats_are_interleaved() {
 }
 
 #[test]
+fn a_dry_run_says_what_is_missing_here() {
+    let place = Place::with(FOUR);
+    let missing = ["--dry-run", "--set", "data={kind: text, path: nowhere.txt}"];
+    let listed = place.run("completes", &missing);
+    assert!(
+        listed.status == Some(0)
+            && listed.stdout.contains("4 of 4 trials would run")
+            && listed.stderr.contains("no trial could start here: ")
+            && listed.stderr.contains("nowhere.txt"),
+        "{listed:?}"
+    );
+}
+
+#[test]
 fn only_runs_the_trials_named_and_a_later_run_the_others() {
     let place = Place::with(FOUR);
     let listed = place.run("completes", &["--dry-run"]);

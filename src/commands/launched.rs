@@ -34,17 +34,19 @@ impl PlannedFile {
     /// # Errors
     /// If its data is missing, unless nothing is to be run.
     pub(super) fn new(planned: Planned, launch: &Launching) -> Result<Self, Stop> {
-        if !launch.dry_run {
-            let trials = &planned.plan.trials;
-            let experiment = &planned.loaded.experiment.name;
-            all_here(
-                &[
-                    &planned.notes[..],
-                    &initial_weights::faults(&planned.loaded, trials),
-                    &continuation::faults(trials, experiment, &launch.results),
-                ]
-                .concat(),
-            )?;
+        let trials = &planned.plan.trials;
+        let experiment = &planned.loaded.experiment.name;
+        let faults = [
+            &planned.notes[..],
+            &initial_weights::faults(&planned.loaded, trials),
+            &continuation::faults(trials, experiment, &launch.results),
+        ]
+        .concat();
+        match launch.dry_run {
+            true => faults
+                .iter()
+                .for_each(|fault| note(&format!("no trial could start here: {fault}"))),
+            false => all_here(&faults)?,
         }
         Ok(Self {
             resolved: spec::write_resolved(&planned.loaded),

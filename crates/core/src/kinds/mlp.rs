@@ -46,18 +46,20 @@ fn seq_len() -> u64 {
 }
 
 impl Mlp {
-    fn layer_parameters(&self, vocabulary: u64) -> u64 {
-        (self.context * self.d_model + 1) * self.hidden + (self.hidden + 1) * vocabulary
+    /// The weights in matrix products.
+    fn layer_weights(&self, vocabulary: u64) -> u64 {
+        self.context * self.d_model * self.hidden + self.hidden * vocabulary
     }
 
     fn parameters_with(&self, vocabulary: u64) -> u64 {
-        vocabulary * self.d_model + self.layer_parameters(vocabulary)
+        let biases = self.hidden + vocabulary;
+        vocabulary * self.d_model + self.layer_weights(vocabulary) + biases
     }
 
-    /// Per token 6 N, where N excludes the input embedding, times the sample's tokens. Source:
-    /// `docs/measurement.md` 8. `None` if the result exceeds a `u64`.
+    /// Per token 6 W times the sample's tokens. Source: `docs/measurement.md` 8. `None` if the
+    /// result exceeds a `u64`.
     fn flops_with(&self, vocabulary: u64) -> Option<u64> {
-        self.layer_parameters(vocabulary)
+        self.layer_weights(vocabulary)
             .checked_mul(6)?
             .checked_mul(self.seq_len)
     }
@@ -89,7 +91,7 @@ impl ModelKind for Mlp {
     }
 
     fn flops_formula(&self) -> &'static str {
-        "6N"
+        "6W"
     }
 
     fn contradictions(&self) -> Vec<KeyFault> {
@@ -122,8 +124,12 @@ mod tests {
 
     #[test]
     fn parameters_and_flops_are_those_of_the_layers_written_out() {
-        let (table, hidden, logits) = (65 * 32, 8 * 32 * 128 + 128, 128 * 65 + 65);
-        assert_eq!(bengio().parameters_with(65), table + hidden + logits);
+        let (table, hidden, logits) = (65 * 32, 8 * 32 * 128, 128 * 65);
+        let biases = 128 + 65;
+        assert_eq!(
+            bengio().parameters_with(65),
+            table + hidden + logits + biases
+        );
         assert_eq!(bengio().parameters_with(65), 43_361);
         assert_eq!(bengio().flops_with(65), Some(6 * (hidden + logits) * 64));
     }

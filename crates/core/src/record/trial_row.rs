@@ -324,7 +324,8 @@ trial_table! {
     since 2 runner {
         /// Formula of `flops_per_sample`, with the letters of measurement.md 8: per token for
         /// models of text (`6W+12LHQT` with the weights W in matrix products; `6N+12LHQT` until
-        /// `trials/5` counted norms and biases too; `6N`), per row for `panel-lstm` (`6N`), over
+        /// `trials/5` counted norms and biases too; `6W` of an `mlp`, whose `6N` counted biases;
+        /// `6N` of an `lstm`), per row for `panel-lstm` (`6N`), over
         /// all multiply-adds of an image for `resnet` (`6MAC`), over all tokens of a mean row for
         /// `seq2seq` (`6NS+6NR+12LHQ(SS+RR+SR)`), per product for `matmul` (`2N^3`); `own` is
         /// reported by a user's own model.
