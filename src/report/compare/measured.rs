@@ -143,11 +143,13 @@ pub(super) fn fill(
     let found = estimates(&questions(
         told.iter().map(|place| &measured[*place]).collect(),
     ));
-    // A drift is looked for once at each point, by its rate or else by its steps.
+    // A drift is looked for once at each point, by its rate, else by its steps, else by the first
+    // number that was asked for and that the state of the machine reaches.
     let points: HashSet<usize> = told
         .iter()
         .map(|place| &measured[*place])
-        .filter(|one| one.metric.is_speed())
+        .filter(|one| one.metric.is_speed() || one.metric.is_main())
+        .filter(|one| one.metric.nature() == Nature::Drifting)
         .map(|one| one.place)
         .collect();
     let looks = points.len();

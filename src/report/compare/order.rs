@@ -133,31 +133,35 @@ fn boards(found: &Comparisons, base: &str, new: &str) -> Option<String> {
     ))
 }
 
-/// The largest drift of each kind, as a speed: a longer step is a slower machine.
+/// The largest drift of each kind, as a speed: a longer step is a slower machine. Of points without a
+/// speed, that of the first number that was asked for.
 pub(super) fn drifts(found: &Comparisons) -> Vec<String> {
+    let has_speed = found.pairs.iter().any(|pair| pair.speed().is_some());
+    let told = |pair: &'_ Compared| match has_speed {
+        true => pair.speed().cloned(),
+        false => pair.timed().filter(|one| one.metric.is_main()).cloned(),
+    };
+    let told: Vec<Comparison> = found.pairs.iter().filter_map(told).collect();
     let largest = |of: &dyn Fn(&Drift) -> Option<f64>| {
-        let speed = |one: &Comparison| {
-            of(&one.drift).map(|ratio| {
-                if one.metric.is_better_high() {
-                    ratio
-                } else {
-                    1.0 / ratio
-                }
+        let ratio = |one: &Comparison| {
+            let ratio = of(&one.drift)?;
+            Some(match has_speed && !one.metric.is_better_high() {
+                true => 1.0 / ratio,
+                false => ratio,
             })
         };
-        let speeds = found
-            .pairs
-            .iter()
-            .filter_map(Compared::speed)
-            .filter_map(speed);
-        speeds.max_by(|one, other| one.ln().abs().total_cmp(&other.ln().abs()))
+        let ratios = told.iter().filter_map(ratio);
+        ratios.max_by(|one, other| one.ln().abs().total_cmp(&other.ln().abs()))
     };
+    let number = told.first().map_or("", |one| one.metric.short_name());
     let of = |ratio: f64| {
-        format!(
-            "{} {}",
-            Fraction((ratio - 1.0).abs()),
-            if ratio > 1.0 { "faster" } else { "slower" }
-        )
+        let share = Fraction((ratio - 1.0).abs());
+        match (has_speed, ratio > 1.0) {
+            (true, true) => format!("the machine became {share} faster"),
+            (true, false) => format!("the machine became {share} slower"),
+            (false, true) => format!("`{number}` rose by {share}"),
+            (false, false) => format!("`{number}` fell by {share}"),
+        }
     };
     let kinds: [(&str, Option<f64>); 3] = [
         (
@@ -170,7 +174,7 @@ pub(super) fn drifts(found: &Comparisons) -> Vec<String> {
     kinds
         .into_iter()
         .filter_map(|(when, ratio)| {
-            Some(format!("drift: the machine became {} {when}", of(ratio?)))
+            Some(format!("drift: {} {when}", of(ratio?)))
         })
         .collect()
 }

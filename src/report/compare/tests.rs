@@ -110,6 +110,36 @@ fn sides_one_after_the_other_are_told_apart_only_by_a_large_change_and_the_page_
 }
 
 #[test]
+fn a_drift_of_a_commands_own_number_is_told_without_a_word_on_the_machine() {
+    let own = |mut table: TrialTable, from: f64| {
+        table.metrics = vec!["metric.heat".to_owned()];
+        for (place, row) in table.rows.iter_mut().enumerate() {
+            row.fixed.samples_per_second = None;
+            row.fixed.tokens_per_second = None;
+            row.fixed.median_step_seconds = None;
+            let noise = [0.0, 0.1, -0.1, 0.05, 0.0][place % 5];
+            row.fixed
+                .metrics
+                .insert("heat".to_owned(), from + place as f64 + noise);
+        }
+        table
+    };
+    let rates = |first, place| timed(rates(first, &[1.0; 5]), place, 1);
+    let options = Options {
+        columns: ColumnMetric::named("metric.heat", false)
+            .into_iter()
+            .collect(),
+        ..Options::default()
+    };
+    let (base, new) = (own(rates(1, 0), 100.0), own(rates(1, 600), 105.0));
+    let text = page(&compare(&base, &new, &options).unwrap());
+    assert!(
+        text.contains("drift: `heat` rose by 4.0 % during base") && !text.contains("the machine became"),
+        "{text}"
+    );
+}
+
+#[test]
 fn disturbance_stands_beside_the_verdict_and_can_be_left_out() {
     let base = timed(rates(1, &[100.0, 101.0, 99.0, 100.0, 100.0, 100.0]), 0, 2);
     let mut new = timed(rates(1, &[80.0, 81.0, 79.0, 100.0, 101.0, 99.0]), 1, 2);
