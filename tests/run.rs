@@ -236,7 +236,8 @@ fn repeats_are_interleaved() {
 #[test]
 fn a_dry_run_says_what_is_missing_here() {
     let place = Place::with(FOUR);
-    let missing = ["--dry-run", "--set", "data={kind: text, path: nowhere.txt}"];
+    let data = "data={kind: text, path: nowhere.txt}";
+    let missing = ["--dry-run", "--set", "model={kind: mlp}", "--set", data];
     let listed = place.run("completes", &missing);
     assert!(
         listed.status == Some(0)
