@@ -173,8 +173,6 @@ pub(super) fn drifts(found: &Comparisons) -> Vec<String> {
     ];
     kinds
         .into_iter()
-        .filter_map(|(when, ratio)| {
-            Some(format!("drift: {} {when}", of(ratio?)))
-        })
+        .filter_map(|(when, ratio)| Some(format!("drift: {} {when}", of(ratio?))))
         .collect()
 }

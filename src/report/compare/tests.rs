@@ -134,7 +134,8 @@ fn a_drift_of_a_commands_own_number_is_told_without_a_word_on_the_machine() {
     let (base, new) = (own(rates(1, 0), 100.0), own(rates(1, 600), 105.0));
     let text = page(&compare(&base, &new, &options).unwrap());
     assert!(
-        text.contains("drift: `heat` rose by 4.0 % during base") && !text.contains("the machine became"),
+        text.contains("drift: `heat` rose by 4.0 % during base")
+            && !text.contains("the machine became"),
         "{text}"
     );
 }
