@@ -49,7 +49,10 @@ REHEARSED = {
 
 
 # Tests that have parts of their own, and how these parts are called.
-OTHER_PARTS = tuple((f"{group}::", f"a part of its own, tests-{part}") for group, part in (("parity", "parity"), ("operations", "operations"), ("amp", "precision"), ("engine", "precision"), ("checkpoint", "checkpoint")))
+OTHER_PARTS = tuple(
+    (f"{group}::", f"a part of its own, tests-{part}")
+    for group, part in (("parity", "parity"), ("operations", "operations"), ("amp", "precision"), ("engine", "precision"), ("checkpoint", "checkpoint"))
+)
 
 
 def test_part(program, group, filters, done=()):

@@ -298,11 +298,11 @@ pub(super) fn wait(waited: Waited) -> io::Result<ProgramEnd> {
     }
 }
 
-/// What processes have used, each with the children that it waited for.
+/// CPU time and memory of ended processes, with those of the children that they waited for.
 #[derive(Clone, Copy, Debug, Default)]
 struct Used {
     cpu_seconds: f64,
-    /// Of the largest of them.
+    /// Peak resident memory of the largest process, in bytes.
     peak_bytes: u64,
 }
 

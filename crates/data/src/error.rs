@@ -70,7 +70,7 @@ pub enum DataError {
     NoValidation {
         path: PathBuf,
         valid_fraction: f64,
-        /// What is split.
+        /// The data before the split, in words: `10 tokens`.
         whole: String,
         left: String,
         expected: &'static str,

@@ -45,8 +45,9 @@ pub fn short_hash(text: &str) -> String {
 /// A word of a shell's command line.
 pub fn shell_word(text: &str) -> String {
     let is_plain = |letter: char| letter.is_alphanumeric() || "/._-+:=,@%^~".contains(letter);
-    // A `~` at the beginning is a home folder.
-    match !text.is_empty() && !text.starts_with('~') && text.chars().all(is_plain) {
+    // A `~` at the beginning of a path is a home folder.
+    let has_home = text.starts_with('~') || text.contains(":~") || text.contains("=~");
+    match !text.is_empty() && !has_home && text.chars().all(is_plain) {
         true => text.to_owned(),
         false => format!("'{}'", text.replace('\'', r"'\''")),
     }
@@ -369,6 +370,8 @@ mod tests {
         }
         assert_eq!(shell_word("my runs/it's"), r"'my runs/it'\''s'");
         assert_eq!(shell_word("~/x"), "'~/x'");
+        assert_eq!(shell_word("/a:~/b"), "'/a:~/b'");
+        assert_eq!(shell_word("--to=~/b"), "'--to=~/b'");
         assert_eq!(shell_word(""), "''");
         assert_eq!(shell_word("$HOME"), "'$HOME'");
     }

@@ -137,11 +137,14 @@ fn boards(found: &Comparisons, base: &str, new: &str) -> Option<String> {
 /// speed, that of the first number that was asked for.
 pub(super) fn drifts(found: &Comparisons) -> Vec<String> {
     let has_speed = found.pairs.iter().any(|pair| pair.speed().is_some());
-    let told = |pair: &'_ Compared| match has_speed {
-        true => pair.speed().cloned(),
-        false => pair.timed().filter(|one| one.metric.is_main()).cloned(),
+    let pairs = found.pairs.iter();
+    let told: Vec<&Comparison> = match has_speed {
+        true => pairs.filter_map(Compared::speed).collect(),
+        false => pairs
+            .filter_map(Compared::timed)
+            .filter(|one| one.metric.is_main())
+            .collect(),
     };
-    let told: Vec<Comparison> = found.pairs.iter().filter_map(told).collect();
     let largest = |of: &dyn Fn(&Drift) -> Option<f64>| {
         let ratio = |one: &Comparison| {
             let ratio = of(&one.drift)?;
@@ -150,7 +153,7 @@ pub(super) fn drifts(found: &Comparisons) -> Vec<String> {
                 false => ratio,
             })
         };
-        let ratios = told.iter().filter_map(ratio);
+        let ratios = told.iter().copied().filter_map(ratio);
         ratios.max_by(|one, other| one.ln().abs().total_cmp(&other.ln().abs()))
     };
     let number = told.first().map_or("", |one| one.metric.short_name());
