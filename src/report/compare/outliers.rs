@@ -1,4 +1,5 @@
-//! Runs whose speed is far from that of the other runs of their point.
+//! Runs whose speed, or another number of programs without one, is far from that of the other runs of
+//! their point.
 
 use kiln_core::{
     record::TrialRow,
@@ -6,48 +7,62 @@ use kiln_core::{
     units::decimals,
 };
 
-use super::{ComparedMetric, completed};
+use super::{ComparedMetric, Nature, completed};
 
 /// Median distance from the median of a normal distribution, in standard deviations.
 const TO_DEVIATION: f64 = 0.6745;
 
-/// Returns the runs whose speed is far from that of the others. They are reported, never excluded.
-pub(super) fn outliers(side: &str, rows: &[&TrialRow]) -> Vec<String> {
+/// Returns the runs whose speed is far from that of the others; of rows without a speed, the first
+/// number that was asked for and that the state of the machine reaches. They are reported, never
+/// excluded.
+pub(super) fn outliers(side: &str, rows: &[&TrialRow], metrics: &[ComparedMetric]) -> Vec<String> {
     let rows = completed(rows);
-    let speeds: Vec<(&TrialRow, f64)> = rows
+    let own = |metric: &&ComparedMetric| metric.is_main() && metric.nature() == Nature::Drifting;
+    let told = [&ComparedMetric::Throughput]
+        .into_iter()
+        .chain(metrics.iter().filter(own))
+        .find(|metric| rows.iter().any(|row| metric.of(row).is_some()));
+    let Some(metric) = told else {
+        return Vec::new();
+    };
+    let values: Vec<(&TrialRow, f64)> = rows
         .iter()
-        .filter_map(|row| Some((*row, ComparedMetric::Throughput.of(row)?)))
+        .filter_map(|row| Some((*row, metric.of(row)?)))
         .collect();
-    if speeds.len() < OUTLIER_FEWEST_RUNS {
+    if values.len() < OUTLIER_FEWEST_RUNS {
         return Vec::new();
     }
-    let middle = statistics::median(speeds.iter().map(|(_, speed)| *speed));
-    let distance = statistics::median(speeds.iter().map(|(_, speed)| (speed - middle).abs()));
-    let is_far = |speed: f64| {
-        let away = (speed - middle).abs();
+    let middle = statistics::median(values.iter().map(|(_, value)| *value));
+    let distance = statistics::median(values.iter().map(|(_, value)| (value - middle).abs()));
+    let is_far = |value: f64| {
+        let away = (value - middle).abs();
         away > WORTH * middle && away * TO_DEVIATION > OUTLIER_DEVIATIONS * distance
     };
-    let earliest = speeds
+    let start = |row: &TrialRow| Some((row.launch, row.run_seconds?));
+    let earliest = values
         .iter()
-        .map(|(row, _)| (row.launch, row.run_seconds.unwrap_or(f64::MAX)))
-        .min_by(|one, other| one.partial_cmp(other).unwrap_or(std::cmp::Ordering::Equal));
-    let first =
-        |row: &TrialRow| earliest == Some((row.launch, row.run_seconds.unwrap_or(f64::MAX)));
-    let tell = |(row, speed): &(&TrialRow, f64)| {
-        let share = speed / middle - 1.0;
+        .filter_map(|(row, _)| start(row))
+        .min_by(|one, other| one.0.cmp(&other.0).then(one.1.total_cmp(&other.1)));
+    let first = |row: &TrialRow| start(row).is_some() && start(row) == earliest;
+    let tell = |(row, value): &(&TrialRow, f64)| {
+        let share = value / middle - 1.0;
+        let number = match metric {
+            ComparedMetric::Throughput => String::new(),
+            other => format!("`{}` of ", other.short_name()),
+        };
         let why = likely_reason(row)
             .or_else(|| first(row).then(|| "the first run of its side".to_owned()));
         let why = why.map(|why| format!(" ({why})")).unwrap_or_default();
         let sign = if share < 0.0 { "" } else { "+" };
         format!(
-            "{side}: trial {} is {sign}{} % off the median of its side{why}",
+            "{side}: {number}trial {} is {sign}{} % off the median of its side{why}",
             row.trial,
             decimals(share * 100.0, 0)
         )
     };
-    speeds
+    values
         .iter()
-        .filter(|(_, speed)| is_far(*speed))
+        .filter(|(_, value)| is_far(*value))
         .map(tell)
         .collect()
 }

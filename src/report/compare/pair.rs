@@ -64,7 +64,7 @@ pub(super) fn without_numbers(
         ends: (!whole).then(|| [ends(&pair.base), ends(&pair.new)]),
         outliers: [("base", &pair.base), ("new", &pair.new)]
             .into_iter()
-            .flat_map(|(side, rows)| outliers(side, rows))
+            .flat_map(|(side, rows)| outliers(side, rows, metrics))
             .collect(),
         shared: pair
             .base

@@ -1336,6 +1336,35 @@ fn a_run_far_from_the_others_is_told_with_its_likely_reason_and_kept() {
     assert!(near.pairs[0].outliers.is_empty());
 }
 
+#[test]
+fn a_run_of_a_command_far_from_the_others_is_told_by_its_own_number() {
+    let own = |values: [f64; 5]| {
+        let mut table = rates(1, &values);
+        table.metrics = vec!["metric.heat".to_owned()];
+        for (row, value) in table.rows.iter_mut().zip(values) {
+            row.fixed.samples_per_second = None;
+            row.fixed.tokens_per_second = None;
+            row.fixed.median_step_seconds = None;
+            row.fixed.metrics.insert("heat".to_owned(), value);
+        }
+        table
+    };
+    let options = Options {
+        columns: ColumnMetric::named("metric.heat", false)
+            .into_iter()
+            .collect(),
+        ..Options::default()
+    };
+    let (near, far) = ([10.0, 10.1, 9.9, 10.0, 10.0], [10.0, 10.1, 9.9, 10.0, 15.0]);
+    let found = compare(&own(near), &own(far), &options).unwrap();
+    assert_eq!(
+        found.pairs[0].outliers,
+        ["new: `heat` of trial 0000000005 is +50 % off the median of its side"]
+    );
+    let not_asked_for = compare(&own(near), &own(far), &Options::default()).unwrap();
+    assert!(not_asked_for.pairs[0].outliers.is_empty());
+}
+
 /// A number from a standard normal distribution.
 fn normal(random: &mut fastrand::Rng) -> f64 {
     (-2.0 * (1.0 - random.f64()).ln()).sqrt() * (std::f64::consts::TAU * random.f64()).cos()
