@@ -337,13 +337,6 @@ fn meant<'a>(path: &str, fields: &'a MapKeys, key: &str, has_kind: bool) -> Opti
     if let Some(name) = fields.names().find(is_plural) {
         return Some(Meant::Here(name));
     }
-    let every = keys::every_key();
-    let elsewhere = every
-        .iter()
-        .find(|known| known.last() == key && join(path, key) != known.path);
-    if let Some(known) = elsewhere.filter(|_| key != "kind") {
-        return Some(Meant::Elsewhere(known));
-    }
     let here = allowed_here(path, fields, has_kind);
     let same_map = |synonym: &&str| {
         let (parent, name) = synonym.rsplit_once('.').unwrap_or(("", synonym));
@@ -354,6 +347,13 @@ fn meant<'a>(path: &str, fields: &'a MapKeys, key: &str, has_kind: bool) -> Opti
     let synonyms = synonyms::keys(key);
     if let Some(name) = synonyms.iter().find_map(same_map) {
         return Some(Meant::Here(name));
+    }
+    let every = keys::every_key();
+    let elsewhere = every
+        .iter()
+        .find(|known| known.last() == key && join(path, key) != known.path);
+    if let Some(known) = elsewhere.filter(|_| key != "kind") {
+        return Some(Meant::Elsewhere(known));
     }
     if let Some(known) = synonyms
         .first()
