@@ -268,7 +268,10 @@ pub(super) fn below_here(path: &Path) -> PathBuf {
     let below = here
         .ok()
         .and_then(|here| path.strip_prefix(here).map(Path::to_owned).ok());
-    below.unwrap_or_else(|| path.to_owned())
+    match below {
+        Some(here) if here.as_os_str().is_empty() => PathBuf::from("."),
+        below => below.unwrap_or_else(|| path.to_owned()),
+    }
 }
 
 #[cfg(test)]

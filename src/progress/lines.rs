@@ -1,6 +1,6 @@
 //! Lines with times on standard error, for logs.
 
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use kiln_core::units::{Seconds, counted};
 
@@ -20,6 +20,8 @@ const EVERY: Duration = Duration::from_secs(10);
 /// Prints lines.
 #[derive(Debug)]
 pub(super) struct ProgressLines {
+    /// When kiln began to tell; the launch begins later.
+    began: Instant,
     outlook: Outlook,
     shown: LastShown,
 }
@@ -27,14 +29,15 @@ pub(super) struct ProgressLines {
 impl ProgressLines {
     pub(super) fn new() -> Self {
         Self {
+            began: Instant::now(),
             outlook: Outlook::new(),
             shown: LastShown::default(),
         }
     }
 
-    /// Prints a line with the time since the start of the launch.
+    /// Prints a line with the time since the first one could come.
     fn line(&self, text: &str) {
-        let elapsed = Seconds(self.outlook.elapsed_seconds()).to_string();
+        let elapsed = Seconds(self.began.elapsed().as_secs_f64()).to_string();
         note(&format!("{elapsed:>9}  {text}"));
     }
 

@@ -33,11 +33,6 @@ impl Outlook {
         }))
     }
 
-    /// Time since the start of the launch.
-    pub(super) fn elapsed_seconds(&self) -> f64 {
-        self.0.borrow().started.elapsed().as_secs_f64()
-    }
-
     pub(super) fn name(&self, trial: &Trial) -> String {
         name(trial, self.0.borrow().is_repeated)
     }
