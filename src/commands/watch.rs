@@ -18,7 +18,7 @@ use std::{
 };
 
 use kiln_core::{record::TableError, units::clock};
-use kiln_hardware::{DeviceFacts, GpuWatchdog, Nvml, Patience, Tick, host, sampler::HostSeries};
+use kiln_hardware::{DeviceFacts, GpuWatchdog, Nvml, Patience, Tick, sampler::HostSeries};
 use signal_hook::{
     consts::{SIGHUP, SIGINT, SIGTERM},
     iterator::Signals,
@@ -352,14 +352,14 @@ fn signals() -> Result<(Sender<i32>, Receiver<i32>), Stop> {
 impl Watching {
     fn look(&mut self) -> Vec<WatchReading> {
         let began = Instant::now();
-        let monotonic_nanoseconds = host::monotonic_nanoseconds();
+        let monotonic_nanoseconds = clock::monotonic_nanoseconds();
         let host = self.host.as_mut().map(HostSeries::tick);
         let host_seconds = began.elapsed().as_secs_f64();
         let desk = &mut self.desk;
         let devices = self.devices.iter().enumerate().map(|(place, device)| {
             let began = Instant::now();
             let mut tick = Tick {
-                monotonic_nanoseconds: host::monotonic_nanoseconds(),
+                monotonic_nanoseconds: clock::monotonic_nanoseconds(),
                 host: host.clone().unwrap_or_default(),
                 ..Tick::default()
             };

@@ -11,8 +11,8 @@ use std::{
 use kiln_core::{
     kinds::command::{Expanded, Placeholders},
     plan::{ChildDevice, TrialFile},
+    units::clock::monotonic_nanoseconds,
 };
-use kiln_hardware::host::monotonic_nanoseconds;
 use rustix::{
     fs::{Access, access},
     process::{Signal, getpid, getppid, set_parent_process_death_signal},

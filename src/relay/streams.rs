@@ -12,8 +12,7 @@ use std::{
     time::{Duration, Instant},
 };
 
-use kiln_core::kinds::command::Stream;
-use kiln_hardware::host::monotonic_nanoseconds;
+use kiln_core::{kinds::command::Stream, units::clock::monotonic_nanoseconds};
 
 use super::{
     kept::KeptOutput,

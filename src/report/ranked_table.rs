@@ -13,7 +13,7 @@ use super::{
     metrics::{self, LEARNED},
     objective::{self, RankedBy},
     points::{Point, Speed, Statistic, pieces, short_names, shown},
-    ranking::{RankedPoint, Ranking, metric_with_spread},
+    ranking::{RankedPoint, Ranking, words::metric_with_spread},
 };
 
 /// Points that are listed, and beyond them those with a mark; the others are in `trials.csv`: nobody

@@ -1,20 +1,22 @@
-//! Ranks the points of a run by its objective, and says how certain the first place is.
+//! Ranks the points of a run by its objective, and decides whether the first place is certain.
+
+pub(super) mod words;
 
 use std::{cmp::Ordering, collections::BTreeSet};
 
 use kiln_core::{
     kinds::command::METRIC_PREFIX,
     record::{TrialRow, TrialTable, note::StoppedEarly},
-    spec::{self, Goal, Metric, ObjectiveSource},
+    spec::{self, Goal, Metric},
     statistics::Nature,
-    units::{counted, decimals, without_controls},
+    units::{decimals, without_controls},
 };
 
 use super::{
     compare::{ColumnMetric, scope::makes_other_data},
     layout::significant,
     objective::{Objective, RankedBy, words},
-    points::{Point, SAMPLES, Speed, Statistic, TOKENS, points, speed, sweeps_devices},
+    points::{Point, SAMPLES, Speed, TOKENS, points, speed, sweeps_devices},
     rates::{Blocks, Doubt, Rates, Scale, each_with_each, order},
 };
 
@@ -53,15 +55,6 @@ impl Lacking {
             trials,
             all: rows.len(),
         })
-    }
-
-    fn in_words(&self, what: &str) -> String {
-        let have = if self.trials == 1 { "has" } else { "have" };
-        let Self { trials, all } = self;
-        format!(
-            "{trials} of {} {have} no {what}",
-            counted(*all, "completed trial")
-        )
     }
 }
 
@@ -421,162 +414,6 @@ impl<'a> Ranking<'a> {
                 .flat_map(|ranked| ranked.point.completed())
                 .any(has_rate)
     }
-
-    /// The answer in a sentence; `None` for a run of one point, or without a value.
-    pub(super) fn verdict(&self) -> Option<String> {
-        if self.axes.is_empty() || self.points.len() < 2 {
-            return None;
-        }
-        let failed = self.failed_in_words();
-        if let Some(lacking) = self.lacking() {
-            let reason = self.lacking_in_words(&lacking);
-            return Some(format!("{}{failed}", self.cannot_tell(&reason)));
-        }
-        if self.with_value() < 2 {
-            return None;
-        }
-        if let Some(reason) = &self.untold {
-            return Some(format!("{}{failed}", self.cannot_tell(reason)));
-        }
-        let Some(first) = self.rivals().first() else {
-            return Some(self.cannot_tell("each of them has failures"));
-        };
-        let name = self.name(first);
-        let value = self.told(first)?;
-        let said = match self.objective.by {
-            RankedBy::Speed => format!("{name} is fastest: {value}"),
-            RankedBy::Metric(..) => {
-                format!("{name} has the {}: {value}", self.objective.superlative())
-            }
-        };
-        let certainty = match self.order() {
-            Some(Ok(())) => "its lead is larger than noise".to_owned(),
-            Some(Err(doubt)) => doubt,
-            None => "every other point has failures".to_owned(),
-        };
-        let front = self.front_in_words().unwrap_or_default();
-        Some(format!("{said}; {certainty}{front}{failed}"))
-    }
-
-    /// Says that no point can be called the best, with the reason.
-    fn cannot_tell(&self, reason: &str) -> String {
-        match self.objective.by {
-            RankedBy::Speed => format!("cannot tell which point is fastest: {reason}"),
-            RankedBy::Metric(..) => format!(
-                "cannot tell which point has the {}: {reason}",
-                self.objective.superlative()
-            ),
-        }
-    }
-
-    /// Trials without the value that ranks points, in words.
-    fn lacking_in_words(&self, lacking: &Lacking) -> String {
-        match self.objective.by {
-            RankedBy::Speed => {
-                format!(
-                    "{}, and may be the fastest",
-                    lacking.in_words("measured rate")
-                )
-            }
-            RankedBy::Metric(metric, _) => lacking.in_words(words(metric)),
-        }
-    }
-
-    /// The points that rank behind the others because a trial of them failed, after a sentence.
-    fn failed_in_words(&self) -> String {
-        let failed: Vec<(&RankedPoint<'_>, &String)> = self
-            .points
-            .iter()
-            .filter_map(|ranked| ranked.value.and(Some((ranked, ranked.failures.as_ref()?))))
-            .collect();
-        match failed[..] {
-            [] => String::new(),
-            [(ranked, failures)] => {
-                let name = self.name(ranked);
-                format!(". {name} ranks behind the points without failures: {failures}")
-            }
-            _ => format!(
-                ". {} with failures rank behind those without",
-                counted(failed.len(), "point")
-            ),
-        }
-    }
-
-    fn front_in_words(&self) -> Option<String> {
-        if let Some(lacking) = self.lacking_rate().filter(|_| self.objective.is_trade_off) {
-            let lacking = lacking.in_words("measured rate");
-            return Some(format!(". cannot tell the Pareto front: {lacking}"));
-        }
-        let marked: Vec<&RankedPoint<'_>> = self.points.iter().filter(|of| of.is_marked).collect();
-        let fastest = marked
-            .iter()
-            .filter_map(|of| Some((of.point.statistic(self.rate)?.mean, of)))
-            .max_by(|one, other| one.0.total_cmp(&other.0))?
-            .1;
-        (self.objective.is_trade_off && marked.len() > 1).then(|| {
-            format!(
-                ". {} are on the Pareto front; {} is the fastest of them: {}",
-                counted(marked.len(), "point"),
-                without_controls(&fastest.point.short_name(self.axes)),
-                fastest
-                    .point
-                    .statistic(self.rate)
-                    .map(|rate| format!("{} {}", rate.with_spread(), self.unit))
-                    .unwrap_or_default()
-            )
-        })
-    }
-
-    /// A point's value of the objective: `1901 ± 6.8 % samples/s`, `0.5120`.
-    fn told(&self, ranked: &RankedPoint<'_>) -> Option<String> {
-        Some(match self.objective.by {
-            RankedBy::Speed => format!(
-                "{} {}",
-                ranked.point.statistic(self.rate)?.with_spread(),
-                self.unit
-            ),
-            RankedBy::Metric(metric, _) => {
-                let value = ranked.point.statistic(|row| self.objective.value(row))?;
-                metric_with_spread(metric, value)
-            }
-        })
-    }
-
-    /// Line on how the points are ordered.
-    pub(super) fn order_in_words(&self) -> String {
-        let order = match self.objective.by {
-            RankedBy::Speed if self.is_of_steps() => "shortest step".to_owned(),
-            _ => self.objective.superlative(),
-        };
-        match (self.objective.asked, &self.objective.why) {
-            (Some(ObjectiveSource::Objective), _) => {
-                format!("{order} first, as `objective` of the experiment says")
-            }
-            (Some(ObjectiveSource::Better), _) => {
-                format!("{order} first, as `better` of this metric says")
-            }
-            (Some(ObjectiveSource::Measured), _) => {
-                format!("{order} first, because the experiment does not say what is better")
-            }
-            (None, Some(why)) => format!("{order} first, because {why}"),
-            (None, None) => format!("{order} first"),
-        }
-    }
-
-    /// Meaning of the mark.
-    pub(super) fn mark_in_words(&self) -> String {
-        match self.objective.is_trade_off {
-            true => format!(
-                "* Pareto front: no other point without failures is as good in {} and in speed, and \
-                 better in one",
-                match self.objective.by {
-                    RankedBy::Metric(metric, _) => words(metric),
-                    RankedBy::Speed => "speed",
-                }
-            ),
-            false => format!("* {}", self.objective.superlative()),
-        }
-    }
 }
 
 /// The best point's value of a run's objective, short: `1901 samples/s`, `valid_loss 0.5120`;
@@ -598,23 +435,6 @@ pub fn best_value(table: &TrialTable, asked: Option<spec::Objective>) -> Option<
 fn is_learned(metric: Metric) -> bool {
     ColumnMetric::named(metric.name(), metric.is_better_high())
         .is_some_and(|column| column.nature() == Nature::Settled)
-}
-
-/// A metric with its standard deviation over the runs, in its own unit.
-pub(super) fn metric_with_spread(metric: Metric, value: Statistic) -> String {
-    if let Metric::Own(_) = metric {
-        return value.with_spread();
-    }
-    let print = |value: f64| match metric {
-        Metric::ValidTop1 | Metric::ValidHitRate => format!("{} %", decimals(100.0 * value, 2)),
-        Metric::SecondsToTarget => format!("{} s", significant(value)),
-        Metric::SamplesPerSecond | Metric::TokensPerSecond => significant(value),
-        _ => decimals(value, 4),
-    };
-    match value.deviation {
-        Some(deviation) => format!("{} ± {}", print(value.mean), print(deviation)),
-        None => print(value.mean),
-    }
 }
 
 /// Whether the losses of a table were reached after different numbers of samples, in words.
@@ -646,223 +466,4 @@ pub(super) fn unequal_samples(points: &[Point<'_>]) -> Option<String> {
 }
 
 #[cfg(test)]
-mod tests {
-    use super::{
-        super::points::tests::{row, table},
-        *,
-    };
-
-    /// The front by its definition, for comparison.
-    fn dominated(points: &[(f64, f64)], own: (f64, f64)) -> bool {
-        points.iter().any(|other| {
-            other.0 <= own.0 && other.1 >= own.1 && (other.0 < own.0 || other.1 > own.1)
-        })
-    }
-
-    #[test]
-    fn the_pareto_front_is_what_no_other_point_dominates() {
-        let mut random = fastrand::Rng::with_seed(1);
-        for _ in 0..200 {
-            // Few values, so that many are equal.
-            let wanted: Vec<(f64, f64)> = (0..random.usize(2..12))
-                .map(|_| (f64::from(random.u32(1..5)), f64::from(random.u32(1..5))))
-                .collect();
-            let rows = wanted.iter().enumerate().map(|(number, (loss, speed))| {
-                let fixed = TrialRow {
-                    valid_loss: Some(*loss),
-                    ..row(number as u64 + 1, *speed)
-                };
-                (fixed, number.to_string())
-            });
-            let rows: Vec<(TrialRow, String)> = rows.collect();
-            let cells: Vec<[&str; 2]> = rows.iter().map(|(_, name)| [name.as_str(); 2]).collect();
-            let table = table(
-                &["model.d_model", "train.batch_size"],
-                rows.iter()
-                    .zip(&cells)
-                    .map(|((fixed, _), cells)| (fixed.clone(), &cells[..]))
-                    .collect(),
-            );
-            let all = points(&table);
-            let ranking = Ranking::new(&all, &table, None);
-            assert!(ranking.objective.is_trade_off);
-            for ranked in &ranking.points {
-                let own = wanted[ranked.place];
-                assert_eq!(
-                    ranked.is_marked,
-                    !dominated(&wanted, own),
-                    "{wanted:?} {own:?}"
-                );
-            }
-        }
-    }
-
-    #[test]
-    fn losses_on_other_data_are_not_ranked() {
-        let run = |axis: &'static str, values: [&'static [&'static str]; 2]| {
-            let rows = (0..10_u64).map(|at| {
-                let fixed = TrialRow {
-                    valid_loss: Some(1.0 + (at % 2) as f64 + at as f64 / 100.0),
-                    seed: at / 2,
-                    ..row(at + 1, 100.0)
-                };
-                (fixed, values[at as usize % 2])
-            });
-            let table = table(&[axis], rows.collect());
-            let all = points(&table);
-            let ranking = Ranking::new(&all, &table, None);
-            let is_marked = ranking.points.iter().any(|of| of.is_marked);
-            (ranking.verdict().unwrap_or_default(), is_marked)
-        };
-        let (apart, is_marked) = run("data.tokenizer", [&["character"], &["word"]]);
-        assert_eq!(
-            apart,
-            "cannot tell which point has the lowest validation loss: `data.tokenizer` makes it a \
-             validation loss on other data; compare points of one value of it, or name another \
-             `objective`"
-        );
-        assert!(!is_marked);
-        let more_rows = run("data.train_rows", [&["100"], &["200"]]);
-        assert!(
-            more_rows.1 && more_rows.0.contains("larger than noise"),
-            "{more_rows:?}"
-        );
-    }
-
-    #[test]
-    fn a_lead_may_be_that_of_a_device() {
-        let on = |device: &str, at: u64, rate: f64| TrialRow {
-            device_name: Some(device.to_owned()),
-            run_seconds: Some(at as f64),
-            block: Some(at / 2),
-            seed: at / 2,
-            ..row(at + 1, rate)
-        };
-        let run = |axis: &'static str, devices: [&str; 2]| {
-            let rows = (0..10_u64).map(|at| {
-                let of_second = at % 2 == 1;
-                let rate = if of_second { 130.0 } else { 100.0 } + at as f64 / 10.0;
-                let fixed = on(devices[usize::from(of_second)], at, rate);
-                (fixed, if of_second { &["b"][..] } else { &["a"] })
-            });
-            let table = table(&[axis], rows.collect());
-            let all = points(&table);
-            Ranking::new(&all, &table, None).verdict().unwrap()
-        };
-        let alike = run("train.batch_size", ["EPYC", "EPYC"]);
-        assert!(alike.contains("its lead is larger than noise"), "{alike}");
-        let apart = run("train.batch_size", ["EPYC", "Xeon"]);
-        let doubt = "it ran on Xeon and the next on EPYC: their order may be that of the devices";
-        assert!(apart.contains(doubt), "{apart}");
-        let swept = run("run.devices", ["EPYC", "Xeon"]);
-        assert!(swept.contains("its lead is larger than noise"), "{swept}");
-    }
-
-    /// A run that was interrupted within its last round: points with these rates of a first launch and of a
-    /// second one, in which the machine was faster.
-    fn of_two_launches(rates: [&[&[f64]; 2]; 3]) -> Option<String> {
-        let mut rows = Vec::new();
-        for (point, launches) in rates.into_iter().enumerate() {
-            for (launch, rates) in launches.iter().enumerate() {
-                for (round, rate) in rates.iter().enumerate() {
-                    let fixed = TrialRow {
-                        launch: launch as u64 + 1,
-                        block: Some(round as u64 + 1),
-                        ..row(rows.len() as u64 + 1, *rate)
-                    };
-                    rows.push((fixed, &[["a"], ["b"], ["c"]][point][..]));
-                }
-            }
-        }
-        let table = table(&["a.b"], rows);
-        let all = points(&table);
-        let ranking = Ranking::new(&all, &table, None);
-        let verdict = ranking.verdict();
-        let is_marked = ranking.points.iter().any(|point| point.is_marked);
-        let is_told = verdict
-            .as_ref()
-            .is_some_and(|said| !said.contains("cannot tell"));
-        assert_eq!(is_marked, is_told, "{verdict:?}");
-        assert!(is_told || ranking.fastest().is_none() && !ranking.is_certain());
-        verdict
-    }
-
-    #[test]
-    fn a_point_with_more_runs_on_a_faster_machine_is_not_called_the_fastest() {
-        let said = |of_last: &[f64]| {
-            of_two_launches([
-                &[&[702.7, 701.0, 699.1], &[999.2, 1001.0]],
-                &[&[669.7, 662.6, 668.0], &[951.1, 949.0]],
-                &[&[742.2, 742.1, 744.0], of_last],
-            ])
-        };
-        let overtaken = said(&[]).unwrap();
-        assert!(
-            overtaken.starts_with("cannot tell which point is fastest: within blocks b c is ")
-                && overtaken.ends_with("although that one has the best mean"),
-            "{overtaken}"
-        );
-        let whole = said(&[1059.0, 1062.0]).unwrap();
-        assert!(
-            whole.starts_with("b c is fastest") && whole.ends_with("its lead is larger than noise"),
-            "{whole}"
-        );
-        // The last point is as fast as the first one within blocks.
-        let close = of_two_launches([
-            &[&[702.7, 701.0, 699.1], &[999.2, 1001.0]],
-            &[&[669.7, 662.6, 668.0], &[951.1, 949.0]],
-            &[&[700.2, 702.1, 701.0], &[]],
-        ]);
-        let close = close.unwrap();
-        assert!(
-            close.starts_with("b a is fastest")
-                && close
-                    .contains("it is ahead of the next, but within blocks not of b c (interval ")
-                && close.ends_with("): their order may be noise"),
-            "{close}"
-        );
-    }
-
-    /// How often the lead of the better of two points is called larger than noise, over `count`
-    /// runs of five seeds each, whose losses are normal with a deviation of 1 around these means.
-    fn certain(means: [f64; 2], random: &mut fastrand::Rng, count: u32) -> f64 {
-        let objective = spec::Objective {
-            metric: Metric::ValidLoss,
-            goal: None,
-            source: ObjectiveSource::Objective,
-        };
-        let mut normal = || {
-            let [one, other] = [(); 2].map(|()| random.f64());
-            (-2.0 * (1.0 - one).ln()).sqrt() * (std::f64::consts::TAU * other).cos()
-        };
-        let found = (0..count).filter(|_| {
-            let rows = (0..10_u64).map(|at| {
-                let fixed = TrialRow {
-                    seed: at / 2,
-                    valid_loss: Some(means[at as usize % 2] + normal()),
-                    ..row(at + 1, 1.0)
-                };
-                (fixed, &[["a"], ["b"]][at as usize % 2][..])
-            });
-            let table = table(&["a.b"], rows.collect());
-            let all = points(&table);
-            Ranking::new(&all, &table, Some(objective)).is_certain()
-        });
-        found.count() as f64 / f64::from(count)
-    }
-
-    /// Whether ratios or differences are compared depends on the signs that were measured. That
-    /// must not make a lead out of noise, nor hide one.
-    #[test]
-    fn a_lead_is_as_certain_whatever_the_signs_of_the_values() {
-        let mut random = fastrand::Rng::with_seed(7);
-        // The farther from 0, the more runs are compared by ratios: of none to all.
-        for mean in [0.0, 0.5, 1.0, 1.5, 2.0, 3.0, 6.0] {
-            // At most 5 %, known to 0.4 points.
-            let of_none = certain([mean, mean], &mut random, 3000);
-            assert!(of_none < 0.062, "{mean}: {of_none}");
-            let of_three = certain([mean, mean + 3.0], &mut random, 500);
-            assert!(of_three > 0.5, "{mean}: {of_three}");
-        }
-    }
-}
+mod tests;

@@ -51,7 +51,7 @@ pub fn check_setting() -> Result<(), String> {
 
 /// CLOCK_MONOTONIC in nanoseconds, shared by parent and child.
 pub(super) fn monotonic_nanoseconds() -> i64 {
-    host::monotonic_nanoseconds() as i64
+    clock::monotonic_nanoseconds() as i64
 }
 
 /// Seconds since the run's start mark.

@@ -1,4 +1,4 @@
-//! The wall clock, whatever it is set to.
+//! The clocks: the wall clock, whatever it is set to, and the one that times are measured by.
 
 use std::time::SystemTime;
 
@@ -13,6 +13,13 @@ pub fn utc_now() -> Timestamp {
 /// The same in the time zone of this machine.
 pub fn local_now() -> Zoned {
     utc_now().to_zoned(TimeZone::system())
+}
+
+/// CLOCK_MONOTONIC in nanoseconds: shared by all processes of this boot.
+pub fn monotonic_nanoseconds() -> u64 {
+    let now = rustix::time::clock_gettime(rustix::time::ClockId::Monotonic);
+    // Both parts are never negative on this clock.
+    now.tv_sec as u64 * 1_000_000_000 + now.tv_nsec as u64
 }
 
 fn utc_of(time: SystemTime) -> Timestamp {

@@ -6,6 +6,8 @@ use std::{
     time::{Duration, Instant},
 };
 
+use kiln_units::clock;
+
 use super::{
     ChildTick, CpuTimes, HostTick, SampledTick, SamplerShared, SamplerState, Tick, Watch, Watched,
     readings::{joined, memory_of, thin},
@@ -156,7 +158,7 @@ impl Looker {
 
     fn look(&mut self, target: &LookTarget, host: HostTick) -> LookResult {
         let began = Instant::now();
-        let monotonic_nanoseconds = host::monotonic_nanoseconds();
+        let monotonic_nanoseconds = clock::monotonic_nanoseconds();
         let device = target.watch.device_uuid.as_deref();
         let mut gpu = device
             .zip(self.gpu.as_mut())

@@ -232,11 +232,13 @@ mod tests {
         time::Instant,
     };
 
+    use kiln_units::clock;
+
     use super::*;
     use crate::{
         GpuProcess, ProcessList,
         gpu_reader::{GpuReader, GpuReading, GpuTick},
-        host, process,
+        process,
     };
 
     /// Its counter of corrected errors goes up by 1 at each look.
@@ -331,7 +333,7 @@ mod tests {
 
     #[test]
     fn a_watch_and_each_mark_are_looked_at_without_waiting_for_a_tick() {
-        let anchor = host::monotonic_nanoseconds() as i64 - 5_000_000_000;
+        let anchor = clock::monotonic_nanoseconds() as i64 - 5_000_000_000;
         let sampler = Sampler::with_desk(desk(|| Fixed(0)), Duration::from_secs(3600), anchor);
         sampler.watch(watch("a", Some("GPU-1")));
         assert_eq!(rows(&sampler, 1).len(), 1);

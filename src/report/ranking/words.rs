@@ -1,0 +1,199 @@
+//! Says in sentences how the points of a run rank.
+
+use kiln_core::{
+    spec::{Metric, ObjectiveSource},
+    units::{counted, decimals, without_controls},
+};
+
+use super::{Lacking, RankedPoint, Ranking};
+use crate::report::{
+    layout::significant,
+    objective::{RankedBy, words},
+    points::Statistic,
+};
+
+impl Lacking {
+    fn in_words(&self, what: &str) -> String {
+        let have = if self.trials == 1 { "has" } else { "have" };
+        let Self { trials, all } = self;
+        format!(
+            "{trials} of {} {have} no {what}",
+            counted(*all, "completed trial")
+        )
+    }
+}
+
+impl Ranking<'_> {
+    /// The answer in a sentence; `None` for a run of one point, or without a value.
+    pub(in crate::report) fn verdict(&self) -> Option<String> {
+        if self.axes.is_empty() || self.points.len() < 2 {
+            return None;
+        }
+        let failed = self.failed_in_words();
+        if let Some(lacking) = self.lacking() {
+            let reason = self.lacking_in_words(&lacking);
+            return Some(format!("{}{failed}", self.cannot_tell(&reason)));
+        }
+        if self.with_value() < 2 {
+            return None;
+        }
+        if let Some(reason) = &self.untold {
+            return Some(format!("{}{failed}", self.cannot_tell(reason)));
+        }
+        let Some(first) = self.rivals().first() else {
+            return Some(self.cannot_tell("each of them has failures"));
+        };
+        let name = self.name(first);
+        let value = self.told(first)?;
+        let said = match self.objective.by {
+            RankedBy::Speed => format!("{name} is fastest: {value}"),
+            RankedBy::Metric(..) => {
+                format!("{name} has the {}: {value}", self.objective.superlative())
+            }
+        };
+        let certainty = match self.order() {
+            Some(Ok(())) => "its lead is larger than noise".to_owned(),
+            Some(Err(doubt)) => doubt,
+            None => "every other point has failures".to_owned(),
+        };
+        let front = self.front_in_words().unwrap_or_default();
+        Some(format!("{said}; {certainty}{front}{failed}"))
+    }
+
+    /// Says that no point can be called the best, with the reason.
+    fn cannot_tell(&self, reason: &str) -> String {
+        match self.objective.by {
+            RankedBy::Speed => format!("cannot tell which point is fastest: {reason}"),
+            RankedBy::Metric(..) => format!(
+                "cannot tell which point has the {}: {reason}",
+                self.objective.superlative()
+            ),
+        }
+    }
+
+    /// Trials without the value that ranks points, in words.
+    fn lacking_in_words(&self, lacking: &Lacking) -> String {
+        match self.objective.by {
+            RankedBy::Speed => {
+                format!(
+                    "{}, and may be the fastest",
+                    lacking.in_words("measured rate")
+                )
+            }
+            RankedBy::Metric(metric, _) => lacking.in_words(words(metric)),
+        }
+    }
+
+    /// The points that rank behind the others because a trial of them failed, after a sentence.
+    fn failed_in_words(&self) -> String {
+        let failed: Vec<(&RankedPoint<'_>, &String)> = self
+            .points
+            .iter()
+            .filter_map(|ranked| ranked.value.and(Some((ranked, ranked.failures.as_ref()?))))
+            .collect();
+        match failed[..] {
+            [] => String::new(),
+            [(ranked, failures)] => {
+                let name = self.name(ranked);
+                format!(". {name} ranks behind the points without failures: {failures}")
+            }
+            _ => format!(
+                ". {} with failures rank behind those without",
+                counted(failed.len(), "point")
+            ),
+        }
+    }
+
+    fn front_in_words(&self) -> Option<String> {
+        if let Some(lacking) = self.lacking_rate().filter(|_| self.objective.is_trade_off) {
+            let lacking = lacking.in_words("measured rate");
+            return Some(format!(". cannot tell the Pareto front: {lacking}"));
+        }
+        let marked: Vec<&RankedPoint<'_>> = self.points.iter().filter(|of| of.is_marked).collect();
+        let fastest = marked
+            .iter()
+            .filter_map(|of| Some((of.point.statistic(self.rate)?.mean, of)))
+            .max_by(|one, other| one.0.total_cmp(&other.0))?
+            .1;
+        (self.objective.is_trade_off && marked.len() > 1).then(|| {
+            format!(
+                ". {} are on the Pareto front; {} is the fastest of them: {}",
+                counted(marked.len(), "point"),
+                without_controls(&fastest.point.short_name(self.axes)),
+                fastest
+                    .point
+                    .statistic(self.rate)
+                    .map(|rate| format!("{} {}", rate.with_spread(), self.unit))
+                    .unwrap_or_default()
+            )
+        })
+    }
+
+    /// A point's value of the objective: `1901 ± 6.8 % samples/s`, `0.5120`.
+    fn told(&self, ranked: &RankedPoint<'_>) -> Option<String> {
+        Some(match self.objective.by {
+            RankedBy::Speed => format!(
+                "{} {}",
+                ranked.point.statistic(self.rate)?.with_spread(),
+                self.unit
+            ),
+            RankedBy::Metric(metric, _) => {
+                let value = ranked.point.statistic(|row| self.objective.value(row))?;
+                metric_with_spread(metric, value)
+            }
+        })
+    }
+
+    /// Line on how the points are ordered.
+    pub(in crate::report) fn order_in_words(&self) -> String {
+        let order = match self.objective.by {
+            RankedBy::Speed if self.is_of_steps() => "shortest step".to_owned(),
+            _ => self.objective.superlative(),
+        };
+        match (self.objective.asked, &self.objective.why) {
+            (Some(ObjectiveSource::Objective), _) => {
+                format!("{order} first, as `objective` of the experiment says")
+            }
+            (Some(ObjectiveSource::Better), _) => {
+                format!("{order} first, as `better` of this metric says")
+            }
+            (Some(ObjectiveSource::Measured), _) => {
+                format!("{order} first, because the experiment does not say what is better")
+            }
+            (None, Some(why)) => format!("{order} first, because {why}"),
+            (None, None) => format!("{order} first"),
+        }
+    }
+
+    /// Meaning of the mark.
+    pub(in crate::report) fn mark_in_words(&self) -> String {
+        match self.objective.is_trade_off {
+            true => format!(
+                "* Pareto front: no other point without failures is as good in {} and in speed, and \
+                 better in one",
+                match self.objective.by {
+                    RankedBy::Metric(metric, _) => words(metric),
+                    RankedBy::Speed => "speed",
+                }
+            ),
+            false => format!("* {}", self.objective.superlative()),
+        }
+    }
+}
+
+/// A metric with its standard deviation over the runs, in its own unit.
+pub(in crate::report) fn metric_with_spread(metric: Metric, value: Statistic) -> String {
+    if let Metric::Own(_) = metric {
+        return value.with_spread();
+    }
+    let print = |value: f64| match metric {
+        Metric::ValidTop1 | Metric::ValidHitRate => format!("{} %", decimals(100.0 * value, 2)),
+        Metric::SecondsToTarget => format!("{} s", significant(value)),
+        Metric::SamplesPerSecond | Metric::TokensPerSecond => significant(value),
+        _ => decimals(value, 4),
+    };
+    match value.deviation {
+        Some(deviation) => format!("{} ± {}", print(value.mean), print(deviation)),
+        None => print(value.mean),
+    }
+}
