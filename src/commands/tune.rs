@@ -12,7 +12,7 @@ use kiln_core::{
     units::{counted, shell_word, without_controls},
 };
 use kiln_hardware::host::usable_cores;
-use serde_json::{Value, json};
+use serde_json::{Map, Value, json};
 
 use super::{
     Status, Stop, initial_weights,
@@ -66,6 +66,14 @@ impl SearchKind {
             Self::BestThroughputBatch => "best-throughput-batch",
             Self::Workers => "workers",
         }
+    }
+
+    /// The keys of such a search beside its kind, which all have a default.
+    fn keys(self) -> Vec<String> {
+        let default: Option<Search> = serde_json::from_value(json!({"kind": self.name()})).ok();
+        let default = serde_json::to_value(default).unwrap_or_default();
+        let keys = default.as_object().into_iter().flat_map(Map::keys);
+        keys.filter(|key| *key != "kind").cloned().collect()
     }
 }
 
@@ -172,7 +180,10 @@ fn load(args: &Args) -> Result<Loaded, Stop> {
         return load_file(args.file.clone(), &set);
     };
     let unset = LISTED.iter().map(|key| format!("sweep.{key}=null"));
+    // A search of this kind in the file has keys of its own.
+    let own = kind.keys();
     let mut searched: Vec<String> = unset
+        .chain(own.iter().map(|key| format!("sweep.search.{key}=null")))
         .chain([format!("sweep.search.kind={}", kind.name())])
         .collect();
     searched.append(&mut set);

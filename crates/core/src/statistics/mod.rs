@@ -32,6 +32,7 @@ pub use noise_scale::{
     FEWEST_MEASURED, GradientNorms, MOST_MEASURED, MeasuredNoise, NoiseScale, NoiseSums,
 };
 pub(crate) use prediction::prediction_interval;
+pub(crate) use student::quantile;
 pub use tradeoff::Tradeoff;
 
 /// One run: a positive number with its place in time.

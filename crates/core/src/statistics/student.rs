@@ -3,7 +3,7 @@
 use statrs::distribution::{ContinuousCDF, StudentsT};
 
 /// Quantile of Student's t.
-pub(super) fn quantile(share: f64, freedom: f64) -> f64 {
+pub(crate) fn quantile(share: f64, freedom: f64) -> f64 {
     StudentsT::new(0.0, 1.0, freedom).map_or(f64::NAN, |t| t.inverse_cdf(share))
 }
 

@@ -7,8 +7,10 @@
 //! gradient noise scale.
 
 use super::{
-    Ask, Probe, SearchContext, SearchTrial, Strategy, StrategyOutcome, Warning, answer, listed,
+    Ask, OwnPlace, Probe, SearchContext, SearchTrial, Strategy, StrategyOutcome, Warning, answer,
+    listed,
     noise::{SearchNoise, effective},
+    own_value,
     race::{Race, RaceEnd, Values, allowed},
     seen::Probes,
     sizes::{BatchSizes, Fit, MOST_BROKEN, effective_batch, fit, too_large_because},
@@ -58,6 +60,13 @@ impl Strategy for BestThroughputBatch {
         };
         answer(probes, |seen| own.search(seen))
     }
+
+    fn place_of_own(&self) -> OwnPlace {
+        match self.own_place() {
+            Some(_) => OwnPlace::Raced,
+            None => OwnPlace::Outside,
+        }
+    }
 }
 
 impl Values for BestThroughputBatch {
@@ -105,10 +114,17 @@ impl Values for BestThroughputBatch {
 
 impl BestThroughputBatch {
     fn search(&self, seen: &Probes<'_>) -> Result<StrategyOutcome, Vec<SearchTrial>> {
-        let mut race = Race::new(self, seen, self.repeats, self.allowed());
+        let own = self.own_place();
+        let mut race = Race::new(self, seen, self.repeats, self.allowed(), own);
         self.rise(&mut race)?;
+        let rise_ended = self.rise_ended(&race);
         let end = race.finish()?;
-        Ok(self.found(&race, &end))
+        Ok(self.found(&race, &end, &rise_ended))
+    }
+
+    /// The file's own size, if it is one of the sizes.
+    fn own_place(&self) -> Option<usize> {
+        self.sizes.place_of(self.given.batch_size)
     }
 
     fn allowed(&self) -> u64 {
@@ -200,13 +216,16 @@ impl BestThroughputBatch {
         (each > 0.0).then(|| self.sizes.up_to(size + (self.at_most - share) / each))
     }
 
-    fn found(&self, race: &Race<'_, Self>, end: &RaceEnd) -> StrategyOutcome {
+    fn found(&self, race: &Race<'_, Self>, end: &RaceEnd, rise_ended: &str) -> StrategyOutcome {
         let mut warnings: Vec<Warning> = race.seen.memory_unknown().into_iter().collect();
         warnings.extend(race.seen.without("samples_per_second", Probe::speed));
         let grid = self
             .too_large(race)
             .map_or(self.sizes.count(), |place| place + 1);
         let grid_trials = (grid as u64).saturating_mul(self.repeats);
+        let own = self
+            .own_place()
+            .and_then(|own| own_value::in_race(race, end, own, self.unit(race, own)));
         let Some(place) = end.proposed() else {
             warnings.push(Warning::NothingFitted {
                 smallest: format!("batch size {}", self.sizes.at(0)),
@@ -218,6 +237,7 @@ impl BestThroughputBatch {
             return StrategyOutcome {
                 why,
                 warnings,
+                notes: own.into_iter().collect(),
                 grid_trials,
                 ..StrategyOutcome::default()
             };
@@ -242,7 +262,8 @@ impl BestThroughputBatch {
             notes: first
                 .into_iter()
                 .chain(self.of_noise(race))
-                .chain([race.stopped(end, self.rise_ended(race))])
+                .chain([race.stopped(end, rise_ended)])
+                .chain(own)
                 .collect(),
             grid_trials,
             grid_trial_seconds: None,
@@ -289,15 +310,21 @@ impl BestThroughputBatch {
         Some(format!("{}; {ends}", noise.explained()))
     }
 
-    fn rise_ended(&self, race: &Race<'_, Self>) -> &'static str {
+    fn rise_ended(&self, race: &Race<'_, Self>) -> String {
         let last = race.places().next_back();
-        match self.too_large(race) {
-            Some(_) => "the memory limit was reached",
+        let too_large = self
+            .too_large(race)
+            .and_then(|place| Some((place, self.first_probe(race, place)?)));
+        let why = match too_large {
+            Some((place, probe)) => {
+                return format!("{} {}", self.sizes.at(place), too_large_because(probe));
+            }
             None if last.is_some_and(|last| last + 1 == self.sizes.count()) => {
                 "the range ends there"
             }
             None => "several in a row brought no gain larger than noise",
-        }
+        };
+        why.to_owned()
     }
 
     fn warnings(&self, end: &RaceEnd, place: usize) -> Vec<Warning> {

@@ -2,11 +2,14 @@
 //! sizes.
 
 use super::{
-    Ask, Probe, SearchContext, SearchTrial, Strategy, StrategyOutcome, Warning, answer,
+    Ask, OwnPlace, Probe, SearchContext, SearchTrial, Strategy, StrategyOutcome, Warning, answer,
     seen::Probes,
     sizes::{BatchSizes, Fit, MOST_BROKEN, effective_batch, fit, too_large_because},
 };
-use crate::units::{Bytes, Fraction};
+use crate::{
+    plan::Outcome,
+    units::{Bytes, Fraction},
+};
 
 /// The search for the largest batch size.
 pub(super) struct LargestBatch {
@@ -28,6 +31,13 @@ impl Strategy for LargestBatch {
 
     fn ask(&self, probes: &[Probe]) -> Ask {
         answer(probes, |seen| self.search(seen))
+    }
+
+    fn place_of_own(&self) -> OwnPlace {
+        match self.sizes.place_of(self.given.batch_size) {
+            Some(_) => OwnPlace::Within,
+            None => OwnPlace::Outside,
+        }
     }
 }
 
@@ -157,19 +167,30 @@ impl LargestBatch {
             chosen,
             why,
             warnings,
-            notes: vec![self.stopped(fits, too_large)],
+            notes: vec![self.stopped(seen, fits, too_large)],
             grid_trials,
             ..StrategyOutcome::default()
         }
     }
 
-    fn stopped(&self, fits: Option<usize>, too_large: Option<usize>) -> String {
+    fn stopped(&self, seen: &Probes<'_>, fits: Option<usize>, too_large: Option<usize>) -> String {
         match (fits, too_large) {
-            (Some(fits), Some(large)) if large > fits => format!(
-                "the search stopped at the memory limit: no size is left between {} and {}",
-                self.sizes.at(fits),
-                self.sizes.at(large)
-            ),
+            (Some(fits), Some(large)) if large > fits => {
+                let probe = self.probe(seen, large).ok();
+                let limit = match probe.map(|probe| probe.outcome) {
+                    Some(Outcome::Oom | Outcome::Completed) => "at the memory limit".to_owned(),
+                    _ => format!(
+                        "because {} {}",
+                        self.sizes.at(large),
+                        probe.map_or("did not complete", too_large_because)
+                    ),
+                };
+                format!(
+                    "the search stopped {limit}: no size is left between {} and {}",
+                    self.sizes.at(fits),
+                    self.sizes.at(large)
+                )
+            }
             (_, Some(_)) => "the search stopped because even the smallest sizes did not run \
                              within the memory limit, or failed"
                 .to_owned(),

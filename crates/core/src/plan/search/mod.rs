@@ -115,6 +115,14 @@ impl Probe {
             .filter(|speed| speed.is_finite() && *speed > 0.0)
     }
 
+    /// The unit of its speed.
+    fn unit(&self) -> &'static str {
+        match self.tokens_per_second {
+            Some(_) => "tokens/s",
+            None => "samples/s",
+        }
+    }
+
     /// Fraction of the available memory that it used.
     pub fn memory_share(&self) -> Option<f64> {
         let (held, limit) = (
@@ -179,6 +187,22 @@ pub trait Strategy {
     /// Returns the next trials, given the probes so far, in any order. Of several probes of one
     /// choice the last one with a final outcome counts.
     fn ask(&self, probes: &[Probe]) -> Ask;
+
+    /// Where the file's own value lies.
+    fn place_of_own(&self) -> OwnPlace {
+        OwnPlace::Outside
+    }
+}
+
+/// Where the file's own value of the searched keys lies, to a search.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum OwnPlace {
+    /// The search runs and compares it as one of its values.
+    Raced,
+    /// It may be chosen if it was run.
+    Within,
+    /// The search may not choose it.
+    Outside,
 }
 
 /// Facts of the file and the machine that a search uses.
@@ -208,15 +232,15 @@ pub struct SearchContext {
 }
 
 /// Returns the strategy of a checked `sweep.search`. A search of one setting also runs the file's own
-/// value of it.
+/// value of it: a race as one of its values, and else at the end.
 pub fn strategy(search: &Search, given: &SearchContext) -> Box<dyn Strategy> {
     let of_kind = of_kind(search, given);
     match own_value(search, given) {
-        Some(own) => Box::new(WithOwnValue {
+        Some(own) if of_kind.place_of_own() != OwnPlace::Raced => Box::new(WithOwnValue {
             search: of_kind,
             own,
         }),
-        None => of_kind,
+        _ => of_kind,
     }
 }
 
@@ -281,6 +305,7 @@ fn of_kind(search: &Search, given: &SearchContext) -> Box<dyn Strategy> {
         Search::Workers { to, wait, repeats } => Box::new(Workers {
             key: given.keys.num_workers.clone(),
             most: to.resolve(given.cores),
+            own: given.num_workers,
             wait: *wait,
             repeats: (*repeats).max(1),
             cores: given.cores,

@@ -1,10 +1,18 @@
 //! The file's own value of the searched keys: it runs at least once in every search, so that the
-//! answer says what the choice gains.
+//! answer says what the choice gains. A race runs it as one of its values, other searches at the end.
 
 use super::{
-    Ask, Probe, Recommendation, SearchTrial, Strategy, describe_values, seen::Probes, spelled,
+    Ask, OwnPlace, Probe, Recommendation, SearchTrial, Strategy, Warning, describe_values,
+    race::{Race, RaceEnd, Values},
+    seen::Probes,
+    spelled,
 };
-use crate::units::{Fraction, decimals};
+use serde_json::Value;
+
+use crate::{
+    statistics::{Estimate, WORTH, middle},
+    units::{Fraction, decimals},
+};
 
 /// A search, after which the file's own value runs once unless the search has run it.
 pub(super) struct WithOwnValue {
@@ -25,8 +33,21 @@ impl Strategy for WithOwnValue {
         match Probes::new(probes).one(self.own.clone()) {
             Err(missing) => Ask::Run(missing),
             Ok(probe) => {
-                let note = self.note(&found, probe);
+                let is_outside = self.search.place_of_own() == OwnPlace::Outside;
+                let aside = match is_outside {
+                    true => ", which is not among the values of this search,",
+                    false => "",
+                };
+                let told = self.told(&found, probe);
+                let note = told.note(aside);
+                let is_faster = |ratio: f64| ratio * (1.0 + WORTH) < 1.0;
+                let faster = told.ratio().filter(|ratio| is_outside && is_faster(*ratio));
                 found.notes.push(note);
+                found
+                    .warnings
+                    .extend(faster.map(|_| Warning::OwnValueFaster {
+                        own: spelled(&self.own.values),
+                    }));
                 Ask::Done(found)
             }
         }
@@ -34,40 +55,98 @@ impl Strategy for WithOwnValue {
 }
 
 impl WithOwnValue {
-    fn note(&self, found: &Recommendation, own: &Probe) -> String {
-        let name = format!("the file's own {}", spelled(&self.own.values));
-        if found.chosen.as_ref() == Some(&self.own.values) {
-            return format!("{name} is the choice");
-        }
-        let Some(speed) = own.speed().filter(|_| own.completed()) else {
-            return format!("{name} was run too: {}", own.outcome);
-        };
+    fn told<'a>(&'a self, found: &'a Recommendation, own: &'a Probe) -> OwnSpeed<'a> {
         let chosen: Vec<f64> = found
             .evidence
             .iter()
             .filter(|probe| found.chosen.as_ref() == Some(&probe.choice.values))
+            .filter(|probe| probe.completed())
             .filter_map(Probe::speed)
             .collect();
-        let unit = match own.tokens_per_second {
-            Some(_) => "tokens/s",
-            None => "samples/s",
-        };
-        let memory = own
+        OwnSpeed {
+            own,
+            chosen: found.chosen.as_deref(),
+            speed: own.speed().filter(|_| own.completed()),
+            of_choice: middle(&chosen),
+            estimate: None,
+            unit: own.unit(),
+        }
+    }
+}
+
+/// A note on the file's own value `own`, which a race has run as one of its values.
+pub(super) fn in_race<V: Values>(
+    race: &Race<'_, V>,
+    end: &RaceEnd,
+    own: usize,
+    unit: &'static str,
+) -> Option<String> {
+    let proposed = end.proposed();
+    let chosen = proposed.map(|proposed| race.chosen(proposed));
+    let told = OwnSpeed {
+        own: race.first(own)?,
+        chosen: chosen.as_deref(),
+        speed: race.speed(own),
+        of_choice: proposed.and_then(|proposed| race.speed(proposed)),
+        estimate: proposed.and_then(|proposed| end.standings.compare(own, proposed)),
+        unit,
+    };
+    Some(told.note(""))
+}
+
+/// The speed of the file's own value beside that of the choice.
+struct OwnSpeed<'a> {
+    own: &'a Probe,
+    chosen: Option<&'a [(String, Value)]>,
+    /// `None` if it may not be chosen.
+    speed: Option<f64>,
+    of_choice: Option<f64>,
+    /// The choice's speed as a ratio to its own, by all their runs.
+    estimate: Option<Estimate>,
+    unit: &'static str,
+}
+
+impl OwnSpeed<'_> {
+    /// The choice's speed as a ratio to its own.
+    fn ratio(&self) -> Option<f64> {
+        match &self.estimate {
+            Some(estimate) => Some(estimate.ratio),
+            None => Some(self.of_choice? / self.speed?),
+        }
+    }
+
+    /// `aside` follows the name.
+    fn note(&self, aside: &str) -> String {
+        let name = format!("the file's own {}{aside}", spelled(&self.own.choice.values));
+        if self.chosen == Some(&self.own.choice.values) {
+            return format!("{name} is the choice");
+        }
+        let memory = self
+            .own
             .memory_share()
             .map(|share| format!(" with {} of the memory", Fraction(share)))
             .unwrap_or_default();
-        let Some(mean) = crate::statistics::mean(&chosen) else {
-            return format!("{name} runs at {} {unit}{memory}", decimals(speed, 0));
+        let Some(speed) = self.speed else {
+            return format!("{name} was run too: {}{memory}", self.own.outcome);
+        };
+        let runs = format!(
+            "{name} runs at {} {}{memory}",
+            decimals(speed, 0),
+            self.unit
+        );
+        let Some((ratio, chosen)) = self.ratio().zip(self.chosen) else {
+            return runs;
+        };
+        let certainty = match &self.estimate {
+            Some(Estimate { low, high, .. }) => {
+                format!("95 %: {} to {}", decimals(*low, 2), decimals(*high, 2))
+            }
+            None => "the file's own value ran once".to_owned(),
         };
         format!(
-            "{name} runs at {} {unit}{memory}; the choice, {}, has {} times that speed",
-            decimals(speed, 0),
-            found
-                .chosen
-                .as_deref()
-                .map(describe_values)
-                .unwrap_or_default(),
-            decimals(mean / speed, 2)
+            "{runs}; the choice, {}, has {} times that speed ({certainty})",
+            describe_values(chosen),
+            decimals(ratio, 2)
         )
     }
 }
@@ -150,5 +229,71 @@ mod tests {
             .iter()
             .filter(|probe| probe.choice.values[0].1 == 32);
         assert_eq!(own.count(), 1);
+    }
+
+    #[test]
+    fn an_own_value_that_is_faster_is_one_of_the_values_compared() {
+        // A peak at 28, which doubling and the gaps beside it may miss.
+        let peak = |choice: &SearchTrial| {
+            let value = choice.values[0].1.as_u64().unwrap();
+            let speed = if value == 28 { 200.0 } else { 100.0 };
+            Probe {
+                samples_per_second: Some(speed + value as f64 / 100.0),
+                data_wait_fraction: Some(0.0),
+                ..run(choice)
+            }
+        };
+        let context = super::super::SearchContext {
+            batch_size: 28,
+            num_workers: 28,
+            ..given()
+        };
+        for kind in ["best-throughput-batch", "workers"] {
+            let found = play(&*strategy(&search(kind), &context), &peak);
+            assert_eq!(
+                found.chosen.as_deref().unwrap()[0].1,
+                28,
+                "{kind}: {found:?}"
+            );
+            let is_choice = |note: &String| {
+                note.starts_with("the file's own") && note.ends_with("is the choice")
+            };
+            assert_eq!(
+                found.notes.iter().filter(|note| is_choice(note)).count(),
+                1,
+                "{kind}"
+            );
+        }
+    }
+
+    #[test]
+    fn an_own_value_outside_of_the_range_is_told_and_warned_of_where_it_is_faster() {
+        let context = super::super::SearchContext {
+            batch_size: 64,
+            num_workers: 64,
+            ..given()
+        };
+        for kind in ["largest-batch", "best-throughput-batch", "workers"] {
+            let rising = |choice: &SearchTrial| Probe {
+                samples_per_second: Some(choice.values[0].1.as_u64().unwrap() as f64 + 1.0),
+                memory_limit_bytes: Some(1000),
+                ..run(choice)
+            };
+            let found = play(&*strategy(&search(kind), &context), &rising);
+            let note = found.notes.last().unwrap();
+            assert!(
+                note.contains(
+                    "= 64, which is not among the values of this search, runs at 65 samples/s"
+                ) && note.contains("has 0.51 times that speed (the file's own value ran once)"),
+                "{kind}: {note}"
+            );
+            let is_told = |warning: &Warning| matches!(warning, Warning::OwnValueFaster { own } if own.ends_with("= 64"));
+            assert!(found.warnings.iter().any(is_told), "{kind}");
+            let slower = play(&*strategy(&search(kind), &context), &|choice| Probe {
+                samples_per_second: Some(10.0),
+                ..rising(choice)
+            });
+            assert!(!slower.warnings.iter().any(is_told), "{kind}");
+        }
     }
 }

@@ -11,6 +11,8 @@ mod standings;
 
 use std::collections::BTreeMap;
 
+use serde_json::Value;
+
 use super::{Probe, SearchTrial, seen::Probes};
 use crate::{
     statistics::{ROUNDING, SEARCH_EQUAL, TimedRun, WORTH, middle},
@@ -111,6 +113,8 @@ pub(super) struct Race<'a, V> {
     asked: u64,
     /// Maximum number of trials.
     most: u64,
+    /// The file's own value, which always takes part.
+    own: Option<usize>,
 }
 
 /// The result of a race.
@@ -148,8 +152,15 @@ struct Gap {
 }
 
 impl<'a, V: Values> Race<'a, V> {
-    /// `most` is the maximum number of trials in total.
-    pub(super) fn new(values: &'a V, seen: &'a Probes<'a>, repeats: u64, most: u64) -> Self {
+    /// `most` is the maximum number of trials in total, without that of the file's own value where
+    /// the rise does not come by it.
+    pub(super) fn new(
+        values: &'a V,
+        seen: &'a Probes<'a>,
+        repeats: u64,
+        most: u64,
+        own: Option<usize>,
+    ) -> Self {
         Self {
             values,
             seen,
@@ -157,6 +168,7 @@ impl<'a, V: Values> Race<'a, V> {
             entries: BTreeMap::new(),
             asked: 0,
             most,
+            own,
         }
     }
 
@@ -223,6 +235,16 @@ impl<'a, V: Values> Race<'a, V> {
             .map(|(_, probe)| *probe)
     }
 
+    /// What a value chooses.
+    pub(super) fn chosen(&self, place: usize) -> Vec<(String, Value)> {
+        self.values.choice(place, 0).values
+    }
+
+    /// The first trial of a value that was run.
+    pub(super) fn first(&self, place: usize) -> Option<&'a Probe> {
+        self.seen.one(self.values.choice(place, 0)).ok()
+    }
+
     /// The measured speed; for several runs their geometric mean.
     pub(super) fn speed(&self, place: usize) -> Option<f64> {
         middle(&self.speeds(place))
@@ -286,6 +308,10 @@ impl<'a, V: Values> Race<'a, V> {
     /// Runs the race after the rise.
     pub(super) fn finish(&mut self) -> Result<RaceEnd, Vec<SearchTrial>> {
         self.most = self.most.min(self.asked + MOST_AFTER_RISE);
+        if let Some(own) = self.own.filter(|own| !self.entries.contains_key(own)) {
+            self.most += 1;
+            self.look(own)?;
+        }
         self.repeat_first()?;
         self.look_around()?;
         self.repeat()?;

@@ -5,6 +5,7 @@ use std::collections::HashMap;
 use super::{Probe, SearchTrial, Warning, spelled};
 use crate::plan::Outcome;
 pub(super) use crate::statistics::mean;
+use crate::statistics::{ALPHA, quantile};
 
 /// The probes of a search.
 pub(super) struct Probes<'a> {
@@ -121,26 +122,42 @@ fn name(choice: &SearchTrial) -> String {
     format!("{} {}", choice.repeat, values.join(" "))
 }
 
-/// The pooled standard deviation of all groups, each around its own mean. `None` if no group has
-/// two values.
-pub(super) fn pooled_deviation<'v>(groups: impl IntoIterator<Item = &'v [f64]>) -> Option<f64> {
-    let (mut squares, mut freedom) = (0.0, 0_usize);
-    for group in groups {
-        let Some(mean) = mean(group).filter(|_| group.len() > 1) else {
-            continue;
-        };
-        squares += group
-            .iter()
-            .map(|value| (value - mean).powi(2))
-            .sum::<f64>();
-        freedom += group.len() - 1;
-    }
-    (freedom > 0).then(|| (squares / freedom as f64).sqrt())
+/// How much repeats vary.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub(super) struct Spread {
+    /// The standard deviation of all groups, each around its own mean.
+    deviation: f64,
+    /// Its degrees of freedom.
+    freedom: usize,
 }
 
-/// The noise of a difference of two means of this many runs: two standard errors of the difference.
-pub(super) fn chance(deviation: f64, runs: usize) -> f64 {
-    2.0 * deviation * (2.0 / runs.max(1) as f64).sqrt()
+impl Spread {
+    /// `None` if no group has two values.
+    pub(super) fn pooled<'v>(groups: impl IntoIterator<Item = &'v [f64]>) -> Option<Self> {
+        let (mut squares, mut freedom) = (0.0, 0_usize);
+        for group in groups {
+            let Some(mean) = mean(group).filter(|_| group.len() > 1) else {
+                continue;
+            };
+            squares += group
+                .iter()
+                .map(|value| (value - mean).powi(2))
+                .sum::<f64>();
+            freedom += group.len() - 1;
+        }
+        (freedom > 0).then(|| Self {
+            deviation: (squares / freedom as f64).sqrt(),
+            freedom,
+        })
+    }
+
+    /// The largest difference of two means of so many runs that is within noise: half of its 95 %
+    /// interval, by Student's t.
+    pub(super) fn of_difference(self, one: usize, other: usize) -> f64 {
+        let runs = |count: usize| 1.0 / count.max(1) as f64;
+        let error = self.deviation * (runs(one) + runs(other)).sqrt();
+        quantile(1.0 - ALPHA / 2.0, self.freedom as f64) * error
+    }
 }
 
 #[cfg(test)]
@@ -149,15 +166,28 @@ mod tests {
 
     #[test]
     fn deviations_are_pooled_over_groups_of_two_and_more() {
-        assert_eq!(
-            pooled_deviation([&[1.0, 3.0][..], &[7.0][..]]),
-            Some(2_f64.sqrt())
-        );
-        assert_eq!(
-            pooled_deviation([&[1.0, 3.0][..], &[10.0, 12.0][..]]),
-            Some(2_f64.sqrt())
-        );
-        assert_eq!(pooled_deviation([&[1.0][..], &[][..]]), None);
-        assert_eq!(chance(0.01, 2), 0.02);
+        let of = |groups: &[&[f64]]| Spread::pooled(groups.iter().copied());
+        let found = of(&[&[1.0, 3.0], &[7.0]]).unwrap();
+        assert_eq!((found.deviation, found.freedom), (2_f64.sqrt(), 1));
+        let found = of(&[&[1.0, 3.0], &[10.0, 12.0]]).unwrap();
+        assert_eq!((found.deviation, found.freedom), (2_f64.sqrt(), 2));
+        assert_eq!(of(&[&[1.0], &[]]), None);
+    }
+
+    #[test]
+    fn settings_without_a_difference_are_told_apart_in_1_of_20_searches() {
+        let mut random = fastrand::Rng::with_seed(1);
+        let mut normal = || (0..12).map(|_| random.f64()).sum::<f64>() - 6.0;
+        for runs in [2, 3, 5] {
+            let apart = (0..4000).filter(|_| {
+                let mut group = || (0..runs).map(|_| normal()).collect::<Vec<f64>>();
+                let [one, other] = [group(), group()];
+                let spread = Spread::pooled([one.as_slice(), other.as_slice()]).unwrap();
+                let difference = mean(&one).unwrap() - mean(&other).unwrap();
+                difference.abs() > spread.of_difference(runs, runs)
+            });
+            let share = apart.count() as f64 / 4000.0;
+            assert!((0.035..0.065).contains(&share), "{runs} runs: {share}");
+        }
     }
 }

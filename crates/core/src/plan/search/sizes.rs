@@ -145,7 +145,9 @@ pub(super) fn fit(probe: &Probe, at_most: f64) -> Fit {
 pub(super) fn too_large_because(probe: &Probe) -> &'static str {
     match probe.outcome {
         Outcome::Oom => "ran out of memory",
-        Outcome::Skipped => "could not be planned",
+        Outcome::Skipped => {
+            "could not be planned (it may be larger than the data: `kiln plan` says why)"
+        }
         Outcome::Completed => "held more than its share",
         _ => "did not complete",
     }

@@ -8,12 +8,12 @@ use serde_json::{Map, Value};
 
 use super::{
     Ask, Probe, SearchTrial, Strategy, StrategyOutcome, Warning, answer,
-    seen::{Probes, chance, mean, pooled_deviation},
+    seen::{Probes, Spread, mean},
     spelled,
     warning::RangeEnd,
 };
 use crate::{
-    spec::Metric,
+    spec::{Metric, learned::is_learned},
     units::{Count, counted, decimals},
 };
 
@@ -47,9 +47,22 @@ struct Round<'a> {
     standings: Vec<RoundStanding<'a>>,
 }
 
+impl Round<'_> {
+    /// How much the repeats of its settings vary.
+    fn spread(&self) -> Option<Spread> {
+        let groups = self.standings.iter();
+        Spread::pooled(groups.map(|standing| standing.metrics.as_slice()))
+    }
+}
+
 impl RoundStanding<'_> {
     fn score(&self) -> Option<f64> {
         mean(&self.metrics)
+    }
+
+    /// Whether all its repeats completed, with a metric or without.
+    fn completed(&self) -> bool {
+        self.probes.iter().all(|probe| probe.completed())
     }
 
     /// Whether all its repeats completed with a metric.
@@ -114,14 +127,7 @@ impl SuccessiveHalving {
         let mut rounds: Vec<Round<'_>> = Vec::new();
         loop {
             let round = self.round(seen, &left, steps)?;
-            let keep = left.len().div_ceil(self.factor as usize);
-            left = round
-                .standings
-                .iter()
-                .filter(|standing| !standing.metrics.is_empty())
-                .take(keep)
-                .map(|standing| standing.setting)
-                .collect();
+            left = self.kept(&round);
             // The trials run in plan order.
             left.sort_unstable();
             rounds.push(round);
@@ -131,6 +137,27 @@ impl SuccessiveHalving {
             }
             steps = longer;
         }
+    }
+
+    /// The settings that go on to longer trials, best first. Where trials completed and none has the
+    /// metric, such as the time to a loss that none reached yet, those go on that completed.
+    fn kept(&self, round: &Round<'_>) -> Vec<usize> {
+        let keep = round.standings.len().div_ceil(self.factor as usize);
+        let with_metric: Vec<usize> = round
+            .standings
+            .iter()
+            .filter(|standing| !standing.metrics.is_empty())
+            .take(keep)
+            .map(|standing| standing.setting)
+            .collect();
+        if !with_metric.is_empty() {
+            return with_metric;
+        }
+        let completed = round
+            .standings
+            .iter()
+            .filter(|standing| standing.completed());
+        completed.map(|standing| standing.setting).collect()
     }
 
     fn at_most(&self, steps: u64) -> u64 {
@@ -216,7 +243,7 @@ impl SuccessiveHalving {
         let best = self.best(rounds);
         let (chosen, why) = match best {
             Some((round, standing)) => {
-                warnings.extend(self.warnings(round, standing));
+                warnings.extend(self.warnings(rounds, round, standing));
                 (
                     Some(self.choice(standing.setting, round.steps, 0).values),
                     self.why(rounds, round, standing),
@@ -228,10 +255,20 @@ impl SuccessiveHalving {
                     .first()
                     .map(|setting| spelled(setting))
                     .unwrap_or_default();
-                warnings.push(Warning::NothingFitted { smallest: first });
+                // Of trials that completed another warning says what they lack.
+                let has_completed = seen.ended().any(Probe::completed);
+                warnings
+                    .extend((!has_completed).then_some(Warning::NothingFitted { smallest: first }));
                 (
                     None,
-                    format!("no setting completed with a `{}`", self.metric.name()),
+                    match has_completed {
+                        true => format!(
+                            "no setting has a `{}` after {} steps",
+                            self.metric.name(),
+                            rounds.last().map_or(self.steps, |round| round.steps)
+                        ),
+                        false => format!("no setting completed with a `{}`", self.metric.name()),
+                    },
                 )
             }
         };
@@ -277,7 +314,12 @@ impl SuccessiveHalving {
             .copied()
     }
 
-    fn warnings(&self, round: &Round<'_>, chosen: &RoundStanding<'_>) -> Vec<Warning> {
+    fn warnings(
+        &self,
+        rounds: &[Round<'_>],
+        round: &Round<'_>,
+        chosen: &RoundStanding<'_>,
+    ) -> Vec<Warning> {
         let mut warnings: Vec<Warning> = self
             .axes
             .iter()
@@ -286,21 +328,16 @@ impl SuccessiveHalving {
         if self.repeats == 1 {
             warnings.push(Warning::OneRunEach);
         }
-        let deviation = pooled_deviation(
-            round
-                .standings
-                .iter()
-                .map(|standing| standing.metrics.as_slice()),
-        );
         let other = round
             .standings
             .iter()
             .find(|other| other.setting != chosen.setting && !other.metrics.is_empty());
-        if let (Some(deviation), Some(other), Some(own)) =
-            (deviation, other, chosen.score().filter(|own| *own != 0.0))
+        if let (Some(spread), Some(other)) = (round.spread(), other)
+            && let Some(own) = chosen.score().filter(|own| *own != 0.0)
         {
             let difference = (other.score().unwrap_or(own) / own - 1.0).abs();
-            let spread = chance(deviation, chosen.metrics.len()) / own.abs();
+            let spread =
+                spread.of_difference(chosen.metrics.len(), other.metrics.len()) / own.abs();
             let name = |standing: &RoundStanding<'_>| spelled(&self.settings[standing.setting]);
             let within = Warning::WithinSpread {
                 chosen: name(chosen),
@@ -310,7 +347,46 @@ impl SuccessiveHalving {
             };
             warnings.extend((difference < spread).then_some(within));
         }
+        warnings.extend(self.dropped_within_noise(rounds));
+        warnings.extend(self.of_samples());
         warnings
+    }
+
+    /// Warns if settings were dropped whose difference from one that went on is within noise.
+    fn dropped_within_noise(&self, rounds: &[Round<'_>]) -> Option<Warning> {
+        let mut dropped: Vec<&RoundStanding<'_>> = Vec::new();
+        for round in rounds.iter().take(rounds.len().saturating_sub(1)) {
+            let kept = self.kept(round);
+            let goes_on = |standing: &&RoundStanding<'_>| kept.contains(&standing.setting);
+            let last = round.standings.iter().rfind(goes_on);
+            let (Some(spread), Some(last)) = (round.spread(), last) else {
+                continue;
+            };
+            let is_close = |standing: &&RoundStanding<'_>| {
+                let difference = standing
+                    .score()
+                    .zip(last.score())
+                    .map(|(own, last)| (own - last).abs());
+                let noise = spread.of_difference(standing.metrics.len(), last.metrics.len());
+                standing.is_whole() && difference.is_some_and(|difference| difference < noise)
+            };
+            let out = round.standings.iter().filter(|one| !goes_on(one));
+            dropped.extend(out.filter(is_close));
+        }
+        let first = dropped.first()?;
+        Some(Warning::DroppedWithinSpread {
+            first: spelled(&self.settings[first.setting]),
+            settings: dropped.len(),
+        })
+    }
+
+    /// Warns if settings train on different numbers of samples in the same steps, and what they
+    /// learned ranks them.
+    fn of_samples(&self) -> Option<Warning> {
+        let makes_others =
+            |key: &&String| ["train.batch_size", "train.grad_accumulation"].contains(&key.as_str());
+        let key = self.axes.iter().find(makes_others)?;
+        is_learned(self.metric.name()).then(|| Warning::OtherSamples { key: key.clone() })
     }
 
     /// Warns if the chosen value of an axis with three numbers or more is the smallest or largest.

@@ -35,6 +35,16 @@ pub enum Warning {
         difference: f64,
         spread: f64,
     },
+    /// Settings were dropped in a round although their difference from one that went on is within
+    /// the noise of their repeats; the first of them.
+    DroppedWithinSpread {
+        first: String,
+        settings: usize,
+    },
+    /// Settings with other values of this key saw other numbers of samples in the same steps.
+    OtherSamples {
+        key: String,
+    },
     /// Several values may be the fastest.
     CannotTell,
     /// A faster value may lie between these neighboring tested values: the speed was rising there.
@@ -54,6 +64,10 @@ pub enum Warning {
         key: String,
         value: String,
         end: RangeEnd,
+    },
+    /// The file's own value, which the search may not choose, was faster than the choice.
+    OwnValueFaster {
+        own: String,
     },
     /// The fraction of memory that trials used is unknown.
     MemoryUnknown,
@@ -85,8 +99,8 @@ impl fmt::Display for Warning {
             Self::NothingFitted { smallest } => {
                 write!(
                     f,
-                    "no trial that could be chosen completed, not even {smallest}; shrink the \
-                     model, lower `from`, or look at the reasons in trials.csv"
+                    "no trial that could be chosen completed, not even {smallest}; look at the reasons \
+                     in trials.csv: a smaller model or value may run"
                 )
             }
             Self::EffectiveBatch {
@@ -110,6 +124,17 @@ impl fmt::Display for Warning {
                  `repeats` to separate them",
                 Fraction(*difference),
                 Fraction(*spread)
+            ),
+            Self::DroppedWithinSpread { first, settings } => write!(
+                f,
+                "{} did not go on to longer trials although their differences from one that did are \
+                 within run-to-run noise, the first {first}; increase `repeats` to separate them",
+                counted(*settings, "setting")
+            ),
+            Self::OtherSamples { key } => write!(
+                f,
+                "settings with a larger `{key}` saw more samples in the same number of steps, and may \
+                 be better for that alone; search the others at one value of it"
             ),
             Self::CannotTell => {
                 write!(
@@ -160,6 +185,11 @@ impl fmt::Display for Warning {
                     "`{key}` {value} is the {which} that was allowed; also try values {where_to} it"
                 )
             }
+            Self::OwnValueFaster { own } => write!(
+                f,
+                "the file's own {own} was faster than the choice, and is not among the values of this \
+                 search; let its range contain it"
+            ),
             Self::MemoryUnknown => write!(
                 f,
                 "the amount of memory is unknown, so the only limit was running out of it; leave \

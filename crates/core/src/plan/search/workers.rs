@@ -2,7 +2,8 @@
 //! then a [`Race`] of the numbers that may be the fastest.
 
 use super::{
-    Ask, Probe, SearchTrial, Strategy, StrategyOutcome, Warning, answer, listed,
+    Ask, OwnPlace, Probe, SearchTrial, Strategy, StrategyOutcome, Warning, answer, listed,
+    own_value,
     race::{Race, RaceEnd, Values, allowed},
     seen::{Probes, mean},
     warning::{self, speed},
@@ -25,6 +26,8 @@ pub(super) struct Workers {
     /// The dotted key of the number.
     pub(super) key: String,
     pub(super) most: u64,
+    /// The file's own number.
+    pub(super) own: u64,
     /// Maximum fraction of the window that training may wait for data.
     pub(super) wait: f64,
     pub(super) repeats: u64,
@@ -39,6 +42,13 @@ impl Strategy for Workers {
 
     fn ask(&self, probes: &[Probe]) -> Ask {
         answer(probes, |seen| self.search(seen))
+    }
+
+    fn place_of_own(&self) -> OwnPlace {
+        match self.own_place() {
+            Some(_) => OwnPlace::Raced,
+            None => OwnPlace::Outside,
+        }
     }
 }
 
@@ -92,10 +102,17 @@ impl Workers {
             seen,
             self.repeats,
             allowed(self.most + 1, self.repeats, LEAST),
+            self.own_place(),
         );
         self.rise(&mut race)?;
+        let rise_ended = self.rise_ended(&race);
         let end = race.finish()?;
-        Ok(self.found(&race, &end))
+        Ok(self.found(&race, &end, rise_ended))
+    }
+
+    /// The file's own number, if the search may try it.
+    fn own_place(&self) -> Option<usize> {
+        (self.own <= self.most).then_some(self.own as usize)
     }
 
     /// Doubles the number, or jumps to the number that the wait requires, until training hardly
@@ -129,7 +146,7 @@ impl Workers {
             .clamp(1, self.most.max(1))
     }
 
-    fn found(&self, race: &Race<'_, Self>, end: &RaceEnd) -> StrategyOutcome {
+    fn found(&self, race: &Race<'_, Self>, end: &RaceEnd, rise_ended: &str) -> StrategyOutcome {
         let mut warnings: Vec<Warning> = race
             .seen
             .without("samples_per_second", Probe::speed)
@@ -137,7 +154,12 @@ impl Workers {
             .collect();
         let mut notes = vec![self.rules_of_thumb(race)];
         let grid_trials = (self.most + 1).saturating_mul(self.repeats);
+        let own = self.own_place().and_then(|own| {
+            let unit = race.first(own).map_or("", Probe::unit);
+            own_value::in_race(race, end, own, unit)
+        });
         let Some(place) = end.proposed() else {
+            notes.extend(own);
             warnings.push(Warning::NothingFitted {
                 smallest: "that without workers".to_owned(),
             });
@@ -158,7 +180,8 @@ impl Workers {
             )
         });
         notes.extend(first);
-        notes.push(race.stopped(end, self.rise_ended(race)));
+        notes.push(race.stopped(end, rise_ended));
+        notes.extend(own);
         let why = match end.choice {
             Some(place) => self.why(race, end, place),
             None => self.why_not(race, end),

@@ -374,7 +374,11 @@ fn memory_ends_the_rise_and_stands_in_the_reason() {
         outcome: Outcome::Oom,
         ..completed(choice)
     });
-    assert_eq!((all_oom.chosen, all_oom.cost.trials), (None, 1));
+    assert_eq!((all_oom.chosen, all_oom.cost.trials), (None, 2));
+    assert_eq!(
+        all_oom.notes,
+        ["the file's own train.batch_size = 8 was run too: oom"]
+    );
 }
 
 #[test]
@@ -502,8 +506,9 @@ fn a_quarter_of_the_grid_is_enough_for_far_apart_divisors_too() {
         };
         let device = roomy(Curve::Saturating(1e3), 0.0);
         let end = play(&search, &|choice| device.run(choice));
+        // Beside that of the file's own size.
         assert!(
-            end.cost.trials * 4 <= count * repeats,
+            (end.cost.trials - 1) * 4 <= count * repeats,
             "{} trials of {count} sizes",
             end.cost.trials
         );

@@ -266,3 +266,68 @@ fn noise_costs_little_of_the_best() {
         );
     }
 }
+
+#[test]
+fn where_none_has_the_metric_yet_all_that_completed_train_longer() {
+    let search = |most: u64| {
+        let mut search = search(rates(), 3, 1, Some(most));
+        search.metric = Metric::SecondsToTarget;
+        search
+    };
+    // The loss is reached after 60 steps, soonest with a rate of 5.
+    let run = |choice: &SearchTrial| Probe {
+        metric: (chosen(choice, "train.steps") >= 60).then(|| 1.0 + (rate(choice) - 5.0).abs()),
+        outcome: match rate(choice) == 9.0 {
+            true => Outcome::Diverged,
+            false => Outcome::Completed,
+        },
+        ..completed(choice)
+    };
+    let end = play(&search(100), &run);
+    assert_eq!(chosen_rate(&end), Some(5.0), "{end:?}");
+    let trials = |steps: u64| {
+        let probes = end.evidence.iter();
+        let of_length = probes.filter(|probe| chosen(&probe.choice, "train.steps") == steps);
+        of_length.count()
+    };
+    assert_eq!([10, 30, 90].map(trials), [9, 8, 8]);
+    let none = play(&search(50), &run);
+    assert_eq!(
+        (none.chosen, none.why.as_str()),
+        (None, "no setting has a `seconds_to_target` after 50 steps")
+    );
+    let is_of_memory = |warning: &Warning| matches!(warning, Warning::NothingFitted { .. });
+    assert!(
+        !none.warnings.iter().any(is_of_memory),
+        "{:?}",
+        none.warnings
+    );
+}
+
+#[test]
+fn what_noise_may_have_dropped_and_what_saw_more_samples_is_said() {
+    let noisy = |scale: f64| {
+        play(&search(rates(), 3, 2, None), &|choice| Probe {
+            metric: Some(100.0 + loss(choice, 5.0) + scale * noise(3, choice)),
+            ..completed(choice)
+        })
+    };
+    let dropped = |end: &Recommendation| {
+        end.warnings.iter().find_map(|warning| match warning {
+            Warning::DroppedWithinSpread { settings, .. } => Some(*settings),
+            _ => None,
+        })
+    };
+    assert!(dropped(&noisy(20.0)).is_some_and(|settings| settings >= 3));
+    assert_eq!(dropped(&noisy(1e-6)), None);
+    let of = |axes: Value| {
+        let end = play(&search(axes, 2, 1, None), &|choice| Probe {
+            metric: Some(1.0),
+            ..completed(choice)
+        });
+        let is_of_samples = |warning: &&Warning| matches!(warning, Warning::OtherSamples { .. });
+        end.warnings.iter().filter(is_of_samples).count()
+    };
+    assert_eq!(of(json!({"train.batch_size": [4, 8]})), 1);
+    assert_eq!(of(json!({"model.d_model": [4, 8]})), 0);
+}

@@ -15,6 +15,7 @@ fn search(most: u64, repeats: u64) -> Workers {
         most,
         wait: 0.02,
         repeats,
+        own: 0,
         cores: 16,
         gpus: 1,
     }
@@ -110,6 +111,7 @@ fn nobody_waits_so_nothing_is_tried() {
             "the search stopped trying larger values because training hardly waits for data any \
              more, and ended because no other value can be faster by more than noise, as far as \
              the tested ones show",
+            "the file's own data.num_workers = 0 is the choice",
         ]
     );
 }
