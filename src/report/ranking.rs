@@ -7,13 +7,13 @@ use std::{cmp::Ordering, collections::BTreeSet};
 use kiln_core::{
     kinds::command::METRIC_PREFIX,
     record::{TrialRow, TrialTable, note::StoppedEarly},
-    spec::{self, Goal, Metric},
+    spec::{self, Goal, Metric, learned::OtherNumber},
     statistics::Nature,
     units::{decimals, without_controls},
 };
 
 use super::{
-    compare::{ColumnMetric, scope::makes_other_data},
+    compare::ColumnMetric,
     layout::significant,
     objective::{Objective, RankedBy, words},
     points::{Point, SAMPLES, Speed, TOKENS, points, speed, sweeps_devices},
@@ -330,14 +330,13 @@ impl<'a> Ranking<'a> {
             let first = values.next();
             values.any(|value| Some(value) != first)
         };
-        let axis = self.axes.iter().enumerate().find(|(place, axis)| {
-            is_learned(metric) && makes_other_data(axis, metric.name()) && varies(*place)
-        })?;
+        let other = |(place, axis): (usize, &String)| {
+            let other = OtherNumber::of(axis, metric.name()).filter(|_| varies(place))?;
+            Some(other.in_words(axis, words(metric)))
+        };
+        let why = self.axes.iter().enumerate().find_map(other)?;
         Some(format!(
-            "`{}` makes it a {} on other data; compare points of one value of it, or name another \
-             `objective`",
-            axis.1,
-            words(metric)
+            "{why}; compare points of one value of it, or name another `objective`"
         ))
     }
 

@@ -3,7 +3,7 @@
 use kiln_core::{
     kinds::command::{Better, Command, CommandMetric, METRIC_PREFIX, MetricTarget, metric_target},
     record::{TrialRow, TrialTable, tables::TRIALS},
-    spec::Metric,
+    spec::{Metric, learned},
     statistics::Nature,
 };
 use serde_json::Value;
@@ -88,7 +88,7 @@ impl ColumnMetric {
 
     /// Whether it measures what was learned: a loss, or a metric of the validation data.
     pub(super) fn is_learned(self) -> bool {
-        self.name.starts_with("valid_") || self.name == "train_loss"
+        learned::is_learned(self.name)
     }
 
     /// Whether it is the time until the target loss; a training that fails never reaches that.

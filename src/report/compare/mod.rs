@@ -22,7 +22,7 @@ mod paired;
 mod record;
 mod render;
 mod reproduced;
-pub(super) mod scope;
+mod scope;
 mod treatment;
 mod words;
 

@@ -1,24 +1,9 @@
 //! Which numbers can be compared under a treatment, and why others cannot.
 
-use kiln_core::record::TrialRow;
+use kiln_core::{record::TrialRow, spec::learned::OtherNumber};
 
 use super::{super::points::ended, ComparedMetric, matching::MatchedPair, treatment::Treatment};
 
-/// Settings of the data that leave the validation data, and so the meaning of a loss, as they are.
-const OF_LOADING: [&str; 12] = [
-    "data.num_workers",
-    "data.prefetch",
-    "data.persistent_workers",
-    "data.pin_memory",
-    "data.stride",
-    "data.sampling",
-    "data.crop_padding",
-    "data.crop",
-    "data.flip",
-    "data.length_bucket",
-    "data.sort_by_length",
-    "data.longest_first",
-];
 /// Settings that decide how many samples a training sees.
 const OF_LENGTH: [&str; 5] = [
     "train.steps",
@@ -72,21 +57,11 @@ pub(super) fn chosen_runs(metric: ComparedMetric, pair: &MatchedPair<'_>) -> Opt
     })
 }
 
-/// Whether another value of a key puts a learned number of this column on other data.
-pub(in crate::report) fn makes_other_data(key: &str, column: &str) -> bool {
-    // Training on more rows is evaluated on the same ones.
-    let leaves = OF_LOADING.contains(&key) || (key == "data.train_rows" && column != "train_loss");
-    let is_of_data = key.starts_with("data.") || key == "data_sha256";
-    (is_of_data && !leaves) || key == "model.reads"
-}
-
 fn of_loss(column: &str, treatment: &Treatment, pair: &MatchedPair<'_>) -> Option<String> {
     let keys = || treatment.settings.iter().map(|one| one.key.as_str());
-    if let Some(key) = keys().find(|key| makes_other_data(key, column)) {
-        return Some(format!("`{key}` makes it a loss on other data"));
-    }
-    if column == "train_loss" && treatment.has("train.label_smoothing") {
-        return Some("`train.label_smoothing` changes the training loss itself".to_owned());
+    let other = |key| Some((key, OtherNumber::of(key, column)?));
+    if let Some((key, other)) = keys().find_map(other) {
+        return Some(other.in_words(key, "loss"));
     }
     if !keys().any(|key| OF_LENGTH.contains(&key) || key.starts_with("train.early_stop")) {
         return None;

@@ -24,6 +24,7 @@ mod keys;
 #[cfg(test)]
 mod layering_tests;
 mod layers;
+pub mod learned;
 mod merge;
 mod merge_rules;
 mod model_section;

@@ -8,6 +8,7 @@ use crate::{
     kinds::{Content, KeyFault, Model},
     spec::{
         Experiment, Metric, OnOom, Search, SearchedKeys,
+        learned::OtherNumber,
         suggest::{did_you_mean, listed},
     },
 };
@@ -204,6 +205,14 @@ fn of_halving(
             &DECIDE_METRICS,
             format!("{why}; choose another metric"),
         ));
+    }
+    let other = |key: &String| {
+        let other = OtherNumber::of(key, metric.name())?;
+        Some(other.in_words(key, &format!("`{}`", metric.name())))
+    };
+    if let Some(why) = axes.keys().find_map(other) {
+        let message = format!("{why}, so its values cannot be ranked; search them one by one");
+        faults.push(KeyFault::between("axes", &["metric"], message));
     }
     if let Some(most) = experiment.train.steps.filter(|most| steps > *most) {
         let message = format!(

@@ -1,0 +1,80 @@
+//! What was learned, and which settings make it another number: losses on other data do not compare.
+
+/// Settings of the data that leave the validation data, and so the meaning of a loss, as they are.
+const OF_LOADING: [&str; 12] = [
+    "data.num_workers",
+    "data.prefetch",
+    "data.persistent_workers",
+    "data.pin_memory",
+    "data.stride",
+    "data.sampling",
+    "data.crop_padding",
+    "data.crop",
+    "data.flip",
+    "data.length_bucket",
+    "data.sort_by_length",
+    "data.longest_first",
+];
+
+/// Whether a column of `trials.csv` has what was learned: a loss, or a metric of the validation data.
+pub fn is_learned(column: &str) -> bool {
+    column.starts_with("valid_") || column == "train_loss"
+}
+
+/// How another value of a setting makes a learned number another number.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum OtherNumber {
+    /// It is measured on other data.
+    Data,
+    /// The training loss is computed otherwise.
+    Loss,
+}
+
+impl OtherNumber {
+    /// `None` if numbers of the column under two values of the key compare, or are not learned.
+    pub fn of(key: &str, column: &str) -> Option<Self> {
+        if !is_learned(column) {
+            return None;
+        }
+        if column == "train_loss" && key == "train.label_smoothing" {
+            return Some(Self::Loss);
+        }
+        // Training on more rows is evaluated on the same ones.
+        let leaves =
+            OF_LOADING.contains(&key) || (key == "data.train_rows" && column != "train_loss");
+        let is_of_data = key.starts_with("data.") || key == "data_sha256";
+        ((is_of_data && !leaves) || key == "model.reads").then_some(Self::Data)
+    }
+
+    /// A sentence without its end; `what` is the number: `validation loss`.
+    pub fn in_words(self, key: &str, what: &str) -> String {
+        match self {
+            Self::Data => format!("`{key}` makes it a {what} on other data"),
+            Self::Loss => format!("`{key}` changes the training loss itself"),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn data_and_smoothing_make_other_numbers_and_loading_does_not() {
+        let of = OtherNumber::of;
+        for column in ["valid_loss", "train_loss", "valid_top1"] {
+            assert_eq!(of("data.tokenizer", column), Some(OtherNumber::Data));
+            assert_eq!(of("model.reads", column), Some(OtherNumber::Data));
+            assert_eq!(of("data.num_workers", column), None);
+            assert_eq!(of("model.d_model", column), None);
+        }
+        assert_eq!(of("data.tokenizer", "samples_per_second"), None);
+        assert_eq!(of("train.label_smoothing", "valid_loss"), None);
+        assert_eq!(
+            of("train.label_smoothing", "train_loss"),
+            Some(OtherNumber::Loss)
+        );
+        assert_eq!(of("data.train_rows", "valid_loss"), None);
+        assert_eq!(of("data.train_rows", "train_loss"), Some(OtherNumber::Data));
+    }
+}
