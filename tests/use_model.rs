@@ -33,6 +33,11 @@ const PANEL: &str = "kiln: 1\nname: panel\nmodel: {kind: panel-lstm, seq_len: 5,
     data: {kind: panel-csv, path: prices, date: Date, price: Close, valid_fraction: 0.25}\n\
     train: {steps: 3, batch_size: 4, cpu_threads: 1, checkpoint: {every_steps: 50}}\n";
 
+const TARGETS: &str = "kiln: 1\nname: targets\nmodel: {kind: panel-lstm, seq_len: 5, hidden: 6, num_layers: 1}\n\
+    data: {kind: panel-csv, path: prices, date: Date, price: Close, valid_fraction: 0.25}\n\
+    train: {steps: 1, batch_size: 4, cpu_threads: 1, checkpoint: {every_steps: 50}}\n\
+    sweep: {grid: {data.target: [return, direction]}}\n";
+
 /// A folder with one run of each; trained once for all tests.
 static TRAINED: LazyLock<tempfile::TempDir> = LazyLock::new(|| {
     let folder = tempfile::tempdir().unwrap();
@@ -76,6 +81,7 @@ static TRAINED: LazyLock<tempfile::TempDir> = LazyLock::new(|| {
         ("none", NONE),
         ("pictures", PICTURES),
         ("panel", PANEL),
+        ("targets", TARGETS),
     ] {
         fs::write(at(&format!("{name}.yaml")), format!("{text}{MEASURE}")).unwrap();
         let ended = kiln_in(folder.path(), &["run", &format!("{name}.yaml")]);
@@ -254,6 +260,11 @@ fn what_cannot_be_used_is_named_with_the_remedy() {
             "flex.yaml: it is neither a PNG nor a JPEG file",
         ),
         (&["predict", "panel", "flex.yaml"], "no symbol `flex`"),
+        (
+            &["predict", "targets", "prices/AAA.csv"],
+            "none of its trials is the best, because `data.target` makes it a validation loss on \
+             other data; name one, such as `results/targets/",
+        ),
         (
             &["sample", "gpt", "--temperature=-1"],
             "expected a number from 0 to 100",

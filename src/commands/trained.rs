@@ -16,8 +16,8 @@ use kiln_core::{
         run_folder::LATEST,
         trial_result::OutputNames,
     },
-    spec::{self, AfterTraining},
-    units::{counted, decimals},
+    spec::{self, AfterTraining, learned::OtherNumber},
+    units::{counted, decimals, without_controls},
 };
 use serde_json::{Value, json};
 
@@ -66,7 +66,7 @@ pub(super) fn find(args: &Args) -> Result<Trained, Stop> {
     let trials: Vec<&TrialId> = rows.iter().map(|row| &row.fixed.trial).collect();
     let trial = match named {
         Some(named) => named_trial(&run, &trials, named)?,
-        None => best_trial(&run, &rows)?,
+        None => best_trial(&run, &table.axes, &rows)?,
     };
     let file = trial_file(&run, &trial)?;
     let kept = weights(&run, &rows, &trial);
@@ -178,20 +178,58 @@ fn all_read(checkpoints: &Checkpoints) -> Result<(), Stop> {
     }
 }
 
+/// Refuses to choose by validation losses that an axis makes numbers on other data.
+fn comparable(
+    run: &RunFolder,
+    axes: &[String],
+    usable: &[(&TableRow, ListedCheckpoint)],
+) -> Result<(), Stop> {
+    let with_loss = || {
+        usable
+            .iter()
+            .filter(|(_, found)| found.valid_loss.is_some())
+    };
+    let value = |row: &TableRow, place: usize| row.axes.get(place).cloned().unwrap_or_default();
+    let differs = |place: usize| {
+        let mut values = with_loss().map(|(row, _)| value(row, place));
+        let first = values.next();
+        values.any(|value| Some(value) != first)
+    };
+    let other = axes.iter().enumerate().find_map(|(place, key)| {
+        let other = OtherNumber::of(key, "valid_loss").filter(|_| differs(place))?;
+        Some((place, other.in_words(key, "validation loss")))
+    });
+    let Some((place, why)) = other else {
+        return Ok(());
+    };
+    let shown = below_here(run.path());
+    let named = usable.iter().take(MOST_LISTED).map(|(row, _)| {
+        let value = without_controls(&value(row, place));
+        format!("`{}:{}` ({value})", shown.display(), row.fixed.trial)
+    });
+    Err(Stop::bad_input(format!(
+        "{}: none of its trials is the best, because {why}; name one, such as {}",
+        shown.display(),
+        named.collect::<Vec<_>>().join(", ")
+    )))
+}
+
 /// The trial whose weights have the lowest validation loss; without any loss, the first that has
 /// weights.
-fn best_trial(run: &RunFolder, all: &[&TableRow]) -> Result<TrialId, Stop> {
-    let mut usable: Vec<(&TrialId, ListedCheckpoint)> = Vec::new();
+fn best_trial(run: &RunFolder, axes: &[String], all: &[&TableRow]) -> Result<TrialId, Stop> {
+    let mut usable: Vec<(&TableRow, ListedCheckpoint)> = Vec::new();
     for row in all {
         let (trial, last) = (&row.fixed.trial, row.fixed.attempt);
         let kept = aside::weights(run, trial, last);
         all_read(&kept)?;
-        usable.extend(kept.result().map(|result| (trial, result)));
+        usable.extend(kept.result().map(|result| (*row, result)));
     }
+    comparable(run, axes, &usable)?;
     let loss = |found: &ListedCheckpoint| found.valid_loss.unwrap_or(f64::INFINITY);
     usable.sort_by(|(_, one), (_, other)| loss(one).total_cmp(&loss(other)));
     match (usable.first(), all.first()) {
-        (Some((trial, found)), _) => {
+        (Some((row, found)), _) => {
+            let trial = &row.fixed.trial;
             if all.len() > 1 {
                 let why = match found.valid_loss {
                     Some(loss) => {
@@ -218,7 +256,7 @@ fn best_trial(run: &RunFolder, all: &[&TableRow]) -> Result<TrialId, Stop> {
                     counted(all.len(), "trial")
                 ));
             }
-            Ok((*trial).clone())
+            Ok(trial.clone())
         }
         (None, Some(row)) => {
             let file = trial_file(run, &row.fixed.trial)?;
