@@ -50,6 +50,25 @@ fn a_run_is_removed_by_its_short_name_and_latest_follows() {
 }
 
 #[test]
+fn a_folder_with_the_name_of_an_experiment_does_not_hide_its_runs() {
+    let (place, names) = with_runs(1);
+    fs::create_dir(place.path("x")).unwrap();
+    let removed = rm(&place, &["x", "--yes"]);
+    assert!(
+        removed
+            .stdout
+            .starts_with(&format!("removed results/x/{} (", names[0])),
+        "{removed:?}"
+    );
+    let none = rm(&place, &["x", "--yes"]);
+    assert!(
+        none.status == Some(2) && none.stderr.contains("not a run's folder"),
+        "{none:?}"
+    );
+    assert!(place.path("x").is_dir());
+}
+
+#[test]
 fn nothing_is_removed_without_a_yes() {
     let (place, _) = with_runs(1);
     let refused = rm(&place, &["latest"]);

@@ -35,7 +35,7 @@ use super::{
 const MOST_LISTED: usize = 5;
 /// Advice after the settings that differ.
 const ALLOWED: &str = "a continuation may change the number of steps or epochs, the optimizer's \
-                       rates and decay, the schedule, evaluation, checkpoints and the loader's \
+                       learning rate and weight decay, the schedule, evaluation, checkpoints and the loader's \
                        workers; for other changes start anew, or from the weights alone with \
                        `train.initial_weights`";
 

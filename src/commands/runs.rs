@@ -212,14 +212,27 @@ fn listed(all: &[NamedRun], results: &Path) -> String {
     )
 }
 
+/// Whether a folder is that of a run, or of an experiment with runs.
+fn holds_a_run(folder: &Path) -> bool {
+    let own = RunFolder::at(folder);
+    own.run_file().is_file() || own.trials_table().is_file() || newest_of(folder).is_some()
+}
+
 /// Returns the folder of one run: by its path, also through the link `latest`, or by a short name.
 ///
 /// # Errors
 /// It is not a run, or not one of its own experiment's folder.
 pub(super) fn run_folder(named: &str, results: &Path) -> Result<RunFolder, Stop> {
     let path = Path::new(named);
-    if path.symlink_metadata().is_err() {
-        let run = find(named, results)?.run;
+    let by_name = match path.symlink_metadata() {
+        Err(_) => Some(find(named, results)?.run),
+        // A folder of data may have the name of the experiment that reads it.
+        Ok(found) if found.is_dir() && !holds_a_run(path) => {
+            find(named, results).ok().map(|found| found.run)
+        }
+        Ok(_) => None,
+    };
+    if let Some(run) = by_name {
         let real = run.path().canonicalize();
         return real
             .map(RunFolder::at)

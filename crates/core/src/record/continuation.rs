@@ -25,11 +25,17 @@ const FREE_DATA: [&str; 6] = [
 ];
 /// Keys of `train` that must stay: those on which the meaning of the saved state, the order of the
 /// samples or the count of steps depends.
-const BOUND_TRAINING: [&str; 7] = [
+const BOUND_TRAINING: [&str; 12] = [
     "train.precision",
     "train.seed",
     "train.optimizer.kind",
     "train.optimizer.momentum",
+    "train.optimizer.nesterov",
+    "train.optimizer.beta1",
+    "train.optimizer.beta2",
+    "train.optimizer.decay_rate",
+    // Losses before and after would be other numbers.
+    "train.label_smoothing",
     "train.initial_weights.sha256",
     // The time to the target counts from the beginning of the training.
     "train.target.valid_loss",
@@ -240,6 +246,16 @@ mod tests {
                 TEXT,
                 "steps: 9, batch_size: 8, optimizer: {kind: sgd}",
                 "train.optimizer.kind",
+            ),
+            (
+                TEXT,
+                "steps: 9, batch_size: 8, label_smoothing: 0.5",
+                "train.label_smoothing",
+            ),
+            (
+                TEXT,
+                "steps: 9, batch_size: 8, optimizer: {kind: adamw, beta1: 0.5}",
+                "train.optimizer.beta1",
             ),
             (
                 "kind: text, path: a.txt, tokenizer: byte",
