@@ -107,8 +107,14 @@ impl TaskReport {
     }
 
     /// What became of a worker that left no last word; `None` while it may go on. `restarts` is the
-    /// count with which it began.
-    pub(in crate::schedule) fn fate(&self, restarts: u32, slurm: &Slurm) -> Option<Fate> {
+    /// count with which it began; `is_known_later` says whether a later start of its task is known, for
+    /// an answer without that count.
+    pub(in crate::schedule) fn fate(
+        &self,
+        restarts: u32,
+        is_known_later: impl FnOnce() -> bool,
+        slurm: &Slurm,
+    ) -> Option<Fate> {
         let killed = |why: String| Some(Fate::killed(why));
         let interrupted = |why: String| Some(Fate::new(Outcome::Interrupted, why));
         match self.stage() {
@@ -116,10 +122,14 @@ impl TaskReport {
             Stage::Running if self.state == "COMPLETING" => None,
             // What was said before the worker began may be heard after it.
             _ if self.restarts.is_some_and(|now| now < restarts) => None,
-            Stage::Running | Stage::Waiting => match self.restarts {
-                Some(now) if now > restarts => killed("its job was requeued".to_owned()),
-                _ => None,
-            },
+            _ if self.restarts.is_some_and(|now| now > restarts) => {
+                killed("its job was requeued".to_owned())
+            }
+            // What ended is the later start.
+            Stage::Over if self.restarts.is_none() && is_known_later() => {
+                killed("its job was requeued".to_owned())
+            }
+            Stage::Running | Stage::Waiting => None,
             Stage::Over => match self.state.as_str() {
                 "TIMEOUT" | "DEADLINE" => {
                     let limit = slurm.time.map_or(String::new(), in_parentheses::<TimeSpan>);
@@ -289,7 +299,7 @@ mod tests {
             memory: Some(ByteSize(64 << 30)),
             ..Slurm::default()
         };
-        let fate = report(state, 0).fate(0, &slurm);
+        let fate = report(state, 0).fate(0, || false, &slurm);
         fate.map(|fate| (fate.outcome, fate.why))
     }
 
@@ -323,14 +333,25 @@ mod tests {
         );
         // Started again, or about to be.
         let slurm = Slurm::default();
-        let again = report("RUNNING", 1).fate(0, &slurm);
+        let again = report("RUNNING", 1).fate(0, || false, &slurm);
         let requeued = Some(Fate::killed("its job was requeued".to_owned()));
         assert_eq!(again, requeued);
-        assert_eq!(report("PENDING", 1).fate(0, &slurm), requeued);
-        assert_eq!(report("RUNNING", 1).fate(1, &slurm), None);
+        assert_eq!(report("PENDING", 1).fate(0, || false, &slurm), requeued);
+        assert_eq!(report("RUNNING", 1).fate(1, || false, &slurm), None);
         // Of an earlier start.
-        assert_eq!(report("TIMEOUT", 0).fate(1, &slurm), None);
-        assert_eq!(report("COMPLETING", 1).fate(0, &slurm), None);
+        assert_eq!(report("TIMEOUT", 0).fate(1, || false, &slurm), None);
+        assert_eq!(report("COMPLETING", 1).fate(0, || false, &slurm), None);
+        // The end of a later start says nothing of an earlier one.
+        assert_eq!(
+            report("OUT_OF_MEMORY", 1).fate(0, || false, &slurm),
+            requeued
+        );
+        assert_eq!(report("TIMEOUT", 2).fate(1, || false, &slurm), requeued);
+        let accounted = |is_later: bool| {
+            let found = of_sacct("81234_3|OUT_OF_MEMORY|0:125|gpu021\n").remove(0);
+            found.fate(0, || is_later, &slurm).map(|fate| fate.outcome)
+        };
+        assert_eq!([false, true].map(accounted), [Some(Oom), Some(Killed)]);
     }
 
     // What Slurm 22.05 printed.

@@ -26,7 +26,14 @@ impl LaunchState<'_> {
         };
         let taken = match tickets.stop_asked() {
             Some(_) => Ok(false),
-            None => self.take_from(&mut tickets),
+            None if tickets.has_just_looked(self.running.len()) => Ok(false),
+            None => {
+                let taken = self.take_from(&mut tickets);
+                if let Ok(false) = taken {
+                    tickets.note_fruitless(self.running.len());
+                }
+                taken
+            }
         };
         self.tickets = Some(tickets);
         match taken {

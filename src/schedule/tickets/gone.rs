@@ -9,7 +9,10 @@ use std::{
 };
 
 use kiln_core::{
-    record::{Heartbeat, LaunchFile, LaunchProcess, RunFolder},
+    record::{
+        Heartbeat, LaunchFile, LaunchProcess, RunFolder, launch_folder::launches,
+        run_file::SlurmTask,
+    },
     spec::Slurm,
     units::TimeSpan,
 };
@@ -52,6 +55,16 @@ pub(in crate::schedule) fn process_here(
         pid: file.launch.pid,
         started: file.process.started,
     })
+}
+
+/// Whether a launch of the run is a later start of this task.
+fn has_later_start(run: &RunFolder, task: SlurmTask) -> bool {
+    launches(run)
+        .into_iter()
+        .filter_map(|launch| LaunchFile::read(run, launch)?.launch.slurm)
+        .any(|other| {
+            (other.job, other.task) == (task.job, task.task) && other.restarts > task.restarts
+        })
 }
 
 /// Watches the launches of a run.
@@ -115,7 +128,7 @@ impl LaunchObserver {
         let is_certain = file.is_some_and(|file| {
             file.launch.ended.is_some()
                 || self.lives_here(&file) == Some(false)
-                || self.is_over_in_slurm(&file)
+                || self.is_over_in_slurm(run, &file)
         });
         if is_certain {
             self.settled.insert(launch);
@@ -123,7 +136,7 @@ impl LaunchObserver {
     }
 
     /// Whether Slurm says of a launch's task that it is over, or was started again.
-    fn is_over_in_slurm(&self, file: &LaunchFile) -> bool {
+    fn is_over_in_slurm(&self, run: &RunFolder, file: &LaunchFile) -> bool {
         let (Some(task), Some((says, slurm))) = (file.launch.slurm, &self.slurm) else {
             return false;
         };
@@ -132,7 +145,7 @@ impl LaunchObserver {
             task: task.task,
         };
         let fate = |word: &Word| match word {
-            Word::Said(report) => report.fate(task.restarts, slurm),
+            Word::Said(report) => report.fate(task.restarts, || has_later_start(run, task), slurm),
             Word::Forgotten => None,
         };
         says.words.get(&id).and_then(fate).is_some()
@@ -153,7 +166,9 @@ impl LaunchObserver {
                 task: task.task,
             };
             match says.words.get(&id) {
-                Some(Word::Said(report)) => return report.fate(task.restarts, slurm),
+                Some(Word::Said(report)) => {
+                    return report.fate(task.restarts, || has_later_start(run, task), slurm);
+                }
                 None if !says.has_answered => return None,
                 // It was asked, or nobody knows of the submission any more (`submit/` was removed).
                 None | Some(Word::Forgotten) => {}

@@ -4,6 +4,7 @@ use std::{
     collections::{BTreeMap, BTreeSet, HashMap, HashSet},
     io,
     sync::mpsc::Sender,
+    time::Instant,
 };
 
 use fastrand::Rng;
@@ -21,10 +22,13 @@ use super::{
     limits::WorkerLimits,
     take_back::{Outlook, TakingBack},
 };
-use crate::schedule::{Event, RunRequest, instruments::LeasedGpu};
+use crate::schedule::{Event, RunRequest, clock::beat, instruments::LeasedGpu};
 
 /// Workers that begin together would all try the first ticket; each begins at one of so many.
 const SPREAD: usize = 16;
+
+/// While its trials run, a worker without a ticket to take looks so often within a beat.
+const LOOKS_PER_BEAT: u32 = 10;
 
 /// A worker that ran trials and left so many tickets to others, because its time is too short, takes
 /// no more.
@@ -82,6 +86,8 @@ pub(in crate::schedule) struct Tickets {
     cut_off: HashSet<TrialId>,
     /// How often this launch was believed gone although it was there, since it ended a ticket.
     beliefs: u32,
+    /// The last look that found no ticket, and how many trials ran here then.
+    fruitless: Option<(Instant, usize)>,
     observer: LaunchObserver,
     heart: Heart,
     random: Rng,
@@ -89,6 +95,19 @@ pub(in crate::schedule) struct Tickets {
 }
 
 impl Tickets {
+    /// Whether nothing was found a moment ago while as many trials ran here: a look costs a file server,
+    /// and this machine, which measures.
+    pub(in crate::schedule) fn has_just_looked(&self, running: usize) -> bool {
+        let pause = beat() / LOOKS_PER_BEAT;
+        self.fruitless.is_some_and(|(looked, then)| {
+            then == running && running > 0 && looked.elapsed() < pause
+        })
+    }
+
+    pub(in crate::schedule) fn note_fruitless(&mut self, running: usize) {
+        self.fruitless = Some((Instant::now(), running));
+    }
+
     pub(in crate::schedule) fn new(
         run: &RunFolder,
         queue: TicketQueue,
@@ -110,6 +129,7 @@ impl Tickets {
             killed: HashSet::new(),
             cut_off: HashSet::new(),
             beliefs: 0,
+            fruitless: None,
             observer: LaunchObserver::of_worker(),
             random: Rng::new(),
         }

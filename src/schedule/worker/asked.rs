@@ -247,7 +247,6 @@ fn keep_rows(folder: &RunFolder) -> io::Result<()> {
     for (from, to) in [
         (folder.trials_table(), before.trials_table()),
         (folder.snapshots_table(), before.snapshots_table()),
-        (folder.samples_table(), before.samples_table()),
     ] {
         match fs::read(&from) {
             Ok(bytes) => before.write(&to, &bytes)?,
@@ -255,5 +254,9 @@ fn keep_rows(folder: &RunFolder) -> io::Result<()> {
             Err(error) => return Err(error),
         }
     }
-    Ok(())
+    // Of rows and snapshots the run's folder has those of all launches; of samples it has none.
+    match fs::rename(folder.samples_table(), before.samples_table()) {
+        Err(error) if error.kind() != io::ErrorKind::NotFound => Err(error),
+        _ => Ok(()),
+    }
 }

@@ -196,6 +196,9 @@ fn weight(cell: &str) -> u8 {
     named.map_or(0, |outcome| outcome.weight())
 }
 
+/// Most times that tables are made again because of new rows.
+const MOST_COLLECTED: usize = 4;
+
 /// Whether several launches work, or worked, on a run, so that its tables are collected.
 pub fn is_collected(run: &RunFolder) -> bool {
     run.path()
@@ -206,9 +209,36 @@ pub fn is_collected(run: &RunFolder) -> bool {
 
 /// Writes the tables of a run from those of its launches; returns the number of rows.
 ///
+/// Of two who collect at once the last may have read before the other: it looks again whether a launch
+/// has more rows by then, so that the tables that stay have all.
+///
 /// # Errors
 /// A table or `run.json` cannot be read or written.
 pub fn collect(run: &RunFolder) -> io::Result<usize> {
+    let mut before = lengths(run);
+    for _ in 0..MOST_COLLECTED {
+        let rows = collect_once(run)?;
+        let now = lengths(run);
+        if now == before {
+            return Ok(rows);
+        }
+        before = now;
+    }
+    // Somebody adds rows all the time, and collects them too.
+    collect_once(run)
+}
+
+/// The launches with a `trials.csv`, and its bytes.
+fn lengths(run: &RunFolder) -> Vec<(u64, u64)> {
+    let length = |launch| {
+        let table = launch_folder::folder(run, launch).trials_table();
+        Some((launch, table.metadata().ok()?.len()))
+    };
+    let launches = launch_folder::launches(run).into_iter();
+    launches.filter_map(length).collect()
+}
+
+fn collect_once(run: &RunFolder) -> io::Result<usize> {
     let rows = CollectedRows::read(run)?;
     let folder = run.open()?;
     if let Some(text) = rows.text() {

@@ -115,13 +115,17 @@ pub(super) fn numbered(run: &RunFolder, all: &str) -> io::Result<Vec<u64>> {
     Ok(numbers)
 }
 
-/// The tables of samples of a run: its own, or those of its launches.
+/// The tables of samples of a run: those of its launches, or its own.
 pub fn samples_tables(run: &RunFolder) -> Vec<PathBuf> {
-    let own = launches(run)
+    let of_launches = launches(run)
         .into_iter()
         .map(|launch| folder(run, launch).samples_table());
-    let all = own.chain([run.samples_table()]);
-    all.filter(|path| path.is_file()).collect()
+    let mut tables: Vec<PathBuf> = of_launches.filter(|path| path.is_file()).collect();
+    // Earlier versions of kiln copied the run's own table to that of the launches before all others.
+    let own = run.samples_table();
+    let is_copied = folder(run, BEFORE).samples_table().is_file();
+    tables.extend((own.is_file() && !is_copied).then_some(own));
+    tables
 }
 
 /// Creates the folder of a launch that comes after those that are listed and after `last`; returns
@@ -226,6 +230,23 @@ fn path(run: &RunFolder, launch: u64) -> PathBuf {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn samples_that_a_launch_has_too_are_not_read_twice() {
+        let place = tempfile::tempdir().unwrap();
+        let run = RunFolder::at(place.path());
+        let write = |table: PathBuf| {
+            std::fs::create_dir_all(table.parent().unwrap()).unwrap();
+            std::fs::write(&table, "").unwrap();
+            table
+        };
+        let own = write(run.samples_table());
+        assert_eq!(samples_tables(&run), [own.clone()]);
+        let second = write(folder(&run, 2).samples_table());
+        assert_eq!(samples_tables(&run), [second.clone(), own]);
+        let before = write(folder(&run, BEFORE).samples_table());
+        assert_eq!(samples_tables(&run), [before, second]);
+    }
 
     #[test]
     fn launches_count_up_and_no_number_is_given_twice() {
