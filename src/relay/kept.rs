@@ -3,7 +3,7 @@
 use std::{collections::VecDeque, fs::File, io::Write, path::Path};
 
 /// Bytes that are kept from the beginning and from the end.
-const HEAD_BYTES: usize = 1 << 20;
+pub(super) const HEAD_BYTES: usize = 1 << 20;
 const TAIL_BYTES: usize = 64 << 10;
 
 /// An output that is kept in a file, the first MiB as it arrives and the last 64 KiB at the end. If
@@ -50,7 +50,7 @@ impl KeptOutput {
             .min(tail.len());
         if let (Some(mut file), 1..) = (self.file, unwritten) {
             let omitted = self.total - (self.written + unwritten) as u64;
-            let _ = writeln!(file, "\n… {omitted} bytes omitted …");
+            let _ = writeln!(file, "\n… at least {omitted} bytes omitted …");
             let _ = file.write_all(&tail[tail.len() - unwritten..]);
         }
         String::from_utf8_lossy(&tail).into_owned()

@@ -6,6 +6,7 @@
 
 mod end;
 mod files;
+mod forward;
 mod guard;
 mod keeper;
 mod kept;

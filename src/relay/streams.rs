@@ -6,7 +6,7 @@ use std::{
     sync::{
         Arc, Mutex, MutexGuard, PoisonError,
         atomic::{AtomicU64, Ordering},
-        mpsc::{Receiver, Sender, SyncSender, sync_channel},
+        mpsc::{Receiver, Sender, sync_channel},
     },
     thread,
     time::{Duration, Instant},
@@ -15,6 +15,7 @@ use std::{
 use kiln_core::{kinds::command::Stream, units::clock::monotonic_nanoseconds};
 
 use super::{
+    forward::Forward,
     kept::KeptOutput,
     lines::Lines,
     metrics::{Metrics, Numbers, WindowMark},
@@ -22,8 +23,6 @@ use super::{
     talk::Progress,
 };
 
-/// Pieces of standard error that wait for a parent that does not read.
-const MOST_WAITING: usize = 256;
 const CHUNK_BYTES: usize = 16 << 10;
 
 /// Events of a running program.
@@ -79,7 +78,7 @@ impl Streams {
         events: Sender<Event>,
     ) -> Self {
         let shared = Arc::new(Shared::new(metrics));
-        let (forward, forwarded) = forwarder();
+        let (forward, forwarded) = Forward::start(write_to_stderr);
         let waited = started.waited();
         let kept = KeptOutput::create(&folder.join(super::STDOUT));
         let stdout = {
@@ -93,8 +92,7 @@ impl Streams {
             let kept = KeptOutput::create(Path::new(""));
             reader(started.stderr, kept, move |chunk, lines| {
                 if let Some(chunk) = chunk {
-                    // Of a parent that is stopped, the rest is lost, and the program goes on.
-                    let _ = forward.try_send(chunk.to_vec());
+                    forward.add(chunk);
                 }
                 shared.take(chunk, lines, Stream::Stderr, &events);
             })
@@ -249,19 +247,6 @@ fn reader(
         let _ = sender.send(kept.finish());
     });
     receiver
-}
-
-/// Writes pieces to standard error; the receiver hears when all are written.
-fn forwarder() -> (SyncSender<Vec<u8>>, Receiver<()>) {
-    let (sender, pieces) = sync_channel::<Vec<u8>>(MOST_WAITING);
-    let (done, is_done) = sync_channel(1);
-    thread::spawn(move || {
-        while let Ok(piece) = pieces.recv() {
-            write_to_stderr(&piece);
-        }
-        let _ = done.send(());
-    });
-    (sender, is_done)
 }
 
 #[allow(
