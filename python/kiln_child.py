@@ -463,6 +463,9 @@ class Trial:
         if lack is not None:
             when = "while the model was built, before its first step" if self._total_steps is None else f"at step {self._made + 1}"
             return "oom", f"ran out of memory {when} ({_first_line(lack)})", OUT_OF_MEMORY
+        if self._stopped_by:
+            # The signal may have ended a process of the program's own, such as a loader's worker.
+            return "interrupted", f"{self._stopped_by} stopped the trial at step {self._made}: {_first_line(error)}", INTERRUPTED
         return "failed", _first_line(error), FAILED
 
     def _write_result(self, outcome, reason):

@@ -105,6 +105,35 @@ fn larger_trials_are_skipped_by_name_and_run_when_asked_for() {
 }
 
 #[test]
+fn a_trial_that_was_interrupted_before_is_skipped_for_good() {
+    let sweep = "train: {steps: 10}\nsweep: {grid: {train.batch_size: [4, 8]}}";
+    let place = Place::with(&format!("{sweep}\nrun: {{on_oom: skip-larger}}"));
+    let planned = run(&place, &[], &["--dry-run"]).stdout;
+    let larger = planned.lines().nth(2).unwrap();
+    let ended = run(&place, &[("8", "is_killed")], &["--only", larger]);
+    assert_eq!(ends(&place), ["8x1 killed"], "{ended:?}");
+    let ended = run(&place, &[("4", "runs_out")], &[]);
+    assert_eq!(
+        (ended.status, ends(&place)),
+        (
+            Some(0),
+            ["8x1 killed", "4x1 oom", "8x1 skipped"]
+                .map(str::to_owned)
+                .to_vec()
+        ),
+        "{ended:?}"
+    );
+    assert_eq!(place.column("attempt"), ["1", "1", "2"]);
+    // It is over: no later launch adds a row.
+    assert_eq!(run(&place, &[], &[]).status, Some(0));
+    assert_eq!(place.rows().len(), 3);
+    let ended = run(&place, &[], &["--rerun", "skipped"]);
+    assert_eq!(ended.status, Some(0), "{ended:?}");
+    assert_eq!(place.column("attempt"), ["1", "1", "2", "3"]);
+    assert_eq!(ends(&place)[3], "8x1 completed");
+}
+
+#[test]
 fn with_record_every_trial_is_run() {
     let place = Place::with("train: {steps: 10}\nsweep: {grid: {train.batch_size: [4, 16, 32]}}");
     assert_eq!(run(&place, &[("16", "runs_out")], &[]).status, Some(0));

@@ -25,6 +25,26 @@ fn whole_lines(place: &Place) -> String {
     text[..text.rfind('\n').map_or(0, |at| at + 1)].to_owned()
 }
 
+#[test]
+fn a_run_whose_lock_is_gone_is_not_taken_from_a_living_kiln() {
+    let place = Place::with(TWO);
+    let mut living = place.start("waits");
+    wait_until("a child is at work", || place.attempts_with("at-work") > 0);
+    fs::remove_file(place.path("results/x/.kiln-lock")).unwrap();
+    let second = place.run("completes", &[]);
+    assert_eq!(second.status, Some(3), "{second:?}");
+    assert!(
+        second
+            .stderr
+            .contains(&format!("process {} runs trials of this run", living.id())),
+        "{second:?}"
+    );
+    place.release();
+    assert!(living.wait().unwrap().success());
+    assert_eq!(place.column("outcome"), ["completed", "completed"]);
+    assert_eq!(place.column("launch"), ["1", "1"]);
+}
+
 /// Moments in the life of a run at which kiln is killed.
 #[derive(Clone, Copy, Debug)]
 enum Moment {

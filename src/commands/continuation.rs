@@ -25,6 +25,7 @@ use serde_json::Value;
 
 use super::{
     Status, Stop,
+    launching::Launching,
     planned::Planned,
     runs,
     sources::table_of,
@@ -186,9 +187,11 @@ fn told(trials: &[Trial]) -> Option<String> {
 }
 
 /// The checkpoints that trials need and that are missing or changed. A trial that has checkpoints of
-/// its own in the newest run of the experiment needs none.
-pub(super) fn faults(trials: &[Trial], experiment: &str, results: &Path) -> Vec<String> {
-    let newest = run_folder::runs(results, experiment).pop();
+/// its own in the newest run of the experiment needs none, unless a new run is asked for.
+pub(super) fn faults(trials: &[Trial], experiment: &str, launch: &Launching) -> Vec<String> {
+    let newest = run_folder::runs(&launch.results, experiment)
+        .pop()
+        .filter(|_| !launch.fresh);
     let has_own = |trial: &Trial| {
         newest.as_ref().is_some_and(|run| {
             let own = Checkpoints::new(run.checkpoints(&trial.id), trial.id.clone());

@@ -39,7 +39,7 @@ impl PlannedFile {
         let faults = [
             &planned.notes[..],
             &initial_weights::faults(&planned.loaded, trials),
-            &continuation::faults(trials, experiment, &launch.results),
+            &continuation::faults(trials, experiment, launch),
         ]
         .concat();
         match launch.dry_run {

@@ -161,7 +161,7 @@ fn by_rules(ending: &AttemptEnding) -> (Outcome, Option<String>) {
     }
     if let Some((outcome, reason)) = &ending.finished
         && outcome.is_final()
-        && !matches!(ending.stopped, Some(StopCause::Timeout(_) | StopCause::Stall(_)) if *outcome == Outcome::Failed)
+        && !(*outcome == Outcome::Failed && may_look_like_a_failure(ending.stopped))
     {
         return (
             *outcome,
@@ -211,6 +211,22 @@ fn is_fault_of_the_device(ending: &AttemptEnding) -> bool {
         ) => false,
         (Some((outcome, _)), _) => *outcome == Outcome::Failed || !outcome.is_final(),
         (None, _) => true,
+    }
+}
+
+/// Whether a child may call it a failure that it was stopped: an error that the signal raised in it, or
+/// in a process of its own.
+fn may_look_like_a_failure(stopped: Option<StopCause>) -> bool {
+    match stopped {
+        Some(
+            StopCause::Timeout(_)
+            | StopCause::Stall(_)
+            | StopCause::Told
+            | StopCause::ToldAtTheEnd(_)
+            | StopCause::RunFailed
+            | StopCause::TakenBack,
+        ) => true,
+        Some(StopCause::Protocol | StopCause::Lingering | StopCause::DeviceLost) | None => false,
     }
 }
 

@@ -11,13 +11,35 @@ use kiln_core::{
 use super::{
     RunRequest, RunStop,
     disk::cannot_write,
+    existing_run::ExistingRun,
     instruments::{Instruments, LeasedGpu},
     machine,
     open::OpenRun,
+    process_record,
     row::{self, LostAttempt},
     stray,
 };
 use kiln_hardware::host::usable_cores;
+
+/// Refuses a run of which another launch has trials now: its lock was removed, or copied away.
+///
+/// # Errors
+/// If there is one.
+pub(super) fn refuse_living(found: &ExistingRun, request: &RunRequest) -> Result<(), RunStop> {
+    let ExistingRun::Old(old) = found else {
+        return Ok(());
+    };
+    let folder = old.folder.path();
+    let real = folder.canonicalize().unwrap_or_else(|_| folder.to_owned());
+    match process_record::launcher_in(request.locks, &real) {
+        None => Ok(()),
+        Some(pid) => Err(RunStop::CannotRun(format!(
+            "{}: process {pid} runs trials of this run, although the lock of its experiment is free \
+             (`.kiln-lock` was removed?); wait for its end, or stop it with `kill {pid}`",
+            folder.display()
+        ))),
+    }
+}
 
 /// Ends the processes that a killed parent left running, removes drafts, and writes a `killed` row
 /// for each attempt without a row.

@@ -4,7 +4,7 @@
 
 use std::{
     collections::{BTreeSet, HashSet},
-    ffi::OsStr,
+    ffi::{OsStr, OsString},
     fs::{self, OpenOptions},
     io::{self, Read, Write},
     os::unix::fs::{MetadataExt, OpenOptionsExt},
@@ -138,12 +138,36 @@ pub(super) fn end_earlier(folder: &Path) -> usize {
         return 0;
     };
     let here = ProcessNamespace::here();
-    let names = folder.names().unwrap_or_default();
-    let records = names.iter().filter(|name| {
+    let names = names(&folder);
+    names
+        .iter()
+        .map(|name| end_recorded(&folder, name, &here))
+        .sum()
+}
+
+/// The process of another launch of this user that has trials below the folder of a run now.
+pub(super) fn launcher_in(locks: &Path, run: &Path) -> Option<u32> {
+    let folder = Folder::open(locks).ok()?;
+    let here = ProcessNamespace::here();
+    let names = names(&folder);
+    let records = names.iter().filter_map(|name| read(&folder, name));
+    let mut living = records.filter(|record| {
+        record.namespace == here
+            && record.launcher.pid != std::process::id()
+            && record.launcher.is_alive()
+            && record.folders.iter().any(|folder| folder.starts_with(run))
+    });
+    living.next().map(|record| record.launcher.pid)
+}
+
+/// The names of all records.
+fn names(folder: &Folder) -> Vec<OsString> {
+    let mut names = folder.names().unwrap_or_default();
+    names.retain(|name| {
         let name = name.to_string_lossy();
         name.starts_with(PREFIX) && name.ends_with(".json")
     });
-    records.map(|name| end_recorded(&folder, name, &here)).sum()
+    names
 }
 
 fn end_recorded(folder: &Folder, name: &OsStr, here: &ProcessNamespace) -> usize {

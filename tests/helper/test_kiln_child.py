@@ -213,6 +213,12 @@ class ATrialOfKiln(unittest.TestCase):
             self.assertLess(time.monotonic() - begun, 5)
             self.failed(child, "SIGTERM stopped the trial; its last step was", "interrupted", 130)
 
+    def test_an_error_that_the_signal_caused_is_no_failure(self):
+        # kiln signals the whole group: a worker of a loader may be gone before this thread hears of it.
+        body = "os.kill(os.getpid(), signal.SIGTERM); exec('raise RuntimeError(\"DataLoader worker exited\")')"
+        text = f"import kiln_child, os, signal\nwith kiln_child.trial() as trial:\n    with trial._uninterrupted():\n        {body}"
+        self.failed(Child(text, TRIAL).end(), "SIGTERM stopped the trial at step 0: RuntimeError: DataLoader worker exited", "interrupted", 130)
+
     def test_sigterm_while_the_model_is_built_stops_it_too(self):
         text = "import kiln_child, time\nwith kiln_child.trial() as trial:\n    time.sleep(60)"
         child = Child(text, TRIAL)

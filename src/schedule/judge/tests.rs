@@ -236,6 +236,31 @@ fn a_result_that_arrived_beside_a_stop_is_kept() {
 }
 
 #[test]
+fn a_child_that_is_stopped_may_call_that_a_failure() {
+    let of = |cause: StopCause, outcome: Outcome| {
+        judged(Exit::Status(1), |e| {
+            e.stopped = Some(cause);
+            e.finished = Some((outcome, Some("DataLoader worker was terminated".to_owned())));
+        })
+        .0
+    };
+    for cause in [StopCause::Told, StopCause::RunFailed, StopCause::TakenBack] {
+        assert_eq!(
+            of(cause, Outcome::Failed),
+            Outcome::Interrupted,
+            "{cause:?}"
+        );
+        assert_eq!(
+            of(cause, Outcome::Completed),
+            Outcome::Completed,
+            "{cause:?}"
+        );
+        assert_eq!(of(cause, Outcome::Oom), Outcome::Oom, "{cause:?}");
+    }
+    assert_eq!(of(StopCause::Lingering, Outcome::Failed), Outcome::Failed);
+}
+
+#[test]
 fn a_machine_that_cannot_run_a_trial_is_no_failure_of_it_also_when_the_run_is_being_stopped() {
     for (stopped, expected) in [
         (None, Outcome::Interrupted),

@@ -84,7 +84,13 @@ impl LaunchState<'_> {
         };
         let cpu_name = self.instruments.cpu_name();
         let driver = self.instruments.driver();
+        // After its last attempt, so that this end is the one that counts.
+        let attempt = match self.open.last_attempt(&trial.id) {
+            0 => 0,
+            last => last + 1,
+        };
         let row = row(&AttemptFacts {
+            attempt,
             devices: &gpus,
             cpu_name: cpu_name.as_deref().filter(|_| gpus.is_empty()),
             driver: driver.as_deref(),

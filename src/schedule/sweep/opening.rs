@@ -134,6 +134,7 @@ fn launch(
         ended: history,
         is_worker: false,
     };
+    leftovers::refuse_living(&found, request)?;
     let prepared = PreparedLaunch::new(request, &known, instruments, None)?;
     let mut open = open::open(request, found, &prepared.instruments, &prepared.checks)?;
     leftovers::adopt(&mut open, request, &prepared.instruments)?;

@@ -444,8 +444,8 @@ impl<'a> Attendant<'a> {
                 rows.each(&mut |row| {
                     ends.push(AttemptEnd::of(&row));
                     self.has_result |= row.fixed.outcome.is_result();
-                    let known = self.told.get(&row.fixed.trial).copied().unwrap_or(0);
-                    if row.fixed.attempt > known {
+                    let known = self.told.get(&row.fixed.trial);
+                    if known.is_none_or(|known| row.fixed.attempt > *known) {
                         new.push(row);
                     }
                 })

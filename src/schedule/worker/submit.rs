@@ -124,6 +124,7 @@ fn run_folder(
         }
         ExistingRun::Old(old) if is_settled(request, &old.history) => Ok(None),
         found => {
+            leftovers::refuse_living(&found, request)?;
             let mut open = open::open(request, found, instruments, &[])?;
             // A run of one launch so far may have lost attempts.
             leftovers::adopt(&mut open, request, instruments)?;

@@ -123,7 +123,7 @@ trial_table! {
     since 1 runner {
         /// Id of the trial: the same settings have the same id everywhere.
         trial: TrialId,
-        /// Number of this start of the trial's process, from 1; 0 for a trial that was skipped.
+        /// Number of this start of the trial's process, from 1; of a trial that was skipped 0, or one more than its last attempt has.
         attempt: u64,
         /// Number of this start of `kiln run` on the folder, from 1.
         launch: u64,
