@@ -64,6 +64,9 @@ fn nvml(folder: &tempfile::TempDir, scenario: &str) -> Nvml {
 /// Of looks at GPM: nearer than 100 ms they give nothing, and further apart they may be.
 const APART: Duration = Duration::from_millis(105);
 
+/// Of seven looks at a window that is long enough for its energy.
+const FAR_APART: Duration = Duration::from_millis(360);
+
 /// What no look at a well device takes, however busy the machine.
 const LONG: Duration = Duration::from_secs(60);
 
@@ -146,7 +149,7 @@ fn first_gpu(rows: &[SampledTick]) -> &GpuTick {
 
 #[test]
 fn a_batch_and_the_chips_counters_reach_the_row_and_the_summary() {
-    let (rows, readings) = sampled_apart(HOPPER, 7, APART);
+    let (rows, readings) = sampled_apart(HOPPER, 7, FAR_APART);
     let gpu = rows[2].tick.gpu.clone().unwrap();
     assert_eq!(
         (
@@ -355,8 +358,10 @@ fn a_counter_that_is_reset_gives_no_energy_and_says_why() {
         LONG,
     );
     watching.row();
+    thread::sleep(3 * FAR_APART);
     watching.look();
     watching.change();
+    thread::sleep(3 * FAR_APART);
     watching.look();
     let found = summary(&watching.sampler.unwatch("t"));
     assert_eq!(found.energy_counter_joules, None);
@@ -371,7 +376,7 @@ fn a_counter_that_is_reset_gives_no_energy_and_says_why() {
 #[test]
 fn under_mig_the_row_says_what_is_hidden_and_what_is_the_boards() {
     let mig = "    nvmlDeviceGetMigMode: [1, 1]\n    nvmlGpmQuery";
-    let found = summary(&sampled_apart(&HOPPER.replace("    nvmlGpmQuery", mig), 7, APART).1);
+    let found = summary(&sampled_apart(&HOPPER.replace("    nvmlGpmQuery", mig), 7, FAR_APART).1);
     assert_eq!(
         found.notes["mean_gpu_utilization"],
         "NVML gives no utilization while MIG is on"

@@ -69,7 +69,10 @@ pub(super) fn nvml_library() -> Option<PathBuf> {
 /// commas or spaces, in the given order. Calls the driver, which may hang.
 pub(super) fn named_gpus(nvml: &Nvml, asked: &[String]) -> Result<Vec<u32>, Stop> {
     let names = gpu_names(asked);
-    let count = nvml.device_count();
+    let count = nvml.device_count().map_err(|why| {
+        let text = format!("`-i`: the driver does not say how many GPUs there are: {why}");
+        Stop::new(Status::CannotRun, text)
+    })?;
     let how = format!("there are {count}; name them by index (from 0), UUID or PCI address");
     if names.is_empty() {
         return Err(Stop::bad_input(format!("`-i` names no GPU; {how}")));

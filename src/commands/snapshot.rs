@@ -116,13 +116,17 @@ fn read(nvml: &Result<Nvml, NvmlAbsent>, id: &[String]) -> Result<Vec<Gpu>, Stop
         Err(_) => return Ok(Vec::new()),
     };
     let (nvml, patience) = (*nvml, Patience::default());
+    let uncounted = |why| {
+        let text = format!("the driver does not say how many GPUs there are: {why}");
+        Stop::new(Status::Failed, text)
+    };
     if id.is_empty() {
-        return Ok(read_gpus(nvml, Which::All, &patience));
+        return read_gpus(nvml, Which::All, &patience).map_err(uncounted);
     }
     let names = id.to_vec();
     let selected = patience.wait(move || machine::named_gpus(&nvml, &names));
     let indices = selected.ok_or_else(|| Stop::new(Status::Failed, patience.silence()))??;
-    Ok(read_gpus(nvml, Which::Indices(indices), &patience))
+    read_gpus(nvml, Which::Indices(indices), &patience).map_err(uncounted)
 }
 
 fn show(

@@ -158,7 +158,8 @@ fn versions(nvml: Nvml, patience: &Patience) -> DriverVersions {
 }
 
 fn gpus(nvml: Nvml, patience: &Patience) -> Vec<GpuFacts> {
-    let read = read_gpus(nvml, Which::All, patience);
+    let read = read_gpus(nvml, Which::All, patience)
+        .unwrap_or_else(|absence| vec![Gpu::unread_at(0, &absence)]);
     let well: Vec<String> = read
         .iter()
         .filter(|gpu| silence_of(gpu).is_none())

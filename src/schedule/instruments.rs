@@ -144,7 +144,10 @@ impl Instruments {
     fn read_gpus(&self) -> Vec<Gpu> {
         self.nvml
             .as_ref()
-            .map(|nvml| read_gpus(**nvml, Which::All, &self.patience))
+            .map(|nvml| {
+                read_gpus(**nvml, Which::All, &self.patience)
+                    .unwrap_or_else(|absence| vec![Gpu::unread_at(0, &absence)])
+            })
             .unwrap_or_default()
     }
 

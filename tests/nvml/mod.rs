@@ -151,9 +151,11 @@ fn samples_become_rows_and_the_window_has_its_energy() {
         device_uuid: Some(UUID.into()),
     });
     let mut rows = Vec::new();
-    wait_until("30 ticks", || {
+    // Long enough for an energy.
+    wait_until("ticks for more than 2 s", || {
         rows.extend(sampler.take_rows());
-        rows.len() >= 30
+        let ends = rows.first().zip(rows.last());
+        ends.is_some_and(|(first, last)| last.run_seconds - first.run_seconds > 2.5)
     });
     let readings = sampler.unwatch("t");
     let times: Vec<u64> = readings

@@ -109,6 +109,8 @@ case $scenario in
     count=${SCRIPTED_CHILD_LOOKS:-2}
     await window_started 0 1; began=$(moment); await window_started "$began" "$count"
     [ -z "$SCRIPTED_CHILD_MAKES" ] || { : >"$SCRIPTED_CHILD_MAKES"; await window_started "$(moment)" "$count"; }
+    # A shorter window has no energy.
+    while [ $(($(now) - began)) -lt 2100000000 ]; do later 0.02; done
     ended=$(moment); await window_ended "$ended" 1; measured "$began" "$ended" ;;
   *) echo "no such scenario: $scenario" >&2; exit 1 ;;
 esac

@@ -171,17 +171,25 @@ pub enum Which {
 
 /// Reads these GPUs in their order. One that hangs has nothing but its index and, if the driver
 /// tells so much, its UUID, its name and the driver's version; [`silence_of`] tells it from others.
-pub fn read_gpus(nvml: Nvml, which: Which, patience: &Patience) -> Vec<Gpu> {
+///
+/// # Errors
+/// All GPUs are asked for, and the driver does not say how many there are.
+pub fn read_gpus(nvml: Nvml, which: Which, patience: &Patience) -> Result<Vec<Gpu>, Absence> {
     let indices = match which {
-        Which::All => (0..patience.wait(move || nvml.device_count()).unwrap_or(0)).collect(),
+        Which::All => (0..count(nvml, patience)?).collect(),
         Which::Indices(indices) => indices,
     };
     let found = patience.each(indices.clone(), move |index| Gpu::read_index(&nvml, index));
-    found
-        .into_iter()
-        .zip(indices)
+    let all = found.into_iter().zip(indices);
+    Ok(all
         .map(|(gpu, index)| gpu.unwrap_or_else(|| silent(nvml, index, patience)))
-        .collect()
+        .collect())
+}
+
+/// The number of GPUs.
+fn count(nvml: Nvml, patience: &Patience) -> Result<u32, Absence> {
+    let count = patience.wait(move || nvml.device_count());
+    count.unwrap_or_else(|| Err(patience.silence()))
 }
 
 fn silent(nvml: Nvml, index: u32, patience: &Patience) -> Gpu {
@@ -224,12 +232,14 @@ pub fn silence_of(gpu: &Gpu) -> Option<&Absence> {
 const NO_INSTANCE: &str = "MIG is on and no instance exists (`sudo nvidia-smi mig -cgi 0 -C` \
                            creates one)";
 
-/// Every GPU by its index: its facts, or why it cannot be used. A GPU that is cut into MIG
+/// Every GPU by its index: its facts, or why it cannot be used; of a driver that does not say how many
+/// there are, that reason, for the first. A GPU that is cut into MIG
 /// instances is not there itself, because no process gets all of it: its instances are, each with
 /// the GPU's index.
 pub fn list_devices(nvml: Nvml, patience: &Patience) -> Vec<(u32, Result<DeviceFacts, Absence>)> {
-    let Some(count) = patience.wait(move || nvml.device_count()) else {
-        return vec![(0, Err(patience.silence()))];
+    let count = match count(nvml, patience) {
+        Ok(count) => count,
+        Err(absence) => return vec![(0, Err(absence))],
     };
     let indices: Vec<u32> = (0..count).collect();
     let listed = patience.each(indices.clone(), move |index| device(&nvml, index));
@@ -252,8 +262,8 @@ fn device(nvml: &Nvml, index: u32) -> Result<Vec<DeviceFacts>, Absence> {
         .device_by_index(index)
         .map_err(|error| absence(&error))?;
     device.uuid().map_err(|error| absence(&error))?;
-    let board = facts(index, &device).ok_or(Absence::NotFound)?;
-    match instances(nvml, &board, &device) {
+    let board = facts(nvml, index, &device).ok_or(Absence::NotFound)?;
+    match instances(nvml, &board, &device)? {
         Some(instances) if instances.is_empty() => Err(Absence::Other(NO_INSTANCE.to_owned())),
         Some(instances) => Ok(instances),
         None => Ok(vec![board]),

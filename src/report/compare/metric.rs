@@ -97,10 +97,10 @@ impl ComparedMetric {
             ],
             Self::Energy => &[
                 ("energy_counter_joules per sample", |row| {
-                    row.per_sample(row.energy_counter_joules)
+                    row.energy_per_sample(row.energy_counter_joules)
                 }),
                 ("energy_integral_joules per sample", |row| {
-                    row.per_sample(row.energy_integral_joules)
+                    row.energy_per_sample(row.energy_integral_joules)
                 }),
             ],
             Self::Loss => &[

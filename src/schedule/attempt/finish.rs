@@ -264,8 +264,18 @@ impl Reaped {
         // A program that the relay could not tell from itself was read before it was there whole.
         let tells = |bytes: &u64| !self.kind.is_relay() || measured.is_some() || *bytes >= WHOLE;
         readings.window.peak_resident_bytes = read.filter(tells).max(measured);
-        readings.memory_limit_bytes =
-            memory::least(readings.memory_limit_bytes, around.memory_limit);
+        if around.memory_limit.is_some()
+            && !around.devices.is_empty()
+            && readings.memory_limit_bytes.is_none()
+        {
+            let told = "the GPU does not tell how much memory it has, so `run.memory_limit` was not \
+                        enforced";
+            let notes = &mut readings.window.notes;
+            notes.insert("memory_limit_bytes".to_owned(), told.to_owned());
+        } else {
+            readings.memory_limit_bytes =
+                memory::least(readings.memory_limit_bytes, around.memory_limit);
+        }
         readings
     }
 

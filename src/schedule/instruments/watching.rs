@@ -161,13 +161,12 @@ impl Instruments {
             .collect()
     }
 
-    /// Begins to watch an attempt; a snapshot of what changed since the last one goes into the
-    /// table.
+    /// Begins to watch an attempt, whose program may be in its window already; then a snapshot of what
+    /// changed since the last one, which takes longer, goes into the table.
     ///
     /// # Errors
     /// The table cannot be written.
     pub fn watch(&mut self, watch: AttemptWatch) -> io::Result<()> {
-        self.write_changes(SnapshotMoment::Start, &watch)?;
         if let Some(keeping) = &self.keeping {
             let on = |device_uuid| kiln_hardware::Watch {
                 trial: watch.trial.0.clone(),
@@ -183,8 +182,9 @@ impl Instruments {
                     .for_each(|uuid| keeping.sampler.watch(on(Some(uuid.clone())))),
             }
         }
+        let written = self.write_changes(SnapshotMoment::Start, &watch);
         self.watched.push(watch);
-        Ok(())
+        written
     }
 
     /// Takes a reading because the trial's measured window begins or ends.

@@ -236,8 +236,8 @@ mod tests {
         let place = tempfile::tempdir().unwrap();
         let run = RunFolder::at(place.path());
         let write = |table: PathBuf| {
-            std::fs::create_dir_all(table.parent().unwrap()).unwrap();
-            std::fs::write(&table, "").unwrap();
+            fs::create_dir_all(table.parent().unwrap()).unwrap();
+            fs::write(&table, "").unwrap();
             table
         };
         let own = write(run.samples_table());

@@ -246,7 +246,7 @@ trial_table! {
         max_temperature_celsius: Option<f64> ["°C"],
         /// Fraction of the window in which power, heat or another GPU limited the clocks.
         throttled_fraction: Option<f64> ["of 1"],
-        /// The reasons of the limit, most frequent first, separated by spaces.
+        /// The reasons of the limit, most frequent first, `sw_power_cap` after any other that held for 5 % of the window, separated by spaces.
         throttle_reasons: Option<String>,
         /// Other processes on the device during the attempt: `none`, their number and memory, or
         /// `unknown`.

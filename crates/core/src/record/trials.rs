@@ -69,9 +69,15 @@ impl TrialRow {
             .filter(|seen| !["none", "unknown"].contains(seen))
     }
 
-    /// Energy per sample over the measured window, in J; from the driver's counter if available.
+    /// Energy per sample over the measured window, in J; from the driver's counter if available. `None`
+    /// on a MIG instance: only the whole GPU's energy is known, which others use too.
     pub fn joules_per_sample(&self) -> Option<f64> {
-        self.per_sample(self.energy_counter_joules.or(self.energy_integral_joules))
+        self.energy_per_sample(self.energy_counter_joules.or(self.energy_integral_joules))
+    }
+
+    /// The same of one of the two energies.
+    pub fn energy_per_sample(&self, joules: Option<f64>) -> Option<f64> {
+        self.per_sample(joules.filter(|_| self.mig_profile.is_none()))
     }
 
     /// Divides a sum over the measured window by its samples.

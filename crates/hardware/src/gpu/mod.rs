@@ -86,9 +86,17 @@ impl Gpu {
 
     /// Reads all GPUs in nvidia-smi's order, those too that this user may not open.
     pub fn read_all(nvml: &Nvml) -> Vec<Self> {
-        (0..nvml.device_count())
+        (0..nvml.device_count().unwrap_or(0))
             .map(|index| Self::read_index(nvml, index))
             .collect()
+    }
+
+    /// The GPU of this index, of which nothing can be read for this reason.
+    pub fn unread_at(index: u32, absence: &Absence) -> Self {
+        Self {
+            index: Reading::Value(u64::from(index)),
+            ..Self::unread(absence)
+        }
     }
 
     /// Reads the GPU of this index.
@@ -145,7 +153,7 @@ pub struct NoSuchGpu(pub String);
 /// # Errors
 /// On the first name that fits none.
 pub fn select(nvml: &Nvml, names: &[String]) -> Result<Vec<u32>, NoSuchGpu> {
-    let known: Vec<Names> = (0..nvml.device_count())
+    let known: Vec<Names> = (0..nvml.device_count().unwrap_or(0))
         .map(|index| Names::read(nvml, index))
         .collect();
     let mut found = Vec::new();
@@ -188,8 +196,17 @@ impl Names {
 
     fn fits(&self, name: &str) -> bool {
         let is_bus_id = |id: &String| {
-            id.eq_ignore_ascii_case(name)
-                || (name.contains(':') && id.to_lowercase().ends_with(&name.to_lowercase()))
+            // A short form leaves out the domain, or zeros at its beginning; never a part of a number.
+            let (id, name) = (id.to_lowercase(), name.to_lowercase());
+            let short = id.trim_start_matches(|c| c == '0');
+            let domain = name.split(':').next().unwrap_or_default();
+            id == name
+                || id
+                    .strip_suffix(&name)
+                    .is_some_and(|left| left.ends_with(':') && name.contains(':'))
+                || (name.matches(':').count() == 2
+                    && !domain.is_empty()
+                    && name.trim_start_matches(|c| c == '0') == short)
         };
         name.parse() == Ok(self.index)
             || self.uuid.as_deref() == Some(name)
@@ -199,10 +216,14 @@ impl Names {
 
 impl Nvml {
     /// Number of GPUs, those that this user may not open included.
-    pub fn device_count(&self) -> u32 {
-        reading_of(self.library().device_count())
-            .into_value()
-            .unwrap_or(0)
+    ///
+    /// # Errors
+    /// The driver does not say it.
+    pub fn device_count(&self) -> Result<u32, Absence> {
+        match reading_of(self.library().device_count()) {
+            Reading::Value(count) => Ok(count),
+            Reading::Absent(why) => Err(why),
+        }
     }
 }
 
@@ -220,7 +241,17 @@ mod tests {
         for name in ["1", "GPU-7", "00000000:8f:00.0", "0000:8f:00.0", "8F:00.0"] {
             assert!(gpu.fits(name), "{name}");
         }
-        for name in ["0", "GPU-8", "9F:00.0", "0", ""] {
+        for name in [
+            "0",
+            "GPU-8",
+            "9F:00.0",
+            "0",
+            "",
+            "F:00.0",
+            ":00.0",
+            ":8F:00.0",
+            "1:8F:00.0",
+        ] {
             assert!(!gpu.fits(name), "{name}");
         }
     }

@@ -13,7 +13,7 @@ use crate::{
     Absence, Nvml, Reading,
     nvml::{
         board_of,
-        calls::gpu_instance_id,
+        calls::{gpu_instance_id, total_and_used},
         field_ids::{MEMORY_TEMPERATURE, POWER_AVERAGE, POWER_INSTANT, SCOPE_GPU},
         gpm::{GpmLook, GpmSeries},
         is_instance,
@@ -208,8 +208,8 @@ pub(super) fn read(
         }
         ReadingGroup::Memory => {
             tick.memory_used_bytes = fields
-                .read("memory_used_bytes", || reading_of(device.memory_info()))
-                .map(|memory| memory.used)
+                .read("memory_used_bytes", || total_and_used(&open.nvml, device))
+                .map(|[_, used]| used)
         }
         ReadingGroup::Batch => batch(open, fields, tick),
         ReadingGroup::Power if tick.power_watts.is_none() => {

@@ -177,6 +177,16 @@ pub(crate) fn memory_v1(nvml: &Nvml, device: &Device<'_>) -> Reading<sys::nvmlMe
     })
 }
 
+/// Total and used bytes of the device, for readings that need no more.
+pub(crate) fn total_and_used(nvml: &Nvml, device: &Device<'_>) -> Reading<[u64; 2]> {
+    let newer = memory(nvml, device);
+    if newer.is_offered() {
+        return newer.map(|memory| [memory.total, memory.used]);
+    }
+    // Drivers before 510.
+    memory_v1(nvml, device).map(|memory| [memory.total, memory.used])
+}
+
 /// A list of processes by the calls of drivers before 515: `name` with `_v2`, whose items are
 /// today's, else without, whose items say nothing of instances.
 pub(crate) fn processes_before_v3(

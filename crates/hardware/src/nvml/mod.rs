@@ -19,6 +19,7 @@ use nvml_wrapper::{
 };
 
 use super::{Absence, Reading, process};
+use calls::total_and_used;
 pub(super) use error::{absence, reading_of};
 
 /// The library's name for the dynamic loader.
@@ -216,15 +217,18 @@ impl Nvml {
 
     /// All devices this user may open, in nvidia-smi's order.
     pub fn devices(&self) -> Vec<DeviceFacts> {
-        let count = self.library.device_count().unwrap_or(0);
+        let count = self.device_count().unwrap_or(0);
         (0..count)
-            .filter_map(|index| facts(index, &self.library.device_by_index(index).ok()?))
+            .filter_map(|index| facts(self, index, &self.library.device_by_index(index).ok()?))
             .collect()
     }
 
     /// GPUs that are there and cannot be opened, such as one that fell off the bus, by index.
     pub fn unopened(&self) -> Vec<(u32, Absence)> {
-        let count = self.library.device_count().unwrap_or(0);
+        let count = match self.device_count() {
+            Ok(count) => count,
+            Err(absence) => return vec![(0, absence)],
+        };
         let why = |index| Some((index, absence(&self.library.device_by_index(index).err()?)));
         (0..count).filter_map(why).collect()
     }
@@ -323,27 +327,35 @@ pub(super) fn is_instance(device: &Device<'_>) -> bool {
     device.mig_is_mig_device_handle().unwrap_or(false)
 }
 
-/// The instances of a GPU that is cut into some; `None` where it is not, and where this user may
-/// not see them.
+/// The instances of a GPU that is cut into some; `None` where it is not.
+///
+/// # Errors
+/// It is, and they cannot be read: no process gets the whole GPU then.
 pub(super) fn instances(
     nvml: &Nvml,
     board: &DeviceFacts,
     device: &Device<'static>,
-) -> Option<Vec<DeviceFacts>> {
+) -> Result<Option<Vec<DeviceFacts>>, Absence> {
     if board.is_mig.value() != Some(&true) {
-        return None;
+        return Ok(None);
     }
-    let most = device.mig_device_count().ok()?;
+    let unread = |error: &NvmlError| {
+        let why = absence(error);
+        Absence::Other(format!(
+            "MIG is on, and its instances cannot be read: {why}"
+        ))
+    };
+    let most = device.mig_device_count().map_err(|error| unread(&error))?;
     let mut found = Vec::new();
     for index in 0..most {
         match device.mig_device_by_index(index) {
             Ok(instance) => found.extend(instance_facts(nvml, board, &instance)),
             // Indices have gaps.
             Err(NvmlError::NotFound | NvmlError::InvalidArg) => {}
-            Err(_) => return None,
+            Err(error) => return Err(unread(&error)),
         }
     }
-    Some(found)
+    Ok(Some(found))
 }
 
 /// Its own name and memory; what only the whole GPU has is that one's.
@@ -357,7 +369,7 @@ fn instance_facts(nvml: &Nvml, board: &DeviceFacts, device: &Device<'_>) -> Opti
         gpu_instance,
         compute_instance,
     };
-    let own = facts(board.index, device)?;
+    let own = facts(nvml, board.index, device)?;
     Some(DeviceFacts {
         uuid: own.uuid,
         name: own.name,
@@ -368,12 +380,12 @@ fn instance_facts(nvml: &Nvml, board: &DeviceFacts, device: &Device<'_>) -> Opti
 }
 
 /// `None` for a device that has no UUID: it could not be named.
-pub(super) fn facts(index: u32, device: &Device<'_>) -> Option<DeviceFacts> {
+pub(super) fn facts(nvml: &Nvml, index: u32, device: &Device<'_>) -> Option<DeviceFacts> {
     Some(DeviceFacts {
         index,
         uuid: device.uuid().ok()?,
         name: reading_of(device.name()),
-        memory_total_bytes: reading_of(device.memory_info()).map(|memory| memory.total),
+        memory_total_bytes: total_and_used(nvml, device).map(|[total, _]| total),
         compute_capability: reading_of(device.cuda_compute_capability())
             .map(|capability| format!("{}.{}", capability.major, capability.minor)),
         power_limit_watts: reading_of(device.enforced_power_limit())

@@ -218,6 +218,13 @@ impl Looker {
         else {
             return;
         };
+        if watched
+            .marked
+            .is_some_and(|marked| marked <= look.tick.monotonic_nanoseconds)
+        {
+            watched.marked = None;
+            self.shared.changed.notify_all();
+        }
         let is_told = look
             .tick
             .child

@@ -16,6 +16,8 @@ use std::{
     time::{Duration, Instant},
 };
 
+use kiln_units::clock;
+
 use super::{
     Nvml,
     gpu_reader::{EVERYTHING, desk::GpuWatchdog},
@@ -26,6 +28,10 @@ use readings::EccStart;
 pub use readings::joined;
 pub use throttle::{THROTTLED, throttle_names};
 pub use tick::{ChildTick, HostTick, SampledTick, Tick, TrialReadings, Watch};
+
+/// Longest wait for the look at the end of a window: many times what one takes, and little for the other
+/// trials of a launch, whose marks wait meanwhile.
+const LAST_LOOK: Duration = Duration::from_millis(500);
 
 /// Longest wait for the thread at the end of the program.
 const STOP_TIMEOUT: Duration = Duration::from_secs(2);
@@ -66,6 +72,8 @@ struct Watched {
     readings: TrialReadings,
     /// To be read now, not at the next tick.
     is_asked: bool,
+    /// When its window began or ended, on CLOCK_MONOTONIC in nanoseconds, until a look after that is kept.
+    marked: Option<u64>,
     looks: u64,
     cpu_before: Option<CpuTimes>,
     /// When the memory of several processes may be read again.
@@ -139,6 +147,7 @@ impl Sampler {
             watch,
             readings,
             is_asked: true,
+            marked: None,
             looks: 0,
             cpu_before: None,
             next_pages: None,
@@ -156,6 +165,7 @@ impl Sampler {
             .filter(|watched| watched.watch.trial == trial)
         {
             watched.is_asked = true;
+            watched.marked = Some(clock::monotonic_nanoseconds());
             self.shared.changed.notify_all();
         }
     }
@@ -180,9 +190,19 @@ impl Sampler {
             .unwrap_or_default()
     }
 
-    /// The same of each device that it was watched on, in the order in which that began.
+    /// The same of each device that it was watched on, in the order in which that began. Waits a moment
+    /// for the look at the end of its window: a trial often ends right after that.
     pub fn unwatch_all(&self, trial: &str) -> Vec<TrialReadings> {
-        let mut state = self.shared.lock();
+        let owes = |state: &mut SamplerState| {
+            let mut of_trial = state.watched.iter().filter(|one| one.watch.trial == trial);
+            !state.has_stopped && of_trial.any(|watched| watched.marked.is_some())
+        };
+        let state = self.shared.lock();
+        let (mut state, _) = self
+            .shared
+            .changed
+            .wait_timeout_while(state, LAST_LOOK, owes)
+            .unwrap_or_else(PoisonError::into_inner);
         let failure = state.failure.clone();
         let of_trial = state
             .watched
@@ -231,8 +251,6 @@ mod tests {
         sync::mpsc::{Receiver, channel},
         time::Instant,
     };
-
-    use kiln_units::clock;
 
     use super::*;
     use crate::{

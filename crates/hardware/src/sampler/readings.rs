@@ -39,7 +39,8 @@ pub(super) fn memory_of(list: &ProcessList, pids: &[u32]) -> Option<u64> {
     }
 }
 
-/// All processes seen; once unknown, only what was seen is known, so it stays unknown.
+/// All processes seen. Where a list is unknown, what was seen in another one was there all the same; that
+/// nothing was seen is not known then.
 pub fn joined(before: Option<ProcessList>, seen: ProcessList) -> ProcessList {
     match (before, seen) {
         (Some(ProcessList::Known(mut all)), ProcessList::Known(more)) => {
@@ -52,6 +53,12 @@ pub fn joined(before: Option<ProcessList>, seen: ProcessList) -> ProcessList {
                     None => all.push(process),
                 }
             }
+            ProcessList::Known(all)
+        }
+        (Some(ProcessList::Known(all)), ProcessList::Unknown(_)) if !all.is_empty() => {
+            ProcessList::Known(all)
+        }
+        (Some(ProcessList::Unknown(_)), ProcessList::Known(all)) if !all.is_empty() => {
             ProcessList::Known(all)
         }
         (Some(unknown @ ProcessList::Unknown(_)), _) => unknown,
@@ -180,11 +187,11 @@ mod tests {
             ),
             (Some(3), Some(12), None)
         );
-        let unknown = joined(Some(both), ProcessList::Unknown("hidden".into()));
-        assert_eq!(
-            joined(Some(unknown.clone()), ProcessList::Known(vec![])),
-            unknown
-        );
+        let hidden = || ProcessList::Unknown("hidden".into());
+        assert_eq!(joined(Some(both.clone()), hidden()), both, "it was there");
+        assert_eq!(joined(Some(hidden()), both.clone()), both);
+        assert_eq!(joined(Some(hidden()), ProcessList::Known(vec![])), hidden());
+        assert_eq!(joined(Some(ProcessList::Known(vec![])), hidden()), hidden());
     }
 
     #[test]

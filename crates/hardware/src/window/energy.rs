@@ -13,11 +13,37 @@ const HOLE: u64 = 3;
 /// A shorter one is none: most boards give the mean power of the last second.
 const SHORTEST_HOLE_NANOSECONDS: u64 = 1_000_000_000;
 
+/// A shorter window has no energy: most boards give the mean power of the last second, and the counter
+/// moves in steps of up to a tenth of one. On an H200 windows of 20 to 60 ms had counts from 0 J to a
+/// tenth of the integral, and in one of 0.6 s the two were 1.9 times apart.
+const SHORTEST_WINDOW_NANOSECONDS: u64 = 2_000_000_000;
+
+/// Intervals before and after one whose usual length it is compared with: a long series was thinned, and
+/// its older part has longer ones.
+const NEIGHBORS: usize = 8;
+
 pub(super) fn fill_energy(
     summary: &mut WindowSummary,
     readings: &TrialReadings,
     pieces: &[(u64, u64)],
 ) {
+    let window: u64 = pieces.iter().map(|(start, end)| end - start).sum();
+    if window < SHORTEST_WINDOW_NANOSECONDS {
+        let reason = format!(
+            "a window of {:.2} s is too short for the power readings, which are means of a second; \
+             from {} s on there is one",
+            window as f64 / 1e9,
+            SHORTEST_WINDOW_NANOSECONDS / 1_000_000_000
+        );
+        for column in [
+            "energy_counter_joules",
+            "energy_integral_joules",
+            "mean_power_watts",
+        ] {
+            note(summary, column, &reason);
+        }
+        return;
+    }
     fill_integral(summary, readings, pieces);
     fill_counter(summary, readings, pieces);
     note_apart(summary);
@@ -127,26 +153,29 @@ impl ReadingSeries {
         )
     }
 
-    /// Gaps in the readings, compared with the usual interval between them.
+    /// Gaps in the readings, compared with the usual interval between those around them.
     fn holes(&self) -> Vec<Hole> {
         let between = |pair: &[(u64, f64)]| Hole {
             from: pair[0].0,
             to: pair[1].0,
         };
-        let mut lengths: Vec<u64> = self
+        let lengths: Vec<u64> = self
             .0
             .windows(2)
             .map(|pair| pair[1].0 - pair[0].0)
             .collect();
-        lengths.sort_unstable();
-        let Some(usual) = lengths.get(lengths.len() / 2) else {
-            return Vec::new();
+        let is_long = |place: usize| {
+            let from = place.saturating_sub(NEIGHBORS);
+            let to = (place + NEIGHBORS + 1).min(lengths.len());
+            let mut around = lengths[from..to].to_vec();
+            around.sort_unstable();
+            let usual = around[around.len() / 2];
+            lengths[place] > (usual * HOLE).max(SHORTEST_HOLE_NANOSECONDS)
         };
-        let longest = (usual * HOLE).max(SHORTEST_HOLE_NANOSECONDS);
-        self.0
-            .windows(2)
-            .map(between)
-            .filter(|hole| hole.to - hole.from > longest)
+        let pairs = self.0.windows(2).enumerate();
+        pairs
+            .filter(|(place, _)| is_long(*place))
+            .map(|(_, pair)| between(pair))
             .collect()
     }
 

@@ -14,6 +14,7 @@ use std::collections::BTreeMap;
 use super::{
     TrialReadings,
     gpu_reader::{EVERYTHING, GpuTick},
+    limits::{HELD_DOWN, POWER_CAP},
     sampler::{THROTTLED, Tick, throttle_names},
 };
 use columns::{COUNTS, NUMBERS};
@@ -50,8 +51,10 @@ pub struct WindowSummary {
     pub max_temperature_celsius: Option<f64>,
     /// Share of the window in which the clocks were held down.
     pub throttled_fraction: Option<f64>,
-    /// The reasons, most frequent first, separated by spaces.
+    /// The reasons, most frequent first, separated by spaces; the power cap after others that matter.
     pub throttle_reasons: Option<String>,
+    /// The share of the time for which each of them held.
+    pub throttle_shares: BTreeMap<String, f64>,
     /// By all processes on the device.
     pub peak_nvml_used_bytes: Option<u64>,
     /// By the trial's own process.
@@ -253,7 +256,8 @@ fn fill_means(
         gpu.throttle_bits
             .map(|bits| if bits & THROTTLED == 0 { 0.0 } else { 1.0 })
     });
-    summary.throttle_reasons = throttle_reasons(parts);
+    summary.throttle_shares = throttle_shares(parts);
+    summary.throttle_reasons = reasons_in_order(&summary.throttle_shares);
     fill_energy(summary, readings, pieces);
 }
 
@@ -275,25 +279,36 @@ fn weighed_mean(values: impl Iterator<Item = (f64, f64)>) -> Option<f64> {
     (seconds > 0.0).then(|| (sum / seconds * 1e6).round() / 1e6)
 }
 
-fn throttle_reasons(parts: &[WindowPart<'_>]) -> Option<String> {
-    let mut seconds_of: BTreeMap<String, f64> = BTreeMap::new();
-    for (part, bits) in parts
+/// The share of the time for which each reason limited the clocks.
+fn throttle_shares(parts: &[WindowPart<'_>]) -> BTreeMap<String, f64> {
+    let mut shares: BTreeMap<String, f64> = BTreeMap::new();
+    let known: Vec<(f64, u64)> = parts
         .iter()
-        .filter_map(|part| Some((part, part.gpu.throttle_bits?)))
-    {
+        .filter_map(|part| Some((part.seconds, part.gpu.throttle_bits?)))
+        .collect();
+    let all: f64 = known.iter().map(|(seconds, _)| seconds).sum();
+    for (seconds, bits) in known {
         for name in throttle_names(bits & THROTTLED) {
-            *seconds_of.entry(name).or_default() += part.seconds;
+            *shares.entry(name).or_default() += seconds / all;
         }
     }
-    let mut reasons: Vec<(String, f64)> = seconds_of.into_iter().collect();
-    reasons.sort_by(|one, other| other.1.total_cmp(&one.1));
-    (!reasons.is_empty()).then(|| {
-        reasons
-            .into_iter()
-            .map(|(name, _)| name)
-            .collect::<Vec<_>>()
-            .join(" ")
-    })
+    shares
+}
+
+/// The most frequent first; the power cap of a GPU that is used well after any other that matters, such
+/// as heat, so that the first one says whether something is wrong.
+fn reasons_in_order(shares: &BTreeMap<String, f64>) -> Option<String> {
+    let mut reasons: Vec<(&str, f64)> = shares
+        .iter()
+        .map(|(name, share)| (name.as_str(), *share))
+        .collect();
+    let is_wrong = |(name, share): &(&str, f64)| *name != POWER_CAP && *share >= HELD_DOWN;
+    reasons.sort_by(|one, other| {
+        let wrong_first = is_wrong(other).cmp(&is_wrong(one));
+        wrong_first.then(other.1.total_cmp(&one.1))
+    });
+    let names: Vec<&str> = reasons.into_iter().map(|(name, _)| name).collect();
+    (!names.is_empty()).then(|| names.join(" "))
 }
 
 /// Adds why columns stayed empty where the device or its driver does not offer their readings, remarks on

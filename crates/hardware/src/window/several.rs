@@ -1,9 +1,12 @@
 //! One summary of the devices that shared a trial. The values of the process and the host are the
 //! same for each of them.
 
+use std::collections::BTreeMap;
+
 use super::{
     WindowSummary,
     columns::{COUNTS, Column, NUMBERS},
+    reasons_in_order,
 };
 
 /// The summaries of a trial's devices as one; of one device it is its own. A number that one device
@@ -19,7 +22,8 @@ pub fn together(mut found: Vec<WindowSummary>) -> WindowSummary {
     for column in &COUNTS {
         *(column.place)(&mut joined) = joined_in(column, &mut found);
     }
-    joined.throttle_reasons = throttle_reasons(&found);
+    joined.throttle_shares = throttle_shares(&found);
+    joined.throttle_reasons = reasons_in_order(&joined.throttle_shares);
     for summary in found {
         for (column, note) in summary.notes {
             joined.notes.entry(column).or_insert(note);
@@ -34,42 +38,37 @@ fn joined_in<T: Copy>(column: &Column<T>, found: &mut [WindowSummary]) -> Option
     (column.join)(&each.collect::<Option<Vec<T>>>()?)
 }
 
-/// Each once, the first device's first.
-fn throttle_reasons(found: &[WindowSummary]) -> Option<String> {
-    let mut names: Vec<&str> = Vec::new();
-    for name in found
-        .iter()
-        .filter_map(|summary| summary.throttle_reasons.as_deref())
-        .flat_map(str::split_whitespace)
-    {
-        if !names.contains(&name) {
-            names.push(name);
-        }
+/// The largest share that each reason has on a device.
+fn throttle_shares(found: &[WindowSummary]) -> BTreeMap<String, f64> {
+    let mut shares: BTreeMap<String, f64> = BTreeMap::new();
+    for (name, share) in found.iter().flat_map(|summary| &summary.throttle_shares) {
+        let most = shares.entry(name.clone()).or_default();
+        *most = most.max(*share);
     }
-    (!names.is_empty()).then(|| names.join(" "))
+    shares
 }
 
 #[cfg(test)]
 mod tests {
-    use std::collections::BTreeMap;
-
     use super::*;
 
     fn device(scale: f64) -> WindowSummary {
+        let shares: &[(&str, f64)] = match scale > 1.0 {
+            true => &[("hw_slowdown", 0.125), ("sw_power_cap", 0.25)],
+            false => &[("hw_slowdown", 0.375)],
+        };
+        let throttle_shares = shares
+            .iter()
+            .map(|(name, share)| ((*name).to_owned(), *share))
+            .collect();
         WindowSummary {
+            throttle_reasons: reasons_in_order(&throttle_shares),
+            throttle_shares,
             mean_gpu_utilization: Some(0.25 * scale),
             mean_power_watts: Some(100.0 * scale),
             energy_counter_joules: Some(1000.0 * scale),
             max_temperature_celsius: Some(40.0 * scale),
             throttled_fraction: Some(0.5 - 0.125 * scale),
-            throttle_reasons: Some(
-                if scale > 1.0 {
-                    "sw_power_cap hw_slowdown"
-                } else {
-                    "hw_slowdown"
-                }
-                .to_owned(),
-            ),
             peak_nvml_used_bytes: Some((1e9 * scale) as u64),
             ecc_corrected_errors: Some(scale as u64),
             mean_cpu_cores: Some(1.5),
@@ -87,6 +86,10 @@ mod tests {
             max_temperature_celsius: Some(80.0),
             throttled_fraction: Some(0.375),
             throttle_reasons: Some("hw_slowdown sw_power_cap".to_owned()),
+            throttle_shares: BTreeMap::from([
+                ("hw_slowdown".to_owned(), 0.375),
+                ("sw_power_cap".to_owned(), 0.25),
+            ]),
             peak_nvml_used_bytes: Some(2_000_000_000),
             ecc_corrected_errors: Some(3),
             mean_cpu_cores: Some(1.5),

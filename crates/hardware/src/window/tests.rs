@@ -65,6 +65,62 @@ fn energy_is_cut_at_the_windows_ends_whatever_the_ticks_are() {
 }
 
 #[test]
+fn a_window_shorter_than_the_power_readings_has_no_energy() {
+    let readings = readings((0..=40).map(|tick| f64::from(tick) / 10.0));
+    let of = |end: u64| summarize(&readings, Some((SECOND, end)), &[], CORES);
+    let short = of(2 * SECOND);
+    assert_eq!(
+        (
+            short.energy_counter_joules,
+            short.energy_integral_joules,
+            short.mean_power_watts
+        ),
+        (None, None, None)
+    );
+    for column in [
+        "energy_counter_joules",
+        "energy_integral_joules",
+        "mean_power_watts",
+    ] {
+        assert!(
+            short.notes[column].starts_with("a window of 1.00 s is too short"),
+            "{:?}",
+            short.notes
+        );
+    }
+    assert!(short.mean_gpu_utilization.is_some());
+    assert!(close(of(3 * SECOND).energy_counter_joules, 400.0));
+}
+
+#[test]
+fn a_series_of_days_has_its_energy_though_its_older_ticks_were_thinned() {
+    // Thinned three times: ticks of half a second are four seconds apart at the beginning, and one
+    // at the end.
+    let times = (0..5000)
+        .map(|tick| 4.0 * f64::from(tick))
+        .chain((0..5000).map(|tick| 20_000.0 + 2.0 * f64::from(tick)))
+        .chain((0..20_000).map(|tick| 30_000.0 + f64::from(tick)));
+    let readings = readings(times);
+    let summary = summarize(&readings, Some((SECOND, 49_000 * SECOND)), &[], CORES);
+    assert!(
+        close(summary.mean_power_watts, 200.0),
+        "{:?}",
+        summary.notes
+    );
+    // A driver that was silent in the older part all the same.
+    let mut holed = readings;
+    for tick in &mut holed.ticks[1000..1500] {
+        tick.gpu = None;
+    }
+    let summary = summarize(&holed, Some((SECOND, 49_000 * SECOND)), &[], CORES);
+    assert_eq!(summary.mean_power_watts, None);
+    assert_eq!(
+        summary.notes["mean_power_watts"],
+        "samples cover 96 % of the window"
+    );
+}
+
+#[test]
 fn what_happens_in_a_cut_does_not_count() {
     let mut readings = readings((0..=10).map(f64::from));
     for tick in &mut readings.ticks[4..=6] {
@@ -214,8 +270,25 @@ fn throttling_is_a_share_of_the_window_and_idleness_is_none() {
     assert!(close(summary.throttled_fraction, 0.2));
     assert_eq!(
         summary.throttle_reasons.as_deref(),
-        Some("sw_power_cap hw_thermal_slowdown")
+        Some("hw_thermal_slowdown sw_power_cap"),
+        "heat for a tenth of the window matters more than a power cap for a fifth"
     );
+    let order = |shares: &[(&str, f64)]| {
+        let shares = shares
+            .iter()
+            .map(|(name, share)| ((*name).to_owned(), *share));
+        reasons_in_order(&shares.collect()).unwrap_or_default()
+    };
+    let (cap, heat) = ("sw_power_cap", "sw_thermal_slowdown");
+    assert_eq!(
+        order(&[(cap, 1.0), (heat, 1.0)]),
+        "sw_thermal_slowdown sw_power_cap"
+    );
+    assert_eq!(
+        order(&[(cap, 1.0), (heat, 0.01)]),
+        "sw_power_cap sw_thermal_slowdown"
+    );
+    assert_eq!(order(&[]), "");
     readings.ticks[7].gpu.as_mut().unwrap().throttle_bits = None;
     let one_missing = summarize(&readings, Some((0, 10 * SECOND)), &[], CORES);
     assert_eq!(
