@@ -241,7 +241,7 @@ mod tests {
             table
         };
         let own = write(run.samples_table());
-        assert_eq!(samples_tables(&run), [own.clone()]);
+        assert_eq!(samples_tables(&run), std::slice::from_ref(&own));
         let second = write(folder(&run, 2).samples_table());
         assert_eq!(samples_tables(&run), [second.clone(), own]);
         let before = write(folder(&run, BEFORE).samples_table());

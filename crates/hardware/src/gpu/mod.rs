@@ -195,22 +195,21 @@ impl Names {
     }
 
     fn fits(&self, name: &str) -> bool {
-        let is_bus_id = |id: &String| {
-            // A short form leaves out the domain, or zeros at its beginning; never a part of a number.
-            let (id, name) = (id.to_lowercase(), name.to_lowercase());
-            let short = id.trim_start_matches(|c| c == '0');
-            let domain = name.split(':').next().unwrap_or_default();
-            id == name
-                || id
-                    .strip_suffix(&name)
-                    .is_some_and(|left| left.ends_with(':') && name.contains(':'))
-                || (name.matches(':').count() == 2
-                    && !domain.is_empty()
-                    && name.trim_start_matches(|c| c == '0') == short)
-        };
         name.parse() == Ok(self.index)
             || self.uuid.as_deref() == Some(name)
-            || self.bus_id.as_ref().is_some_and(is_bus_id)
+            || self.bus_id.as_ref().is_some_and(|id| is_address(id, name))
+    }
+}
+
+/// Whether a name is this PCI address, perhaps without its domain, or without zeros before that.
+fn is_address(bus_id: &str, name: &str) -> bool {
+    let (bus_id, name) = (bus_id.to_lowercase(), name.to_lowercase());
+    let without_zeros = |text: &str| text.trim_start_matches('0').to_owned();
+    match name.matches(':').count() {
+        _ if name.starts_with(':') => false,
+        1 => bus_id.ends_with(&format!(":{name}")),
+        2 => without_zeros(&bus_id) == without_zeros(&name),
+        _ => false,
     }
 }
 
