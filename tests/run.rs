@@ -249,6 +249,37 @@ fn a_dry_run_says_what_is_missing_here() {
 }
 
 #[test]
+fn a_dry_run_for_programs_is_one_event() {
+    let place = Place::with(FOUR);
+    let events = |more: &[&str]| -> Vec<serde_json::Value> {
+        let json = [&["--dry-run", "--progress", "json"], more].concat();
+        let listed = place.run("completes", &json);
+        let lines = listed.stdout.lines();
+        lines
+            .map(|line| serde_json::from_str(line).unwrap())
+            .collect()
+    };
+    let [event] = &events(&[])[..] else {
+        panic!("one event")
+    };
+    assert_eq!(
+        (&event["event"], &event["resumes"], &event["trials"]),
+        (&"dry_run".into(), &serde_json::Value::Null, &4.into())
+    );
+    let to_run = event["to_run"].as_array().unwrap();
+    assert_eq!(to_run.len(), 4);
+    assert!(to_run.iter().all(|one| one["before"].is_null()));
+    let first = to_run[0]["trial"].as_str().unwrap();
+    place.run("is_killed", &["--only", first]);
+    let again = &events(&[])[0];
+    assert!(
+        again["resumes"].as_str().unwrap().contains("results/x/"),
+        "{again}"
+    );
+    assert_eq!(again["to_run"][0]["before"], "killed");
+}
+
+#[test]
 fn only_runs_the_trials_named_and_a_later_run_the_others() {
     let place = Place::with(FOUR);
     let listed = place.run("completes", &["--dry-run"]);

@@ -9,18 +9,21 @@ use kiln_core::{
     spec::{self, Experiment, RunPlace},
     units::{counted, significant, without_controls},
 };
+use serde_json::{Value, json};
 
 use super::{
     Status, Stop, continuation, initial_weights,
     launching::{Launching, WantedLaunch, instruments, place, stopped},
     note,
     planned::{Planned, all_here},
-    print,
+    print, print_json,
 };
 use crate::{
     progress::ProgressMode,
     report::{self, compare::how_to_compare},
-    schedule::{self, Instruments, LaunchEnd, LaunchReport, RunRequest, Selection, needs_gpu},
+    schedule::{
+        self, Instruments, LaunchEnd, LaunchReport, Preview, RunRequest, Selection, needs_gpu,
+    },
 };
 
 /// One file, read and planned.
@@ -180,9 +183,12 @@ pub(super) fn status(report: &LaunchReport) -> Status {
     }
 }
 
-pub(super) fn dry_run(request: &RunRequest) -> Result<Status, Stop> {
+pub(super) fn dry_run(request: &RunRequest, style: ProgressMode) -> Result<Status, Stop> {
     let preview =
         schedule::preview(request, &|| instruments_for(request.trials)).map_err(stopped)?;
+    if style == ProgressMode::Json {
+        return tell_preview(request, &preview);
+    }
     let mut text = format!(
         "{}: {} of {} trials would run\n",
         place(request, &preview),
@@ -196,6 +202,24 @@ pub(super) fn dry_run(request: &RunRequest) -> Result<Status, Stop> {
         });
     }
     print(&text)?;
+    Ok(Status::Success)
+}
+
+/// What would run, as one JSON event.
+pub(super) fn tell_preview(request: &RunRequest, preview: &Preview) -> Result<Status, Stop> {
+    let to_run: Vec<Value> = preview
+        .to_run
+        .iter()
+        .map(|(trial, before)| json!({"trial": trial, "before": before.map(Outcome::name)}))
+        .collect();
+    let event = json!({
+        "event": "dry_run",
+        "resumes": preview.resumes.as_ref().map(RunFolder::path),
+        "notice": preview.notice,
+        "trials": request.trials.len(),
+        "to_run": to_run,
+    });
+    print_json(&format!("{event}\n"))?;
     Ok(Status::Success)
 }
 

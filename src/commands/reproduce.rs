@@ -63,7 +63,7 @@ pub(super) fn run(args: Args) -> Result<Status, Stop> {
     };
     if launch.dry_run {
         return asked.request(&launch, &program, |request| {
-            begin(request).and_then(|_| dry_run(request))
+            begin(request).and_then(|_| dry_run(request, launch.style()))
         });
     }
     let Launched { report, .. } = asked.request(&launch, &program, |request| {

@@ -113,7 +113,8 @@ fn plan(file: &Path, args: &Args) -> Result<PlannedFile, Stop> {
 
 fn run_one(asked: PlannedFile, args: &Args, program: &Path) -> Result<Status, Stop> {
     if args.launch.dry_run {
-        return asked.request(&args.launch, program, dry_run);
+        let style = args.launch.style();
+        return asked.request(&args.launch, program, |request| dry_run(request, style));
     }
     if asked.place() != RunPlace::Here {
         return workers::run_on_workers(asked, &args.launch, program, args.detach);

@@ -16,7 +16,7 @@ use serde_json::{Map, Value, json};
 
 use super::{
     Status, Stop, initial_weights,
-    launched::{Launched, start_with, worth_committing},
+    launched::{Launched, start_with, tell_preview, worth_committing},
     launching::{Launching, WantedLaunch, instruments, place, stopped},
     machine::{trial_program, warn_of_busy_host},
     note,
@@ -120,7 +120,7 @@ pub(super) fn run(args: Args) -> Result<Status, Stop> {
     let program = trial_program()?;
     if args.launch.dry_run {
         return args.launch.request(&wanted, &program, |request| {
-            dry_run(request, &|| instruments(needs_gpu))
+            dry_run(request, &|| instruments(needs_gpu), args.launch.style())
         });
     }
     if !args.launch.quiet {
@@ -192,8 +192,15 @@ fn load(args: &Args) -> Result<Loaded, Stop> {
     load_file(args.file.clone(), &searched)
 }
 
-fn dry_run(request: &RunRequest, instruments: &dyn Fn() -> Instruments) -> Result<Status, Stop> {
+fn dry_run(
+    request: &RunRequest,
+    instruments: &dyn Fn() -> Instruments,
+    style: ProgressMode,
+) -> Result<Status, Stop> {
     let preview = schedule::preview(request, instruments).map_err(stopped)?;
+    if style == ProgressMode::Json {
+        return tell_preview(request, &preview);
+    }
     let next = match preview.to_run.len() {
         0 => "no more trials to run".to_owned(),
         count => format!(

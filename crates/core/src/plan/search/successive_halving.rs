@@ -383,8 +383,18 @@ impl SuccessiveHalving {
     /// Warns if settings train on different numbers of samples in the same steps, and what they
     /// learned ranks them.
     fn of_samples(&self) -> Option<Warning> {
-        let makes_others =
-            |key: &&String| ["train.batch_size", "train.grad_accumulation"].contains(&key.as_str());
+        let value = |setting: &[(String, Value)], key: &String| {
+            let axis = setting.iter().find(|(axis, _)| axis == key);
+            axis.map(|(_, value)| value.clone())
+        };
+        let varies = |key: &String| {
+            let mut values = self.settings.iter().map(|setting| value(setting, key));
+            let first = values.next();
+            values.any(|value| Some(value) != first)
+        };
+        let makes_others = |key: &&String| {
+            ["train.batch_size", "train.grad_accumulation"].contains(&key.as_str()) && varies(key)
+        };
         let key = self.axes.iter().find(makes_others)?;
         is_learned(self.metric.name()).then(|| Warning::OtherSamples { key: key.clone() })
     }

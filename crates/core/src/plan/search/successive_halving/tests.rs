@@ -330,4 +330,8 @@ fn what_noise_may_have_dropped_and_what_saw_more_samples_is_said() {
     };
     assert_eq!(of(json!({"train.batch_size": [4, 8]})), 1);
     assert_eq!(of(json!({"model.d_model": [4, 8]})), 0);
+    assert_eq!(
+        of(json!({"train.batch_size": [4], "model.d_model": [4, 8]})),
+        0
+    );
 }
