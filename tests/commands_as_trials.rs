@@ -155,7 +155,7 @@ fn a_variable_of_null_is_not_that_of_kilns_own_environment() {
 #[test]
 fn a_program_runs_in_the_folder_of_its_attempt() {
     let place = Place::of_command(
-        r#"  argv: [sh, -c, 'echo "n $(ls | grep -c stdout.txt)" > own; cat own']
+        r#"  argv: [sh, -c, 'echo "n $(ls | grep -c attempt.json)" > own; cat own']
   folder: "{folder}"
   metrics: {n: {line: 'n ([0-9]+)'}}"#,
         "",

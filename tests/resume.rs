@@ -36,7 +36,7 @@ fn a_run_whose_lock_is_gone_is_not_taken_from_a_living_kiln() {
     assert!(
         second
             .stderr
-            .contains(&format!("process {} runs trials of this run", living.id())),
+            .contains(&format!("process {} works on this run", living.id())),
         "{second:?}"
     );
     place.release();

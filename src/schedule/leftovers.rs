@@ -21,7 +21,7 @@ use super::{
 };
 use kiln_hardware::host::usable_cores;
 
-/// Refuses a run of which another launch has trials now: its lock was removed, or copied away.
+/// Refuses a run on which another launch works now: its lock was removed, or copied away.
 ///
 /// # Errors
 /// If there is one.
@@ -34,7 +34,7 @@ pub(super) fn refuse_living(found: &ExistingRun, request: &RunRequest) -> Result
     match process_record::launcher_in(request.locks, &real) {
         None => Ok(()),
         Some(pid) => Err(RunStop::CannotRun(format!(
-            "{}: process {pid} runs trials of this run, although the lock of its experiment is free \
+            "{}: process {pid} works on this run, although the lock of its experiment is free \
              (`.kiln-lock` was removed?); wait for its end, or stop it with `kill {pid}`",
             folder.display()
         ))),

@@ -35,6 +35,9 @@ pub(super) struct ProcessRecord {
     #[serde(flatten)]
     namespace: ProcessNamespace,
     launcher: ProcessId,
+    /// The folder of the run, on which the launch works also while no trial runs.
+    #[serde(default)]
+    run: PathBuf,
     /// The trials' children and all that descends from them.
     pub(super) processes: BTreeSet<ProcessId>,
     /// The folders of their attempts, as their environment names them.
@@ -68,8 +71,9 @@ pub(super) struct RecordFile {
 }
 
 impl RecordFile {
-    /// Writes nothing yet. `None` if this process cannot be read from `/proc`.
-    pub(super) fn new(folder: &Path) -> Option<Self> {
+    /// `run` is the folder of the run. Writes nothing yet. `None` if this process cannot be read from
+    /// `/proc`.
+    pub(super) fn new(folder: &Path, run: &Path) -> Option<Self> {
         let launcher = ProcessId::own()?;
         let ProcessId { pid, started } = launcher;
         Some(Self {
@@ -78,6 +82,7 @@ impl RecordFile {
                 kiln_processes: FORMAT,
                 namespace: ProcessNamespace::here(),
                 launcher,
+                run: run.canonicalize().unwrap_or_else(|_| run.to_owned()),
                 processes: BTreeSet::new(),
                 folders: BTreeSet::new(),
             },
@@ -94,7 +99,8 @@ impl RecordFile {
         processes: BTreeSet<ProcessId>,
         folders: BTreeSet<PathBuf>,
     ) -> io::Result<()> {
-        if processes == self.record.processes && folders == self.record.folders {
+        let is_same = processes == self.record.processes && folders == self.record.folders;
+        if is_same && self.is_written {
             return Ok(());
         }
         (self.record.processes, self.record.folders) = (processes, folders);
@@ -145,7 +151,7 @@ pub(super) fn end_earlier(folder: &Path) -> usize {
         .sum()
 }
 
-/// The process of another launch of this user that has trials below the folder of a run now.
+/// The process of another launch of this user that works on a run now, by the run's real path.
 pub(super) fn launcher_in(locks: &Path, run: &Path) -> Option<u32> {
     let folder = Folder::open(locks).ok()?;
     let here = ProcessNamespace::here();
@@ -155,7 +161,7 @@ pub(super) fn launcher_in(locks: &Path, run: &Path) -> Option<u32> {
         record.namespace == here
             && record.launcher.pid != std::process::id()
             && record.launcher.is_alive()
-            && record.folders.iter().any(|folder| folder.starts_with(run))
+            && record.run == run
     });
     living.next().map(|record| record.launcher.pid)
 }
@@ -225,12 +231,28 @@ mod tests {
 
     /// The record of a launcher that is gone, which lists these processes.
     fn left(folder: &Path, processes: &[ProcessId]) -> RecordFile {
-        let mut file = RecordFile::new(folder).unwrap();
+        let mut file = RecordFile::new(folder, Path::new("/run")).unwrap();
         // This process runs, but began at another time: its id is used again.
         file.record.launcher.started += 1;
         file.keep(processes.iter().copied().collect(), BTreeSet::new())
             .unwrap();
         file
+    }
+
+    #[test]
+    fn a_living_launch_is_found_by_its_run_also_while_no_trial_runs() {
+        let folder = tempfile::tempdir().unwrap();
+        let mut other = stranger();
+        let mut file = RecordFile::new(folder.path(), Path::new("/run")).unwrap();
+        let found = |run: &str| launcher_in(folder.path(), Path::new(run));
+        file.keep(BTreeSet::new(), BTreeSet::new()).unwrap();
+        assert_eq!(found("/run"), None, "that is this process");
+        file.record.launcher = ProcessId::of(other.id()).unwrap();
+        file.write().unwrap();
+        assert_eq!((found("/run"), found("/another")), (Some(other.id()), None));
+        other.kill().unwrap();
+        other.wait().unwrap();
+        assert_eq!(found("/run"), None);
     }
 
     #[test]
@@ -296,7 +318,7 @@ mod tests {
     #[test]
     fn the_file_goes_with_the_launch() {
         let folder = tempfile::tempdir().unwrap();
-        let mut file = RecordFile::new(folder.path()).unwrap();
+        let mut file = RecordFile::new(folder.path(), Path::new("/run")).unwrap();
         file.keep(BTreeSet::from([ProcessId::own().unwrap()]), BTreeSet::new())
             .unwrap();
         let path = file.path.clone();

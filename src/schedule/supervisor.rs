@@ -54,17 +54,21 @@ struct TrialProcesses {
 }
 
 impl Supervisor {
-    /// `locks` is the folder of the devices' locks, where the launch's processes are recorded.
-    pub(super) fn new(locks: &Path) -> Self {
+    /// `locks` is the folder of the devices' locks, where the launch's processes are recorded, with
+    /// the folder of the run.
+    pub(super) fn new(locks: &Path, run: &Path) -> Self {
         let own = std::process::id();
-        Self {
+        let mut new = Self {
             trials: BTreeMap::new(),
-            record: RecordFile::new(locks),
+            record: RecordFile::new(locks, run),
             receives_orphans: own != 1
                 && child_subreaper().is_ok_and(|set| set.is_some())
                 && children(own).is_empty(),
             looked: Duration::ZERO,
-        }
+        };
+        // From now on; where it fails, the first trial tells.
+        let _ = new.keep_record();
+        new
     }
 
     /// Takes responsibility for a child that has just been started.

@@ -128,6 +128,7 @@ impl<'a> LaunchState<'a> {
         let waiting = if tickets.is_some() { Vec::new() } else { left };
         let mut queue = Queue::new(waiting, pools.requests, has_blocks);
         let slots = Slots::new(pools.devices, pools.slots);
+        let supervisor = Supervisor::new(request.locks, open.folder.path());
         bind_blocks(&mut queue, request, open.ends(), &slots.names());
         Self {
             request,
@@ -138,7 +139,7 @@ impl<'a> LaunchState<'a> {
             slots,
             queue,
             running: Vec::new(),
-            supervisor: Supervisor::new(request.locks),
+            supervisor,
             clock: WatchClock::start(Instant::now()),
             sender,
             next_token: 0,

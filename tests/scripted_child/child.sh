@@ -49,7 +49,7 @@ escape() {
 case $scenario in
   completes) hello; step 5; finish completed ;;
   measures)
-    hello; step 5; began=$(now); say "{\"event\":\"window_started\",\"step\":5,\"monotonic_nanoseconds\":$began}"; sleep 0.6
+    hello; step 5; began=$(now); say "{\"event\":\"window_started\",\"step\":5,\"monotonic_nanoseconds\":$began}"; sleep 2.1
     ended=$(now); say "{\"event\":\"window_ended\",\"step\":10,\"monotonic_nanoseconds\":$ended}"; sleep 0.1; measured "$began" "$ended" ;;
   waits) hello; step 5; wait_for_release; finish completed ;;
   waits_for_turn) hello; step 5; wait_for_turn; finish completed ;;

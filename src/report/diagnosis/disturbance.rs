@@ -180,7 +180,8 @@ fn has_timings(case: &TrialContext<'_>) -> bool {
     row.samples_per_second.is_some() || (case.is_command() && row.outcome == Outcome::Completed)
 }
 
-/// The most frequent reason decides which of the two rules fires.
+/// The first reason decides which of the two rules fires: the power cap stands behind any other that
+/// matters.
 fn held_down(case: &TrialContext<'_>, by_power_cap: bool) -> Option<RuleMatch> {
     let row = case.row;
     has_timings(case).then_some(())?;

@@ -266,7 +266,10 @@ impl Reaped {
         readings.window.peak_resident_bytes = read.filter(tells).max(measured);
         if around.memory_limit.is_some()
             && !around.devices.is_empty()
-            && readings.memory_limit_bytes.is_none()
+            && around
+                .devices
+                .iter()
+                .all(|gpu| gpu.memory_total_bytes.is_none())
         {
             let told = "the GPU does not tell how much memory it has, so `run.memory_limit` was not \
                         enforced";

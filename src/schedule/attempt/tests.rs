@@ -50,7 +50,7 @@ fn deaf(place: &Path) -> (Attempt, Receiver<Event>) {
 fn a_child_that_ignores_sigterm_is_killed_after_the_grace_and_leaves_nothing() {
     let place = tempfile::tempdir().unwrap();
     let (mut attempt, events) = deaf(place.path());
-    let mut supervisor = Supervisor::new(&place.path().join("locks"));
+    let mut supervisor = Supervisor::new(&place.path().join("locks"), place.path());
     supervisor.add(attempt.pid(), attempt.folder()).unwrap();
     let limits = Run {
         timeout: Some(TimeSpan::from_secs(60)),

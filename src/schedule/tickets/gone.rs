@@ -4,6 +4,7 @@
 //! attempt, and nothing else.
 
 use std::{
+    cell::OnceCell,
     collections::{HashMap, HashSet},
     time::{Duration, Instant},
 };
@@ -57,14 +58,25 @@ pub(in crate::schedule) fn process_here(
     })
 }
 
-/// Whether a launch of the run is a later start of this task.
-fn has_later_start(run: &RunFolder, task: SlurmTask) -> bool {
-    launches(run)
-        .into_iter()
-        .filter_map(|launch| LaunchFile::read(run, launch)?.launch.slurm)
-        .any(|other| {
-            (other.job, other.task) == (task.job, task.task) && other.restarts > task.restarts
-        })
+/// How often each task had been started when the last of its launches began, by job and task.
+#[derive(Debug, Default)]
+struct LastStarts(OnceCell<HashMap<(u64, u32), u32>>);
+
+impl LastStarts {
+    /// Whether a launch of the run is a later start of this task. The launches are read once.
+    fn has_later(&self, run: &RunFolder, task: SlurmTask) -> bool {
+        let read = || {
+            let mut last = HashMap::new();
+            let all = launches(run).into_iter();
+            for other in all.filter_map(|launch| LaunchFile::read(run, launch)?.launch.slurm) {
+                let most = last.entry((other.job, other.task)).or_insert(0);
+                *most = other.restarts.max(*most);
+            }
+            last
+        };
+        let last = self.0.get_or_init(read).get(&(task.job, task.task));
+        last.is_some_and(|last| *last > task.restarts)
+    }
 }
 
 /// Watches the launches of a run.
@@ -79,6 +91,8 @@ pub(in crate::schedule) struct LaunchObserver {
     is_worker: bool,
     /// What Slurm says of the tasks of the run, and what they ask for; `None` if nobody asks it.
     slurm: Option<(SlurmSays, Slurm)>,
+    /// Since Slurm was heard last.
+    starts: LastStarts,
 }
 
 /// When the heartbeat of a launch last moved, as seen from here.
@@ -100,6 +114,7 @@ impl LaunchObserver {
             settled: HashSet::new(),
             is_worker: false,
             slurm: None,
+            starts: LastStarts::default(),
         }
     }
 
@@ -114,6 +129,7 @@ impl LaunchObserver {
     /// What Slurm says now of the tasks of the run, and what they ask for.
     pub(in crate::schedule) fn hear(&mut self, says: SlurmSays, slurm: Slurm) {
         self.slurm = Some((says, slurm));
+        self.starts = LastStarts::default();
     }
 
     /// Whether nothing is left to do for a launch that is gone.
@@ -145,7 +161,9 @@ impl LaunchObserver {
             task: task.task,
         };
         let fate = |word: &Word| match word {
-            Word::Said(report) => report.fate(task.restarts, || has_later_start(run, task), slurm),
+            Word::Said(report) => {
+                report.fate(task.restarts, || self.starts.has_later(run, task), slurm)
+            }
             Word::Forgotten => None,
         };
         says.words.get(&id).and_then(fate).is_some()
@@ -167,7 +185,7 @@ impl LaunchObserver {
             };
             match says.words.get(&id) {
                 Some(Word::Said(report)) => {
-                    return report.fate(task.restarts, || has_later_start(run, task), slurm);
+                    return report.fate(task.restarts, || self.starts.has_later(run, task), slurm);
                 }
                 None if !says.has_answered => return None,
                 // It was asked, or nobody knows of the submission any more (`submit/` was removed).

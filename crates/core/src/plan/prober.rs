@@ -59,10 +59,11 @@ impl<'a> Prober<'a> {
         }
         let points = PointMaker::new(experiment, facts)?;
         let given = SearchContext {
-            steps: points
-                .point(&[], &Vec::new(), 1)
-                .ok()
-                .and_then(|mut point| point.trial(0).steps),
+            // The file's own point may be one that cannot be planned.
+            steps: experiment.train.steps.or_else(|| {
+                let point = points.point(&[], &Vec::new(), 1).ok();
+                point.and_then(|mut point| point.trial(0).steps)
+            }),
             ..context(experiment, cores, gpus)
         };
         Ok(Self {

@@ -33,6 +33,11 @@ pub enum OtherNumber {
 impl OtherNumber {
     /// `None` if numbers of the column under two values of the key compare, or are not learned.
     pub fn of(key: &str, column: &str) -> Option<Self> {
+        // The loss of a target is one of the validation data.
+        let column = match column {
+            "seconds_to_target" | "steps_to_target" => "valid_loss",
+            column => column,
+        };
         if !is_learned(column) {
             return None;
         }
@@ -69,6 +74,11 @@ mod tests {
             assert_eq!(of("model.d_model", column), None);
         }
         assert_eq!(of("data.tokenizer", "samples_per_second"), None);
+        assert_eq!(
+            of("data.tokenizer", "seconds_to_target"),
+            Some(OtherNumber::Data)
+        );
+        assert_eq!(of("train.label_smoothing", "seconds_to_target"), None);
         assert_eq!(of("train.label_smoothing", "valid_loss"), None);
         assert_eq!(
             of("train.label_smoothing", "train_loss"),

@@ -29,18 +29,24 @@ pub(super) fn fill_energy(
 ) {
     let window: u64 = pieces.iter().map(|(start, end)| end - start).sum();
     if window < SHORTEST_WINDOW_NANOSECONDS {
+        // Rounded down.
+        let hundredths = (window / 10_000_000) as f64 / 100.0;
         let reason = format!(
-            "a window of {:.2} s is too short for the power readings, which are means of a second; \
-             from {} s on there is one",
-            window as f64 / 1e9,
+            "a window of {hundredths:.2} s is too short for the power readings, which are means of a \
+             second; it takes {} s",
             SHORTEST_WINDOW_NANOSECONDS / 1_000_000_000
         );
-        for column in [
-            "energy_counter_joules",
-            "energy_integral_joules",
-            "mean_power_watts",
-        ] {
-            note(summary, column, &reason);
+        // What the device does not tell has that reason.
+        let has = |of: fn(&GpuTick) -> Option<f64>| {
+            let mut gpus = readings.ticks.iter().filter_map(|tick| tick.gpu.as_ref());
+            gpus.any(|gpu| of(gpu).is_some())
+        };
+        if has(|gpu| gpu.power_watts) {
+            note(summary, "energy_integral_joules", &reason);
+            note(summary, "mean_power_watts", &reason);
+        }
+        if has(|gpu| gpu.energy_joules) {
+            note(summary, "energy_counter_joules", &reason);
         }
         return;
     }

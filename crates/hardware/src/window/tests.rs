@@ -89,6 +89,25 @@ fn a_window_shorter_than_the_power_readings_has_no_energy() {
         );
     }
     assert!(short.mean_gpu_utilization.is_some());
+    let almost = of(3 * SECOND - 1);
+    assert!(
+        almost.notes["mean_power_watts"].starts_with("a window of 1.99 s"),
+        "{:?}",
+        almost.notes
+    );
+    let mut without = readings.clone();
+    for tick in &mut without.ticks {
+        tick.gpu.as_mut().unwrap().energy_joules = None;
+    }
+    let without = summarize(&without, Some((SECOND, 2 * SECOND)), &[], CORES);
+    assert!(
+        !without
+            .notes
+            .get("energy_counter_joules")
+            .is_some_and(|note| note.contains("window")),
+        "{:?}",
+        without.notes
+    );
     assert!(close(of(3 * SECOND).energy_counter_joules, 400.0));
 }
 

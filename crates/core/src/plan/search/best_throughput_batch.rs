@@ -61,6 +61,11 @@ impl Strategy for BestThroughputBatch {
         answer(probes, |seen| own.search(seen))
     }
 
+    fn ranked_speed(&self, probe: &Probe) -> Option<f64> {
+        // Useful speeds depend on what other trials measured.
+        self.speed(probe).filter(|_| !self.given.is_until_target)
+    }
+
     fn place_of_own(&self) -> OwnPlace {
         match self.own_place() {
             Some(_) => OwnPlace::Raced,

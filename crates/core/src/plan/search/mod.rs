@@ -188,6 +188,12 @@ pub trait Strategy {
     /// choice the last one with a final outcome counts.
     fn ask(&self, probes: &[Probe]) -> Ask;
 
+    /// The number by which values are ranked, of a trial whose value may be chosen; `None` for a search
+    /// that ranks by no speed.
+    fn ranked_speed(&self, _: &Probe) -> Option<f64> {
+        None
+    }
+
     /// Where the file's own value lies.
     fn place_of_own(&self) -> OwnPlace {
         OwnPlace::Outside

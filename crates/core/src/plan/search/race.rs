@@ -245,6 +245,13 @@ impl<'a, V: Values> Race<'a, V> {
         self.seen.one(self.values.choice(place, 0)).ok()
     }
 
+    /// The trial of a value that did not complete, if there is one; else the first.
+    pub(super) fn worst(&self, place: usize) -> Option<&'a Probe> {
+        let values = self.chosen(place);
+        let own = |probe: &&Probe| probe.choice.values == values && !probe.completed();
+        self.seen.ended().find(own).or_else(|| self.first(place))
+    }
+
     /// The measured speed; for several runs their geometric mean.
     pub(super) fn speed(&self, place: usize) -> Option<f64> {
         middle(&self.speeds(place))

@@ -140,7 +140,8 @@ impl SuccessiveHalving {
     }
 
     /// The settings that go on to longer trials, best first. Where trials completed and none has the
-    /// metric, such as the time to a loss that none reached yet, those go on that completed.
+    /// metric, such as the time to a loss that none reached yet, those go on that completed; not if the
+    /// length of a trial has no end.
     fn kept(&self, round: &Round<'_>) -> Vec<usize> {
         let keep = round.standings.len().div_ceil(self.factor as usize);
         let with_metric: Vec<usize> = round
@@ -150,7 +151,7 @@ impl SuccessiveHalving {
             .take(keep)
             .map(|standing| standing.setting)
             .collect();
-        if !with_metric.is_empty() {
+        if !with_metric.is_empty() || self.most_steps.is_none() {
             return with_metric;
         }
         let completed = round

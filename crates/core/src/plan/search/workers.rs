@@ -44,6 +44,10 @@ impl Strategy for Workers {
         answer(probes, |seen| self.search(seen))
     }
 
+    fn ranked_speed(&self, probe: &Probe) -> Option<f64> {
+        self.speed(probe)
+    }
+
     fn place_of_own(&self) -> OwnPlace {
         match self.own_place() {
             Some(_) => OwnPlace::Raced,

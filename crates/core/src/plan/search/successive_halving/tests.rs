@@ -291,6 +291,14 @@ fn where_none_has_the_metric_yet_all_that_completed_train_longer() {
         of_length.count()
     };
     assert_eq!([10, 30, 90].map(trials), [9, 8, 8]);
+    // Nothing would end a search without a longest trial.
+    let mut endless = search(50);
+    endless.most_steps = None;
+    let ended = play(&endless, &|choice| Probe {
+        metric: None,
+        ..run(choice)
+    });
+    assert_eq!((ended.chosen, ended.cost.trials), (None, 9));
     let none = play(&search(50), &run);
     assert_eq!(
         (none.chosen, none.why.as_str()),
