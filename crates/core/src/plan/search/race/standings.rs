@@ -43,7 +43,7 @@ impl Standings {
         }
     }
 
-    pub(super) fn log(&self, place: usize) -> Option<f64> {
+    pub(in crate::plan::search) fn log(&self, place: usize) -> Option<f64> {
         self.places
             .binary_search(&place)
             .ok()
