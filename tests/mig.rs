@@ -280,3 +280,26 @@ fn a_gpu_in_mig_mode_without_an_instance_cannot_be_used() {
         );
     }
 }
+
+#[test]
+fn a_gpu_whose_instances_cannot_be_read_is_not_taken_whole() {
+    let with = |code: u32| {
+        let mut scenario = in_pieces();
+        scenario.devices[0].calls.insert(
+            "nvmlDeviceGetMaxMigDeviceCount".into(),
+            serde_json::json!({"return": code}),
+        );
+        ended(&mut kiln_on(&sweep("devices: [0]", 1), &scenario, &[]))
+    };
+    let refused = with(999);
+    assert!(
+        refused.status == Some(3)
+            && refused
+                .stderr
+                .contains("MIG is on, and its instances cannot be read: unknown error"),
+        "{refused:?}"
+    );
+    // Where this user may not see them, CUDA may know one all the same.
+    let hidden = with(4);
+    assert_eq!(hidden.status, Some(0), "{hidden:?}");
+}

@@ -327,10 +327,11 @@ pub(super) fn is_instance(device: &Device<'_>) -> bool {
     device.mig_is_mig_device_handle().unwrap_or(false)
 }
 
-/// The instances of a GPU that is cut into some; `None` where it is not.
+/// The instances of a GPU that is cut into some, those that can be read; `None` where it is not, and
+/// where this user may see none of them.
 ///
 /// # Errors
-/// It is, and they cannot be read: no process gets the whole GPU then.
+/// It is, and none can be read for another reason: no process gets the whole GPU then.
 pub(super) fn instances(
     nvml: &Nvml,
     board: &DeviceFacts,
@@ -339,23 +340,30 @@ pub(super) fn instances(
     if board.is_mig.value() != Some(&true) {
         return Ok(None);
     }
-    let unread = |error: &NvmlError| {
-        let why = absence(error);
-        Absence::Other(format!(
+    let unread = |error: &NvmlError| match absence(error) {
+        // In a container CUDA may know an instance all the same.
+        Absence::NoPermission => Ok(None),
+        why => Err(Absence::Other(format!(
             "MIG is on, and its instances cannot be read: {why}"
-        ))
+        ))),
     };
-    let most = device.mig_device_count().map_err(|error| unread(&error))?;
-    let mut found = Vec::new();
+    let most = match device.mig_device_count() {
+        Ok(most) => most,
+        Err(error) => return unread(&error),
+    };
+    let (mut found, mut failed) = (Vec::new(), None);
     for index in 0..most {
         match device.mig_device_by_index(index) {
             Ok(instance) => found.extend(instance_facts(nvml, board, &instance)),
             // Indices have gaps.
             Err(NvmlError::NotFound | NvmlError::InvalidArg) => {}
-            Err(error) => return Err(unread(&error)),
+            Err(error) => failed = failed.or(Some(error)),
         }
     }
-    Ok(Some(found))
+    match failed {
+        Some(error) if found.is_empty() => unread(&error),
+        _ => Ok(Some(found)),
+    }
 }
 
 /// Its own name and memory; what only the whole GPU has is that one's.
