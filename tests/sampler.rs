@@ -64,7 +64,7 @@ fn nvml(folder: &tempfile::TempDir, scenario: &str) -> Nvml {
 /// Of looks at GPM: nearer than 100 ms they give nothing, and further apart they may be.
 const APART: Duration = Duration::from_millis(105);
 
-/// Of seven looks at a window that is long enough for its energy.
+/// Time between seven looks in a window that is long enough (2 s) to have an energy.
 const FAR_APART: Duration = Duration::from_millis(360);
 
 /// What no look at a well device takes, however busy the machine.

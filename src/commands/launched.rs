@@ -205,7 +205,7 @@ pub(super) fn dry_run(request: &RunRequest, style: ProgressMode) -> Result<Statu
     Ok(Status::Success)
 }
 
-/// What would run, as one JSON event.
+/// Prints the trials that would run as one JSON event, `dry_run`.
 pub(super) fn tell_preview(request: &RunRequest, preview: &Preview) -> Result<Status, Stop> {
     let to_run: Vec<Value> = preview
         .to_run

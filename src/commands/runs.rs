@@ -212,10 +212,11 @@ fn listed(all: &[NamedRun], results: &Path) -> String {
     )
 }
 
-/// Whether a folder is that of a run, or of an experiment with runs.
-fn holds_a_run(folder: &Path) -> bool {
+/// The run in a folder, or the newest one of an experiment's folder; `None` if there is none.
+pub(super) fn run_in(folder: &Path) -> Option<RunFolder> {
     let own = RunFolder::at(folder);
-    own.run_file().is_file() || own.trials_table().is_file() || newest_of(folder).is_some()
+    let is_run = own.run_file().is_file() || own.trials_table().is_file();
+    is_run.then_some(own).or_else(|| newest_of(folder))
 }
 
 /// Returns the folder of one run: by its path, also through the link `latest`, or by a short name.
@@ -227,7 +228,7 @@ pub(super) fn run_folder(named: &str, results: &Path) -> Result<RunFolder, Stop>
     let by_name = match path.symlink_metadata() {
         Err(_) => Some(find(named, results)?.run),
         // A folder of data may have the name of the experiment that reads it.
-        Ok(found) if found.is_dir() && !holds_a_run(path) => {
+        Ok(found) if found.is_dir() && run_in(path).is_none() => {
             find(named, results).ok().map(|found| found.run)
         }
         Ok(_) => None,

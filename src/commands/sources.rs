@@ -74,11 +74,7 @@ pub(super) fn source_in(named: &str, results: &Path) -> Result<TableSource, Stop
 /// its launches.
 pub(super) fn recorded(named: &str, results: &Path) -> Result<TableSource, Stop> {
     let folder = match Path::new(named) {
-        path if path.is_dir() => {
-            let own = RunFolder::at(path);
-            let is_run = own.run_file().is_file() || own.trials_table().is_file();
-            is_run.then_some(own).or_else(|| runs::newest_of(path))
-        }
+        path if path.is_dir() => runs::run_in(path),
         path if path.exists() || is_of_revision(named) => None,
         _ => Some(runs::find(named, results)?.run),
     };

@@ -184,27 +184,20 @@ fn comparable(
     axes: &[String],
     usable: &[(&TableRow, ListedCheckpoint)],
 ) -> Result<(), Stop> {
-    let with_loss = || {
-        usable
-            .iter()
-            .filter(|(_, found)| found.valid_loss.is_some())
-    };
-    let value = |row: &TableRow, place: usize| row.axes.get(place).cloned().unwrap_or_default();
-    let differs = |place: usize| {
-        let mut values = with_loss().map(|(row, _)| value(row, place));
-        let first = values.next();
-        values.any(|value| Some(value) != first)
-    };
-    let other = axes.iter().enumerate().find_map(|(place, key)| {
-        let other = OtherNumber::of(key, "valid_loss").filter(|_| differs(place))?;
-        Some((place, other.in_words(key, "validation loss")))
-    });
-    let Some((place, why)) = other else {
+    let with_loss: Vec<&TableRow> = usable
+        .iter()
+        .filter(|(_, found)| found.valid_loss.is_some())
+        .map(|(row, _)| *row)
+        .collect();
+    let value = |axis: usize, row: usize| with_loss[row].axes.get(axis);
+    let other = OtherNumber::among(axes, "valid_loss", with_loss.len(), value);
+    let Some((axis, other)) = other else {
         return Ok(());
     };
+    let why = other.in_words(&axes[axis], "validation loss");
     let shown = below_here(run.path());
     let named = usable.iter().take(MOST_LISTED).map(|(row, _)| {
-        let value = without_controls(&value(row, place));
+        let value = without_controls(row.axes.get(axis).map_or("", String::as_str));
         format!("`{}:{}` ({value})", shown.display(), row.fixed.trial)
     });
     Err(Stop::bad_input(format!(

@@ -325,16 +325,10 @@ impl<'a> Ranking<'a> {
         let RankedBy::Metric(metric, _) = self.objective.by else {
             return None;
         };
-        let varies = |place: usize| {
-            let mut values = self.points.iter().map(|of| of.point.values.get(place));
-            let first = values.next();
-            values.any(|value| Some(value) != first)
-        };
-        let other = |(place, axis): (usize, &String)| {
-            let other = OtherNumber::of(axis, metric.name()).filter(|_| varies(place))?;
-            Some(other.in_words(axis, words(metric)))
-        };
-        let why = self.axes.iter().enumerate().find_map(other)?;
+        let points = &self.points;
+        let value = |axis: usize, point: usize| points[point].point.values.get(axis);
+        let (axis, other) = OtherNumber::among(self.axes, metric.name(), points.len(), value)?;
+        let why = other.in_words(&self.axes[axis], words(metric));
         Some(format!(
             "{why}; compare points of one value of it, or name another `objective`"
         ))

@@ -12,11 +12,6 @@ pub const HOT_MARGIN_CELSIUS: i64 = 5;
 /// of them is wrong.
 pub const ENERGY_APART: f64 = 0.15;
 
-/// From this fraction of a window on, what limits the clocks matters.
-pub const HELD_DOWN: f64 = 0.05;
-/// The reason that limits the clocks of a GPU which is used well.
-pub const POWER_CAP: &str = "sw_power_cap";
-
 #[cfg(test)]
 mod tests {
     use super::*;

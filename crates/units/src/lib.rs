@@ -5,6 +5,7 @@
 //! `peak_memory_bytes`).
 
 pub mod clock;
+pub mod clock_limits;
 mod foreign;
 
 use std::{borrow::Cow, fmt, time::Duration};

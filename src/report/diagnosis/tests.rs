@@ -1206,13 +1206,3 @@ fn the_next_experiment_of_a_command_has_values_in_place_of_keys_that_it_lacks() 
         "{alone:?}"
     );
 }
-
-#[test]
-fn the_order_of_reasons_and_the_rules_that_read_the_first_have_one_limit() {
-    use kiln_core::record::disturbance::{LEAST_THROTTLED_FRACTION, POWER_CAP};
-    use kiln_hardware::limits;
-    assert_eq!(
-        (limits::HELD_DOWN, limits::POWER_CAP),
-        (LEAST_THROTTLED_FRACTION, POWER_CAP)
-    );
-}

@@ -209,8 +209,8 @@ pub fn is_collected(run: &RunFolder) -> bool {
 
 /// Writes the tables of a run from those of its launches; returns the number of rows.
 ///
-/// Of two who collect at once the last may have read before the other: it looks again whether a launch
-/// has more rows by then, so that the tables that stay have all.
+/// Several processes may collect at once, and the last one to write may have read before another wrote.
+/// So each looks, after it has written, whether a table of a launch has grown, and then collects again.
 ///
 /// # Errors
 /// A table or `run.json` cannot be read or written.

@@ -3,11 +3,7 @@
 use super::{TrialRow, note::BusyHost};
 use crate::units::{Fraction, counted};
 
-/// Clock limits for a smaller fraction of the window change no rate by 3 %. The diagnosis has the
-/// same limit.
-pub const LEAST_THROTTLED_FRACTION: f64 = 0.05;
-/// The driver's name of the power cap; a fully used device normally reaches it.
-pub const POWER_CAP: &str = "sw_power_cap";
+pub use crate::units::clock_limits::{LEAST_THROTTLED_FRACTION, POWER_CAP};
 
 impl TrialRow {
     /// Reasons why its times, energy or results may be disturbed; empty if no disturbance is known.

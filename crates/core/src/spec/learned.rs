@@ -1,4 +1,5 @@
-//! What was learned, and which settings make it another number: losses on other data do not compare.
+//! Losses and validation metrics, and the settings under which two of them must not be compared, such
+//! as those that change the data.
 
 /// Settings of the data that leave the validation data, and so the meaning of a loss, as they are.
 const OF_LOADING: [&str; 12] = [
@@ -51,6 +52,21 @@ impl OtherNumber {
         ((is_of_data && !leaves) || key == "model.reads").then_some(Self::Data)
     }
 
+    /// The first of these axes that varies and makes the column another number, with its place.
+    /// `value` is that of an axis in one of `rows` rows, by their places.
+    pub fn among<V: PartialEq>(
+        axes: &[String],
+        column: &str,
+        rows: usize,
+        value: impl Fn(usize, usize) -> V,
+    ) -> Option<(usize, Self)> {
+        let varies = |axis: usize| (1..rows).any(|row| value(axis, row) != value(axis, 0));
+        axes.iter()
+            .enumerate()
+            .filter_map(|(axis, key)| Some((axis, Self::of(key, column)?)))
+            .find(|(axis, _)| varies(*axis))
+    }
+
     /// A sentence without its end; `what` is the number: `validation loss`.
     pub fn in_words(self, key: &str, what: &str) -> String {
         match self {
@@ -84,6 +100,17 @@ mod tests {
             of("train.label_smoothing", "train_loss"),
             Some(OtherNumber::Loss)
         );
+        let axes = ["model.d_model", "data.path"].map(str::to_owned);
+        let among = |paths: &[&str]| {
+            let value = |axis: usize, row: usize| match axis {
+                0 => format!("{row}"),
+                _ => paths[row].to_owned(),
+            };
+            OtherNumber::among(&axes, "valid_loss", paths.len(), value)
+        };
+        assert_eq!(among(&["a", "a", "b"]), Some((1, OtherNumber::Data)));
+        assert_eq!(among(&["a", "a"]), None);
+        assert_eq!(among(&[]), None);
         assert_eq!(of("data.train_rows", "valid_loss"), None);
         assert_eq!(of("data.train_rows", "train_loss"), Some(OtherNumber::Data));
     }

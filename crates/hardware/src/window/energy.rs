@@ -27,29 +27,6 @@ pub(super) fn fill_energy(
     readings: &TrialReadings,
     pieces: &[(u64, u64)],
 ) {
-    let window: u64 = pieces.iter().map(|(start, end)| end - start).sum();
-    if window < SHORTEST_WINDOW_NANOSECONDS {
-        // Rounded down.
-        let hundredths = (window / 10_000_000) as f64 / 100.0;
-        let reason = format!(
-            "a window of {hundredths:.2} s is too short for the power readings, which are means of a \
-             second; it takes {} s",
-            SHORTEST_WINDOW_NANOSECONDS / 1_000_000_000
-        );
-        // What the device does not tell has that reason.
-        let has = |of: fn(&GpuTick) -> Option<f64>| {
-            let mut gpus = readings.ticks.iter().filter_map(|tick| tick.gpu.as_ref());
-            gpus.any(|gpu| of(gpu).is_some())
-        };
-        if has(|gpu| gpu.power_watts) {
-            note(summary, "energy_integral_joules", &reason);
-            note(summary, "mean_power_watts", &reason);
-        }
-        if has(|gpu| gpu.energy_joules) {
-            note(summary, "energy_counter_joules", &reason);
-        }
-        return;
-    }
     fill_integral(summary, readings, pieces);
     fill_counter(summary, readings, pieces);
     note_apart(summary);
@@ -171,12 +148,15 @@ impl ReadingSeries {
             .map(|pair| pair[1].0 - pair[0].0)
             .collect();
         let is_long = |place: usize| {
+            if lengths[place] <= SHORTEST_HOLE_NANOSECONDS {
+                return false;
+            }
             let from = place.saturating_sub(NEIGHBORS);
             let to = (place + NEIGHBORS + 1).min(lengths.len());
             let mut around = lengths[from..to].to_vec();
             around.sort_unstable();
             let usual = around[around.len() / 2];
-            lengths[place] > (usual * HOLE).max(SHORTEST_HOLE_NANOSECONDS)
+            lengths[place] > usual * HOLE
         };
         let pairs = self.0.windows(2).enumerate();
         pairs
@@ -186,7 +166,7 @@ impl ReadingSeries {
     }
 
     /// The points inside each piece of the window, with interpolated ones at its two ends; at least
-    /// two. `Err(None)` if nothing was read at all, else the reason. `counts` says whether a hole
+    /// two. `Err(None)` if nothing was read at all, else the reason, such as too short a window. `counts` says whether a hole
     /// takes something from a piece.
     fn clipped(
         &self,
@@ -195,6 +175,9 @@ impl ReadingSeries {
     ) -> Result<Vec<Vec<(u64, f64)>>, Option<String>> {
         let (first, last) = (self.0.first().ok_or(None)?.0, self.0.last().ok_or(None)?.0);
         let all: u64 = pieces.iter().map(|(start, end)| end - start).sum();
+        if all < SHORTEST_WINDOW_NANOSECONDS {
+            return Err(Some(too_short(all)));
+        }
         let pieces: Vec<(u64, u64)> = pieces
             .iter()
             .map(|(start, end)| ((*start).max(first), (*end).min(last)))
@@ -247,6 +230,16 @@ impl ReadingSeries {
             (None, _) => f64::NAN,
         }
     }
+}
+
+/// Why a window of so many nanoseconds has no energy; its length is rounded down.
+fn too_short(window: u64) -> String {
+    let hundredths = (window / 10_000_000) as f64 / 100.0;
+    format!(
+        "a window of {hundredths:.2} s is too short for the power readings, which are means of a \
+         second; it takes {} s",
+        SHORTEST_WINDOW_NANOSECONDS / 1_000_000_000
+    )
 }
 
 /// Trapezoids; seconds times the unit of the values.

@@ -11,10 +11,11 @@ mod several;
 
 use std::collections::BTreeMap;
 
+use kiln_units::clock_limits::{LEAST_THROTTLED_FRACTION, POWER_CAP};
+
 use super::{
     TrialReadings,
     gpu_reader::{EVERYTHING, GpuTick},
-    limits::{HELD_DOWN, POWER_CAP},
     sampler::{THROTTLED, Tick, throttle_names},
 };
 use columns::{COUNTS, NUMBERS};
@@ -302,7 +303,8 @@ fn reasons_in_order(shares: &BTreeMap<String, f64>) -> Option<String> {
         .iter()
         .map(|(name, share)| (name.as_str(), *share))
         .collect();
-    let is_wrong = |(name, share): &(&str, f64)| *name != POWER_CAP && *share >= HELD_DOWN;
+    let is_wrong =
+        |(name, share): &(&str, f64)| *name != POWER_CAP && *share >= LEAST_THROTTLED_FRACTION;
     reasons.sort_by(|one, other| {
         let wrong_first = is_wrong(other).cmp(&is_wrong(one));
         wrong_first.then(other.1.total_cmp(&one.1))

@@ -193,14 +193,10 @@ impl BestThroughputBatch {
         })
     }
 
-    fn first_probe<'a>(&self, race: &Race<'a, Self>, place: usize) -> Option<&'a Probe> {
-        race.seen.one(self.choice(place, 0)).ok()
-    }
-
     /// The smallest size that was too large.
     fn too_large(&self, race: &Race<'_, Self>) -> Option<usize> {
         race.places().find(|place| {
-            self.first_probe(race, *place)
+            race.first(*place)
                 .is_some_and(|probe| fit(probe, self.at_most) == Fit::TooLarge)
         })
     }
@@ -208,7 +204,7 @@ impl BestThroughputBatch {
     /// Estimates where memory runs out, on a line through the largest two sizes that fitted.
     fn memory_end(&self, race: &Race<'_, Self>) -> Option<usize> {
         let held = |place: usize| {
-            self.first_probe(race, place)
+            race.first(place)
                 .filter(|probe| fit(probe, self.at_most) == Fit::Fits)?
                 .memory_share()
         };
@@ -262,7 +258,10 @@ impl BestThroughputBatch {
         StrategyOutcome {
             chosen: Some(values(&place)),
             alike: end.alike.iter().map(values).collect(),
-            why: why + &self.limit(race),
+            why: match self.limit(race) {
+                Some(limit) => format!("{why}; {limit}"),
+                None => why,
+            },
             warnings,
             notes: first
                 .into_iter()
@@ -289,7 +288,7 @@ impl BestThroughputBatch {
         let speeds: Vec<(u64, u64, f64)> = race
             .places()
             .filter_map(|place| {
-                let probe = self.first_probe(race, place)?;
+                let probe = race.first(place)?;
                 let useful = race.speed(place)?;
                 let effective = self.effective_of(probe);
                 Some((
@@ -317,19 +316,14 @@ impl BestThroughputBatch {
 
     fn rise_ended(&self, race: &Race<'_, Self>) -> String {
         let last = race.places().next_back();
-        let too_large = self
-            .too_large(race)
-            .and_then(|place| Some((place, self.first_probe(race, place)?)));
-        let why = match too_large {
-            Some((place, probe)) => {
-                return format!("{} {}", self.sizes.at(place), too_large_because(probe));
+        let is_at_end = last.is_some_and(|last| last + 1 == self.sizes.count());
+        self.limit(race).unwrap_or_else(|| {
+            match is_at_end {
+                true => "the range ends there",
+                false => "several in a row brought no gain larger than noise",
             }
-            None if last.is_some_and(|last| last + 1 == self.sizes.count()) => {
-                "the range ends there"
-            }
-            None => "several in a row brought no gain larger than noise",
-        };
-        why.to_owned()
+            .to_owned()
+        })
     }
 
     fn warnings(&self, end: &RaceEnd, place: usize) -> Vec<Warning> {
@@ -357,8 +351,8 @@ impl BestThroughputBatch {
     }
 
     fn unit(&self, race: &Race<'_, Self>, place: usize) -> &'static str {
-        let has_tokens = self
-            .first_probe(race, place)
+        let has_tokens = race
+            .first(place)
             .is_some_and(|probe| probe.tokens_per_second.is_some());
         match (has_tokens, self.noise.is_some()) {
             (true, false) => "tokens/s",
@@ -453,15 +447,11 @@ impl BestThroughputBatch {
         )
     }
 
-    fn limit(&self, race: &Race<'_, Self>) -> String {
-        let limit = self
-            .too_large(race)
-            .and_then(|place| Some((place, self.first_probe(race, place)?)));
-        limit
-            .map(|(place, probe)| {
-                format!("; {} {}", self.sizes.at(place), too_large_because(probe))
-            })
-            .unwrap_or_default()
+    /// The smallest size that was too large, and why; `None` if none was.
+    fn limit(&self, race: &Race<'_, Self>) -> Option<String> {
+        let place = self.too_large(race)?;
+        let why = too_large_because(race.first(place)?);
+        Some(format!("{} {why}", self.sizes.at(place)))
     }
 }
 

@@ -1,14 +1,14 @@
 //! The file's own value of the searched keys: it runs at least once in every search, so that the
 //! answer says what the choice gains. A race runs it as one of its values, other searches at the end.
 
+use serde_json::Value;
+
 use super::{
     Ask, OwnPlace, Probe, Recommendation, SearchTrial, Strategy, Warning, describe_values,
     race::{Race, RaceEnd, Values},
     seen::Probes,
     spelled,
 };
-use serde_json::Value;
-
 use crate::{
     plan::Outcome,
     statistics::{Estimate, WORTH, middle},
@@ -55,35 +55,31 @@ impl Strategy for WithOwnValue {
 }
 
 impl WithOwnValue {
-    /// Whether it is better than the choice by what the search ranks by, and could be chosen.
+    /// Whether the search would rank the own value above its choice, if its range contained it.
     fn is_faster(&self, found: &Recommendation, own: &Probe) -> bool {
-        let chosen: Vec<f64> = found
-            .evidence
-            .iter()
-            .filter(|probe| found.chosen.as_ref() == Some(&probe.choice.values))
-            .filter_map(|probe| self.search.ranked_speed(probe))
-            .collect();
-        let both = self.search.ranked_speed(own).zip(middle(&chosen));
+        let ranked = |probe: &Probe| self.search.ranked_speed(probe);
+        let both = ranked(own).zip(of_choice(found, ranked));
         both.is_some_and(|(own, chosen)| own > chosen * (1.0 + WORTH))
     }
 
     fn told<'a>(&'a self, found: &'a Recommendation, own: &'a Probe) -> OwnSpeed<'a> {
-        let chosen: Vec<f64> = found
-            .evidence
-            .iter()
-            .filter(|probe| found.chosen.as_ref() == Some(&probe.choice.values))
-            .filter(|probe| probe.completed())
-            .filter_map(Probe::speed)
-            .collect();
+        let speed = |probe: &Probe| probe.speed().filter(|_| probe.completed());
         OwnSpeed {
             own,
             chosen: found.chosen.as_deref(),
-            speed: own.speed().filter(|_| own.completed()),
-            of_choice: middle(&chosen),
+            speed: speed(own),
+            of_choice: of_choice(found, speed),
             estimate: None,
             unit: own.unit(),
         }
     }
+}
+
+/// The mean of a speed over the trials of the choice; `None` without any.
+fn of_choice(found: &Recommendation, speed: impl Fn(&Probe) -> Option<f64>) -> Option<f64> {
+    let trials = found.evidence.iter();
+    let chosen = trials.filter(|probe| found.chosen.as_ref() == Some(&probe.choice.values));
+    middle(&chosen.filter_map(speed).collect::<Vec<f64>>())
 }
 
 /// A note on the file's own value `own`, which a race has run as one of its values.

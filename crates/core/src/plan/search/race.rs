@@ -235,7 +235,7 @@ impl<'a, V: Values> Race<'a, V> {
             .map(|(_, probe)| *probe)
     }
 
-    /// What a value chooses.
+    /// The searched keys of a value, with what they are set to.
     pub(super) fn chosen(&self, place: usize) -> Vec<(String, Value)> {
         self.values.choice(place, 0).values
     }

@@ -384,12 +384,8 @@ impl SuccessiveHalving {
     /// Warns if settings train on different numbers of samples in the same steps, and what they
     /// learned ranks them.
     fn of_samples(&self) -> Option<Warning> {
-        let value = |setting: &[(String, Value)], key: &String| {
-            let axis = setting.iter().find(|(axis, _)| axis == key);
-            axis.map(|(_, value)| value.clone())
-        };
         let varies = |key: &String| {
-            let mut values = self.settings.iter().map(|setting| value(setting, key));
+            let mut values = self.settings.iter().map(|setting| value_of(setting, key));
             let first = values.next();
             values.any(|value| Some(value) != first)
         };
@@ -402,20 +398,15 @@ impl SuccessiveHalving {
 
     /// Warns if the chosen value of an axis with three numbers or more is the smallest or largest.
     fn at_end(&self, axis: &str, setting: usize) -> Option<Warning> {
-        let value_of = |setting: &Vec<(String, Value)>| {
-            setting
-                .iter()
-                .find(|(key, _)| key == axis)
-                .and_then(|(_, value)| value.as_f64())
-        };
+        let number_of = |setting: &Vec<(String, Value)>| value_of(setting, axis)?.as_f64();
         let mut all: Vec<f64> = self
             .settings
             .iter()
-            .map(value_of)
+            .map(number_of)
             .collect::<Option<Vec<f64>>>()?;
         all.sort_by(f64::total_cmp);
         all.dedup();
-        let own = value_of(&self.settings[setting])?;
+        let own = number_of(&self.settings[setting])?;
         let end = match (all.first(), all.last()) {
             _ if all.len() < 3 => return None,
             (Some(first), _) if *first == own => RangeEnd::Lowest,
@@ -452,6 +443,12 @@ impl SuccessiveHalving {
             self.settings.len()
         )
     }
+}
+
+/// The value of an axis in a setting.
+fn value_of<'s>(setting: &'s [(String, Value)], axis: &str) -> Option<&'s Value> {
+    let found = setting.iter().find(|(key, _)| key == axis);
+    found.map(|(_, value)| value)
 }
 
 /// The metric of a completed trial, if it is a finite number.
