@@ -32,6 +32,8 @@ const SECTIONS_OF_SPEED: [&str; 5] = [
     "train.evaluate",
     "train.sample",
 ];
+/// The length of trials in a search by successive halving.
+const ROUND_STEPS: &str = "train.steps";
 /// An axis that only repeats trials.
 const SEED: &str = "train.seed";
 
@@ -76,6 +78,8 @@ pub(super) struct Objective {
     pub(super) is_trade_off: bool,
     /// The key of the experiment that chose the metric; `None` if the axes chose it.
     pub(super) asked: Option<ObjectiveSource>,
+    /// Whether only trials of one length compare ([`spec::Objective::is_in_rounds`]).
+    pub(super) is_in_rounds: bool,
     /// The axes that decide it, in words; `None` if speed is all they change.
     pub(super) why: Option<String>,
 }
@@ -90,6 +94,7 @@ impl Objective {
             by: RankedBy::Speed,
             is_trade_off: false,
             asked: None,
+            is_in_rounds: false,
             why: None,
         };
         let kinds = kinds(table);
@@ -107,6 +112,7 @@ impl Objective {
             by: RankedBy::Metric(metric, goal),
             is_trade_off: fast.is_some(),
             asked: None,
+            is_in_rounds: false,
             why: Some(match fast {
                 Some(fast) => format!("{changing}, and `{}` how fast", names[fast]),
                 None => changing,
@@ -125,6 +131,7 @@ impl Objective {
             by,
             is_trade_off: false,
             asked: Some(asked.source),
+            is_in_rounds: asked.is_in_rounds,
             why: None,
         }
     }
@@ -143,6 +150,13 @@ impl Objective {
             RankedBy::Speed => rate(row),
             RankedBy::Metric(..) => self.value(row),
         }
+    }
+
+    /// The steps of a point's round; `None` where trials of different lengths compare.
+    pub(super) fn round_steps(&self, axes: &[String], point: &Point<'_>) -> Option<u64> {
+        let axis = axes.iter().position(|axis| axis == ROUND_STEPS)?;
+        let steps = point.values.get(axis).filter(|_| self.is_in_rounds)?;
+        steps.parse().ok()
     }
 
     /// Trials of a point that failed, in words; where the time until a target ranks points, also

@@ -47,8 +47,11 @@ struct Lacking {
 
 impl Lacking {
     /// Those of points without failures; `None` if each has it.
-    fn of(points: &[RankedPoint<'_>], value: impl Fn(&TrialRow) -> Option<f64>) -> Option<Self> {
-        let whole = points.iter().filter(|of| of.failures.is_none());
+    fn of<'a>(
+        points: impl Iterator<Item = &'a RankedPoint<'a>>,
+        value: impl Fn(&TrialRow) -> Option<f64>,
+    ) -> Option<Self> {
+        let whole = points.filter(|of| of.failures.is_none());
         let rows: Vec<&TrialRow> = whole.flat_map(|of| of.point.completed()).collect();
         let trials = rows.iter().filter(|row| value(row).is_none()).count();
         (trials > 0).then_some(Self {
@@ -67,6 +70,9 @@ pub(super) struct RankedPoint<'a> {
     pub(super) value: Option<f64>,
     /// Its trials that failed, in words ([`Point::failures`]).
     pub(super) failures: Option<String>,
+    /// Whether its trials are as long as those of the best: of a search in rounds only the longest
+    /// with a value are compared. Shorter ones come after them.
+    pub(super) is_compared: bool,
     /// Whether it is the best, or one of the Pareto front.
     pub(super) is_marked: bool,
 }
@@ -74,7 +80,7 @@ pub(super) struct RankedPoint<'a> {
 impl RankedPoint<'_> {
     /// Whether it may be the best: it has a value, and none of its trials failed.
     pub(super) fn is_rival(&self) -> bool {
-        self.value.is_some() && self.failures.is_none()
+        self.value.is_some() && self.failures.is_none() && self.is_compared
     }
 }
 
@@ -103,9 +109,16 @@ impl<'a> Ranking<'a> {
                     .map(|value| value.mean)
                     .filter(|mean| !mean.is_nan()),
                 failures: objective.failures(point),
+                is_compared: true,
                 is_marked: false,
             })
             .collect();
+        let round = |ranked: &RankedPoint<'_>| objective.round_steps(&table.axes, ranked.point);
+        let with_value = points.iter().filter(|ranked| ranked.value.is_some());
+        let longest = with_value.map(round).max().flatten();
+        for ranked in &mut points {
+            ranked.is_compared = longest.is_none() || round(ranked) == longest;
+        }
         let by_value =
             |one: &RankedPoint<'_>, other: &RankedPoint<'_>| match (one.value, other.value) {
                 (Some(one), Some(other)) if objective.is_better(one, other) => Ordering::Less,
@@ -114,7 +127,9 @@ impl<'a> Ranking<'a> {
             };
         points.sort_by(|one, other| {
             let rivals_first = other.is_rival().cmp(&one.is_rival());
-            rivals_first.then_with(|| by_value(one, other))
+            rivals_first
+                .then_with(|| round(other).cmp(&round(one)))
+                .then_with(|| by_value(one, other))
         });
         let has_repeats = points
             .iter()
@@ -142,9 +157,14 @@ impl<'a> Ranking<'a> {
         columns.filter_map(|column| Some(Metric::named(column.strip_prefix(METRIC_PREFIX)?)))
     }
 
-    /// Points with a value of the objective.
+    /// The points that are compared.
+    fn compared(&self) -> impl Iterator<Item = &RankedPoint<'a>> {
+        self.points.iter().filter(|ranked| ranked.is_compared)
+    }
+
+    /// Those of them with a value of the objective.
     fn with_value(&self) -> usize {
-        self.points.iter().filter(|of| of.value.is_some()).count()
+        self.compared().filter(|of| of.value.is_some()).count()
     }
 
     /// The points that may be the best, best first.
@@ -162,13 +182,13 @@ impl<'a> Ranking<'a> {
             self.objective.by,
             RankedBy::Metric(Metric::SecondsToTarget, _)
         );
-        let lacking = Lacking::of(&self.points, |row| self.value_of(row));
+        let lacking = Lacking::of(self.compared(), |row| self.value_of(row));
         lacking.filter(|_| !is_result && self.with_value() > 0)
     }
 
     /// The same of the speed, of points that can be compared by it.
     fn lacking_rate(&self) -> Option<Lacking> {
-        Lacking::of(&self.points, self.rate).filter(|lacking| lacking.trials < lacking.all)
+        Lacking::of(self.points.iter(), self.rate).filter(|lacking| lacking.trials < lacking.all)
     }
 
     /// The value of a row by which points are ranked.
@@ -395,6 +415,12 @@ impl<'a> Ranking<'a> {
         self.lacking().is_none() && self.untold.is_none() && self.order() == Some(Ok(()))
     }
 
+    /// Whether the losses that are compared were reached after different numbers of samples, in words.
+    pub(super) fn unequal_samples(&self) -> Option<String> {
+        let compared = self.points.iter().filter(|ranked| ranked.is_compared);
+        unequal_samples(compared.map(|ranked| ranked.point))
+    }
+
     /// Whether the points can be ranked by step time only.
     pub(super) fn is_of_steps(&self) -> bool {
         let has_rate =
@@ -430,10 +456,10 @@ fn is_learned(metric: Metric) -> bool {
         .is_some_and(|column| column.nature() == Nature::Settled)
 }
 
-/// Whether the losses of a table were reached after different numbers of samples, in words.
-pub(super) fn unequal_samples(points: &[Point<'_>]) -> Option<String> {
+/// Whether the losses of points were reached after different numbers of samples, in words.
+fn unequal_samples<'a>(points: impl Iterator<Item = &'a Point<'a>> + Clone) -> Option<String> {
     let mut seen: Vec<u64> = points
-        .iter()
+        .clone()
         .flat_map(Point::completed)
         .filter(|row| row.train_loss.is_some() || row.valid_loss.is_some())
         .filter_map(|row| Some(row.steps? * row.effective_batch_size))
@@ -441,7 +467,7 @@ pub(super) fn unequal_samples(points: &[Point<'_>]) -> Option<String> {
     seen.sort_unstable();
     let (least, most) = (*seen.first()?, *seen.last()?);
     // The last partial batch of an epoch is dropped, so batch sizes differ by less than one batch.
-    let mut completed = points.iter().flat_map(Point::completed);
+    let mut completed = points.flat_map(Point::completed);
     let why = match completed.any(StoppedEarly::is_of) {
         true => {
             "`train.early_stop` ended some trainings, each where its validation loss no longer fell"

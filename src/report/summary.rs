@@ -20,7 +20,7 @@ use super::{
     notices,
     points::{Point, points},
     ranked_table::RankedTable,
-    ranking::{Ranking, unequal_samples},
+    ranking::Ranking,
 };
 
 /// Trials that did not complete are listed up to so many.
@@ -79,7 +79,7 @@ pub(super) fn summary_with(
         let table = RankedTable(&ranking);
         let _ = write!(page, "\n{}", table.render(style));
         page.push_str(&table.without_rate());
-        if let Some(words) = unequal_samples(&all) {
+        if let Some(words) = ranking.unequal_samples() {
             let _ = writeln!(page, "{words}");
         }
     }

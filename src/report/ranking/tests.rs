@@ -1,3 +1,4 @@
+use super::super::layout::PageStyle;
 use super::{
     super::points::tests::{row, table},
     *,
@@ -176,11 +177,7 @@ fn a_point_with_more_runs_on_a_faster_machine_is_not_called_the_fastest() {
 /// How often the lead of the better of two points is called larger than noise, over `count`
 /// runs of five seeds each, whose losses are normal with a deviation of 1 around these means.
 fn certain(means: [f64; 2], random: &mut fastrand::Rng, count: u32) -> f64 {
-    let objective = spec::Objective {
-        metric: Metric::ValidLoss,
-        goal: None,
-        source: spec::ObjectiveSource::Objective,
-    };
+    let objective = spec::Objective::of(Metric::ValidLoss, None);
     let mut normal = || {
         let [one, other] = [(); 2].map(|()| random.f64());
         (-2.0 * (1.0 - one).ln()).sqrt() * (std::f64::consts::TAU * other).cos()
@@ -214,4 +211,71 @@ fn a_lead_is_as_certain_whatever_the_signs_of_the_values() {
         let of_three = certain([mean, mean + 3.0], &mut random, 500);
         assert!(of_three > 0.5, "{mean}: {of_three}");
     }
+}
+
+const WIDE: PageStyle = PageStyle {
+    width: None,
+    has_color: false,
+};
+
+/// A search by successive halving: short trials may overtake long ones by their loss, and were dropped
+/// all the same. A round of which nothing has a value yet counts for nothing.
+#[test]
+fn of_a_search_in_rounds_only_the_longest_trials_are_compared() {
+    let searched = "{sweep: {search: {kind: successive-halving, metric: valid_loss, steps: 50, \
+                    axes: {train.learning_rate: [0.1, 0.2, 0.3]}}}}";
+    let asked = spec::objective_of(searched).unwrap();
+    assert!(asked.is_in_rounds && asked.source == spec::ObjectiveSource::Search);
+    let verdict = |last: [Option<f64>; 2]| {
+        let of = |id, valid_loss, setting: &'static [&'static str]| {
+            let fixed = TrialRow {
+                valid_loss,
+                ..row(id, 1.0)
+            };
+            (fixed, setting)
+        };
+        let table = table(
+            &["train.learning_rate", "train.steps"],
+            vec![
+                of(1, Some(2.0), &["0.1", "50"]),
+                of(2, Some(1.0), &["0.2", "50"]),
+                of(3, Some(3.0), &["0.3", "50"]),
+                of(4, last[0], &["0.1", "150"]),
+                of(5, last[1], &["0.2", "150"]),
+            ],
+        );
+        let all = points(&table);
+        let ranking = Ranking::new(&all, &table, Some(asked));
+        let ids: Vec<u64> = ranking
+            .points
+            .iter()
+            .map(|ranked| ranked.point.rows[0].number)
+            .collect();
+        let page = super::super::summary::summary(&table, 5, Some(asked), WIDE);
+        (ids, ranking.verdict().unwrap(), page)
+    };
+    let (ids, told, page) = verdict([Some(1.8), Some(1.9)]);
+    assert_eq!(ids, [4, 5, 2, 1, 3]);
+    assert!(
+        told.starts_with("learning_rate 0.1, steps 150 has the lowest validation loss: 1.8000")
+            && told.ends_with(". 3 points are not compared: their trials have another length"),
+        "{told}"
+    );
+    assert!(
+        page.contains("* lowest validation loss of the longest trials")
+            && page.contains(
+                "longest trials first, of these lowest validation loss first, as `metric` of"
+            )
+            && !page.contains("different numbers of samples"),
+        "{page}"
+    );
+    let (ids, told, _) = verdict([None, None]);
+    assert_eq!(ids[..3], [2, 1, 3]);
+    assert!(
+        told.starts_with("learning_rate 0.2, steps 50 has"),
+        "{told}"
+    );
+    let (ids, told, _) = verdict([Some(1.8), None]);
+    assert_eq!(ids[..2], [4, 5]);
+    assert!(told.starts_with("cannot tell which point"), "{told}");
 }

@@ -29,7 +29,7 @@ impl Ranking<'_> {
         if self.axes.is_empty() || self.points.len() < 2 {
             return None;
         }
-        let failed = self.failed_in_words();
+        let failed = self.failed_in_words() + &self.shorter_in_words();
         if let Some(lacking) = self.lacking() {
             let reason = self.lacking_in_words(&lacking);
             return Some(format!("{}{failed}", self.cannot_tell(&reason)));
@@ -54,6 +54,9 @@ impl Ranking<'_> {
         let certainty = match self.order() {
             Some(Ok(())) => "its lead is larger than noise".to_owned(),
             Some(Err(doubt)) => doubt,
+            None if self.objective.is_in_rounds => {
+                "every other point of its round has failures".to_owned()
+            }
             None => "every other point has failures".to_owned(),
         };
         let front = self.front_in_words().unwrap_or_default();
@@ -87,8 +90,7 @@ impl Ranking<'_> {
     /// The points that rank behind the others because a trial of them failed, after a sentence.
     fn failed_in_words(&self) -> String {
         let failed: Vec<(&RankedPoint<'_>, &String)> = self
-            .points
-            .iter()
+            .compared()
             .filter_map(|ranked| ranked.value.and(Some((ranked, ranked.failures.as_ref()?))))
             .collect();
         match failed[..] {
@@ -100,6 +102,20 @@ impl Ranking<'_> {
             _ => format!(
                 ". {} with failures rank behind those without",
                 counted(failed.len(), "point")
+            ),
+        }
+    }
+
+    /// The points of shorter rounds, after a sentence.
+    fn shorter_in_words(&self) -> String {
+        match self.points.iter().filter(|of| !of.is_compared).count() {
+            0 => String::new(),
+            count => format!(
+                ". {} not compared: their trials have another length",
+                match count {
+                    1 => "1 point is".to_owned(),
+                    _ => format!("{count} points are"),
+                }
             ),
         }
     }
@@ -150,12 +166,19 @@ impl Ranking<'_> {
             RankedBy::Speed if self.is_of_steps() => "shortest step".to_owned(),
             _ => self.objective.superlative(),
         };
+        let order = match self.objective.is_in_rounds {
+            true => format!("longest trials first, of these {order}"),
+            false => order,
+        };
         match (self.objective.asked, &self.objective.why) {
             (Some(ObjectiveSource::Objective), _) => {
                 format!("{order} first, as `objective` of the experiment says")
             }
             (Some(ObjectiveSource::Better), _) => {
                 format!("{order} first, as `better` of this metric says")
+            }
+            (Some(ObjectiveSource::Search), _) => {
+                format!("{order} first, as `metric` of the search says")
             }
             (Some(ObjectiveSource::Measured), _) => {
                 format!("{order} first, because the experiment does not say what is better")
@@ -176,6 +199,9 @@ impl Ranking<'_> {
                     RankedBy::Speed => "speed",
                 }
             ),
+            false if self.objective.is_in_rounds => {
+                format!("* {} of the longest trials", self.objective.superlative())
+            }
             false => format!("* {}", self.objective.superlative()),
         }
     }

@@ -255,12 +255,14 @@ pub fn read_yaml<T: DeserializeOwned>(text: &str) -> Result<T, String> {
     serde_yaml::from_str(text).map_err(|error| error.to_string())
 }
 
-/// The objective of a YAML text that kiln wrote: its `objective`, else the first metric of its
-/// command that says which direction is better. `None` if it has neither or cannot be read.
+/// The objective of a YAML text that kiln wrote ([`Experiment::ranking_objective`]). `None` if it has
+/// none or cannot be read.
 pub fn objective_of(text: &str) -> Option<Objective> {
     let part: ObjectivePart = read_yaml(text).ok()?;
     let command = part.model.as_ref().and_then(command_of);
-    objective(part.objective, command.as_ref())
+    let search = part.sweep.and_then(|sweep| sweep.search);
+    let search = search.and_then(|search| serde_json::from_value(search).ok());
+    objective(part.objective, command.as_ref(), search.as_ref())
 }
 
 /// Which direction of a metric of a command (`gflops`, or `metric.gflops`) is better, by the YAML
@@ -279,6 +281,12 @@ pub fn better_direction(text: &str, metric: &str) -> Option<Goal> {
 struct ObjectivePart {
     objective: Option<Objective>,
     model: Option<serde_json::Value>,
+    sweep: Option<SweepPart>,
+}
+
+#[derive(serde::Deserialize)]
+struct SweepPart {
+    search: Option<serde_json::Value>,
 }
 
 /// The command of an experiment's `model`, if it is one.
@@ -290,7 +298,21 @@ pub fn command_of(model: &serde_json::Value) -> Option<Command> {
 }
 
 /// The objective with its direction.
-fn objective(asked: Option<Objective>, command: Option<&Command>) -> Option<Objective> {
+fn objective(
+    asked: Option<Objective>,
+    command: Option<&Command>,
+    search: Option<&Search>,
+) -> Option<Objective> {
+    if let Some(Search::SuccessiveHalving { metric, .. }) = search {
+        let searched = Objective {
+            source: ObjectiveSource::Search,
+            ..Objective::of(*metric, None)
+        };
+        return Some(Objective {
+            is_in_rounds: true,
+            ..asked.unwrap_or(searched)
+        });
+    }
     let Some(asked) = asked else {
         let (name, better) = command?.ranking_metric()?;
         let command = command?;
@@ -302,6 +324,7 @@ fn objective(asked: Option<Objective>, command: Option<&Command>) -> Option<Obje
                 true => ObjectiveSource::Better,
                 false => ObjectiveSource::Measured,
             },
+            is_in_rounds: false,
         });
     };
     let better = command.and_then(|command| command.better(asked.metric.key()));
@@ -312,11 +335,11 @@ fn objective(asked: Option<Objective>, command: Option<&Command>) -> Option<Obje
 }
 
 impl Experiment {
-    /// The metric that ranks points: `objective`, else the first metric of a command that says
-    /// which direction is better.
+    /// The metric that ranks points: `objective`, else that of a search by successive halving, else the
+    /// first metric of a command that says which direction is better.
     pub fn ranking_objective(&self) -> Option<Objective> {
         let command = self.model.command();
-        objective(self.objective, command)
+        objective(self.objective, command, self.sweep.search.as_ref())
     }
 
     /// Whether its search ranks batch sizes by the time until a loss: with the gradient noise scale

@@ -27,6 +27,11 @@ pub struct Objective {
     #[serde(skip)]
     #[schemars(skip)]
     pub source: ObjectiveSource,
+    /// Whether trials train for the length of their round, so that those of different lengths do not
+    /// compare.
+    #[serde(skip)]
+    #[schemars(skip)]
+    pub is_in_rounds: bool,
 }
 
 /// Where the metric that ranks points comes from.
@@ -39,6 +44,8 @@ pub enum ObjectiveSource {
     Better,
     /// A command that does not say what is better: the first metric that kiln measures itself.
     Measured,
+    /// `metric` of the search.
+    Search,
 }
 
 /// Direction of an objective.
@@ -67,6 +74,7 @@ impl Objective {
             metric,
             goal,
             source: ObjectiveSource::Objective,
+            is_in_rounds: false,
         }
     }
 
