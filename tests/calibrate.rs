@@ -306,7 +306,7 @@ fn a_gpu_that_the_environment_hides_is_not_measured() {
     assert!(ended.status.success());
     assert!(
         String::from_utf8_lossy(&ended.stderr)
-            .contains("`CUDA_VISIBLE_DEVICES` hides every GPU; measuring the CPU")
+            .contains("`CUDA_VISIBLE_DEVICES` hides every GPU; this is done on the CPU")
     );
     assert!(
         fs::read_to_string(folder.path().join("asked"))

@@ -12,6 +12,7 @@ use std::{
 };
 
 use kiln_data::files::sha256_of;
+use rustix::process::{Pid, Signal, kill_process};
 
 type Row = HashMap<String, String>;
 
@@ -277,21 +278,28 @@ fn what_was_trained_stays_until_a_rerun_has_completed() {
     let mut killed = place.launch_to(3, &["--rerun", "failed"]);
     killed.kill().unwrap();
     killed.wait().unwrap();
-    assert!(aside.is_dir());
+    assert!(aside.is_dir() && export("killed") == trained);
+    // Interrupted, with checkpoints of its own.
+    let mut interrupted = place.launch_to(4, &["--rerun", "failed"]);
+    kill_process(Pid::from_child(&interrupted), Signal::TERM).unwrap();
+    interrupted.wait().unwrap();
+    assert!(!place.checkpoints().is_empty());
+    assert!(aside.is_dir() && export("interrupted") == trained);
 
     place.complete(&[]);
     let rows = place.rows();
     let outcomes: Vec<&str> = rows.iter().map(|row| row["outcome"].as_str()).collect();
-    assert_eq!(outcomes, ["completed", "failed", "killed", "completed"]);
+    let expected = ["completed", "failed", "killed", "interrupted", "completed"];
+    assert_eq!(outcomes, expected);
     assert!(!aside.exists() && place.checkpoints() == [STEPS]);
     assert!(export("again") == trained, "the same run twice");
 
     // One that is killed while the rows say that all is done: the weights are those of the row, and the
     // next launch goes on with the attempt.
-    let mut killed = place.launch_to(5, &["--rerun", "completed"]);
+    let mut killed = place.launch_to(6, &["--rerun", "completed"]);
     killed.kill().unwrap();
     killed.wait().unwrap();
-    assert!(place.trial().join("checkpoint.4").is_dir() && export("killed") == trained);
+    assert!(place.trial().join("checkpoint.5").is_dir() && export("killed") == trained);
     let planned = place.kiln(&["--dry-run"]).output().unwrap();
     let planned = String::from_utf8_lossy(&planned.stdout).into_owned();
     assert!(planned.contains("killed before"), "{planned}");

@@ -2,6 +2,7 @@
 
 use std::{
     fs,
+    os::unix::fs::PermissionsExt,
     path::{Path, PathBuf},
     process::{Command, Stdio},
     sync::LazyLock,
@@ -425,4 +426,32 @@ fn an_export_is_whole_and_replaced_only_on_request() {
     assert_eq!(ended.status.code(), Some(130), "{ended:?}");
     assert!(!has_draft());
     assert_eq!(trials("gpt").len(), 2);
+    // What others put there meanwhile stays.
+    let race = TRAINED.path().join("race");
+    let late = TRAINED.path().join("late.sh");
+    let own = "#!/bin/sh\n\"$REAL_TRIAL\" \"$@\" || exit\nmkdir race; echo 1 > race/thesis.txt\n";
+    write_program(&late, own);
+    let mut exporting = kiln_command(TRAINED.path(), &["export", "gpt", "--to", "race"]);
+    exporting
+        .env("KILN_TRIAL", &late)
+        .env("REAL_TRIAL", real_trial());
+    let ended = Ended::of(exporting.output().unwrap());
+    assert!(
+        ended.status == Some(2) && ended.stderr.contains("not an export of kiln"),
+        "{ended:?}"
+    );
+    assert!(race.join("thesis.txt").is_file());
+    // A link stays one, and weights may be read by whoever may read the rest.
+    fs::create_dir(TRAINED.path().join("target")).unwrap();
+    std::os::unix::fs::symlink("target", TRAINED.path().join("link")).unwrap();
+    printed(&["export", "gpt", "--to", "link"]);
+    let target = TRAINED.path().join("target");
+    let mode = |name: &str| {
+        fs::metadata(target.join(name))
+            .unwrap()
+            .permissions()
+            .mode()
+    };
+    assert_eq!(mode("model.safetensors"), mode("config.json"));
+    assert!(TRAINED.path().join("link").is_symlink());
 }

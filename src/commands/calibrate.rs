@@ -129,7 +129,7 @@ pub(super) fn leased(asked: &str, instruments: &Instruments) -> Result<Option<Le
         }),
         CalibrationDevice::Cpu => {
             if asked == "auto" {
-                note(&format!("{absence}; measuring the CPU"));
+                note(&format!("{absence}; this is done on the CPU"));
             }
             Ok(None)
         }

@@ -12,11 +12,7 @@ use kiln_core::{
     plan::{Origin, Trial, TrialFile, TrialId},
     record::{
         Checkpoints, ContinuedSettings, RunFile, RunFolder, TrainingSettings, TrialTable,
-        attempt::{attempts, result},
-        checkpoint::aside,
-        difference::Difference,
-        run_file::sums,
-        run_folder,
+        checkpoint::aside, difference::Difference, run_file::sums, run_folder,
     },
     spec::expand_home,
     units::counted,
@@ -29,15 +25,16 @@ use super::{
     planned::Planned,
     runs,
     sources::table_of,
-    trained::{named_trial, split_trial, trial_file, without_weights},
+    trained::{named_trial, split_trial, told_table, trained_on, trial_file, without_weights},
 };
 
 /// Most trials, and most differences of settings, that a message lists.
 const MOST_LISTED: usize = 5;
 /// Advice after the settings that differ.
 const ALLOWED: &str = "a continuation may change the number of steps or epochs, the optimizer's \
-                       learning rate and weight decay, the schedule, evaluation, checkpoints and the loader's \
-                       workers; for other changes start anew, or from the weights alone with \
+                       learning rate and weight decay, `clip_norm`, the schedule, evaluation, early stop, \
+                       checkpoints, the device, the loader's workers, and how the effective batch is \
+                       divided; for other changes start anew, or from the weights alone with \
                        `train.initial_weights`";
 
 /// A trial of the run that is continued.
@@ -46,7 +43,8 @@ struct Source {
     file: TrialFile,
     settings: TrainingSettings,
     /// Its last attempt that has a row.
-    attempt: u64,
+    /// The attempt of its last row, if that completed.
+    completed: Option<u64>,
     /// Optimizer updates of its last attempt.
     steps: Option<u64>,
 }
@@ -267,7 +265,7 @@ fn folder_of(named: &str, results: &Path, begun: Option<&PathBuf>) -> Result<Pat
 
 /// The trials of a run, or the one that is named.
 fn sources(run: &RunFolder, named: Option<&str>) -> Result<Vec<Source>, Stop> {
-    let table = TrialTable::read_of(run).map_err(|error| Stop::bad_input(error.to_string()))?;
+    let table = told_table(run)?;
     let rows = table.last_attempts();
     let ids: Vec<&TrialId> = rows.iter().map(|row| &row.fixed.trial).collect();
     let named = named
@@ -283,7 +281,7 @@ fn sources(run: &RunFolder, named: Option<&str>) -> Result<Vec<Source>, Stop> {
                 trial: row.fixed.trial.clone(),
                 settings: TrainingSettings::trained(&file),
                 file,
-                attempt: row.fixed.attempt,
+                completed: row.fixed.completed_attempt(),
                 steps: row.fixed.steps,
             })
         })
@@ -354,7 +352,7 @@ fn source_of<'a>(
 
 /// The newest checkpoint of a trial.
 fn origin(run: &RunFolder, source: &Source) -> Result<Origin, Stop> {
-    let checkpoints = aside::weights(run, &source.trial, source.attempt);
+    let checkpoints = aside::weights(run, &source.trial, source.completed);
     let (found, sha256) = checkpoints.newest_whole().map_err(|refused| {
         if refused.is_empty() {
             return without_weights(run, &source.file, Some(&source.trial));
@@ -380,10 +378,7 @@ fn check_data(
     trial: &Trial,
     now: &BTreeMap<String, String>,
 ) -> Result<(), Stop> {
-    let last = attempts(run, &source.trial).into_iter().rev();
-    let before = last
-        .filter_map(|attempt| result(&run.attempt(&source.trial, attempt)).ok())
-        .find_map(|result| result.data_sha256);
+    let before = trained_on(run, &source.trial)?.map(|(data_sha256, _)| data_sha256);
     match (before, now.get(trial.data.kind())) {
         (Some(before), Some(now)) if !sums(now).contains(before.as_str()) => {
             Err(Stop::bad_input(format!(

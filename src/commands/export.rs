@@ -3,6 +3,7 @@
 
 use std::{
     fs, io,
+    os::unix::fs::MetadataExt,
     path::{Path, PathBuf},
     sync::atomic::Ordering,
 };
@@ -54,6 +55,9 @@ pub(super) fn run(args: Args) -> Result<Status, Stop> {
     let to = std::path::absolute(&args.to)
         .map_err(|error| Stop::bad_input(format!("{}: {error}", args.to.display())))?;
     refuse_occupied(&args.to, args.force)?;
+    // A link stays one, and what it leads to is replaced.
+    let to = to.canonicalize().unwrap_or(to);
+    refuse_mount(&args.to, &to)?;
     let trained = find(&args.model)?;
     // The draft is removed where a signal would end this process at once.
     let is_stopped = stop_flag().map_err(|error| Stop::new(Status::CannotRun, error))?;
@@ -74,8 +78,10 @@ pub(super) fn run(args: Args) -> Result<Status, Stop> {
         return Err(Stop::new(Status::Interrupted, text));
     }
     asked?;
+    // The folder may have been filled meanwhile.
+    refuse_occupied(&args.to, args.force)?;
     draft
-        .rename(&to)
+        .put_in_place(&to)
         .map_err(|error| failed(&args.to, &error))?;
     written.sort();
     let files: String = written
@@ -93,6 +99,11 @@ pub(super) fn run(args: Args) -> Result<Status, Stop> {
         }
     };
     let loader = args.to.join(LOADER).display().to_string();
+    // Python takes a path that begins with a dash for an option.
+    let loader = match loader.starts_with('-') {
+        true => format!("./{loader}"),
+        false => loader,
+    };
     let command = format!("python3 {}", shell_word(&loader));
     let load = match written.iter().any(|name| name == LOADER) {
         true => format!(
@@ -137,6 +148,19 @@ fn refuse_occupied(to: &Path, force: bool) -> Result<(), Stop> {
     }
 }
 
+/// Errors: another file system is mounted there, so that the folder cannot be renamed.
+fn refuse_mount(named: &Path, to: &Path) -> Result<(), Stop> {
+    let device = |path: &Path| fs::metadata(path).ok().map(|found| found.dev());
+    match (device(to), to.parent().and_then(device)) {
+        (Some(own), Some(above)) if own != above => Err(Stop::bad_input(format!(
+            "{}: it is a mount point, and an export replaces its folder as a whole; name a folder \
+             below it with `--to`",
+            named.display()
+        ))),
+        _ => Ok(()),
+    }
+}
+
 /// Whether a folder was written by `kiln export`.
 fn is_export(folder: &Path) -> bool {
     input::read(&folder.join("config.json"), &STATE_BYTES)
@@ -173,13 +197,23 @@ impl Draft {
         Ok(Self(draft))
     }
 
-    /// Puts it into its place; what is there is an earlier export, or empty.
-    fn rename(self, to: &Path) -> io::Result<()> {
-        match fs::remove_dir_all(to) {
-            Err(error) if error.kind() != io::ErrorKind::NotFound => return Err(error),
-            _ => {}
+    /// Puts it into its place, where nothing is, an empty folder, or an earlier export: that one is
+    /// removed after the new one has its name.
+    fn put_in_place(self, to: &Path) -> io::Result<()> {
+        let occupied = match fs::rename(&self.0, to) {
+            Err(error) if error.kind() == io::ErrorKind::DirectoryNotEmpty => error,
+            renamed => return renamed,
+        };
+        let old = self.0.with_extension("old");
+        if !is_export(to) {
+            return Err(occupied);
         }
-        fs::rename(&self.0, to)
+        fs::rename(to, &old)?;
+        if let Err(error) = fs::rename(&self.0, to) {
+            fs::rename(&old, to)?;
+            return Err(error);
+        }
+        fs::remove_dir_all(&old)
     }
 }
 

@@ -339,7 +339,8 @@ fn texts(report: &LaunchReport) -> String {
 fn weights(report: &LaunchReport) -> String {
     let found = |end: &AttemptEnd| {
         let trial = &end.trial;
-        let kept = aside::weights(&report.folder, trial, end.attempt).result()?;
+        let completed = (end.outcome == Outcome::Completed).then_some(end.attempt);
+        let kept = aside::weights(&report.folder, trial, completed).result()?;
         let which = match kept.valid_loss {
             Some(loss) => format!("step {}, valid loss {}", kept.step, significant(loss)),
             None => format!("step {}", kept.step),

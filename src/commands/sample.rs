@@ -8,7 +8,7 @@ use kiln_core::{
 use serde_json::{Value, json};
 
 use super::{
-    Status, Stop, model_child, note, print, print_json,
+    Status, Stop, model_child, note, print_json,
     trained::{self, find},
     written,
 };
@@ -134,7 +134,7 @@ impl TextStream {
                 let begins = self.printed.is_empty() && sample > 1;
                 self.printed.push_str(&text);
                 let between = if begins { BETWEEN_TEXTS } else { "" };
-                written(terminal::print(&format!("{between}{text}")))
+                written(terminal::print_content(&format!("{between}{text}")))
             }
             UseAnswer::Text {
                 text,
@@ -146,9 +146,8 @@ impl TextStream {
                 self.seconds += seconds;
                 let rest = text.strip_prefix(&self.printed).unwrap_or_default();
                 let end = if text.ends_with('\n') { "" } else { "\n" };
-                print(&format!("{rest}{end}"))?;
                 self.printed.clear();
-                Ok(true)
+                written(terminal::print_content(&format!("{rest}{end}")))
             }
             _ => Ok(true),
         }

@@ -117,7 +117,7 @@ pub(super) fn of_folder(path: &Path) -> Result<TableSource, Stop> {
 }
 
 /// Says that workers have written rows that are not in the table yet.
-fn tell_uncollected(path: &Path) {
+pub(super) fn tell_uncollected(path: &Path) {
     // `latest` is a link.
     let folder = path.canonicalize().ok();
     let folder = folder.as_deref().and_then(Path::parent);
@@ -179,7 +179,7 @@ fn readable_run(run: Result<RunFile, String>) -> Option<RunFile> {
 
 /// An unfinished last row may hold a cut number, so it is dropped, with a note: an editor may have
 /// removed the line feed.
-fn tell_torn(path: &Path, table: &TrialTable) {
+pub(super) fn tell_torn(path: &Path, table: &TrialTable) {
     if let Some(torn) = &table.torn {
         note(&format!(
             "note: {}:{}: the last line has no line feed and may be cut short, so it is dropped; \

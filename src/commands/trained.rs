@@ -11,7 +11,7 @@ use kiln_core::{
     plan::{TRIAL_FILE, TrialFile, TrialId},
     record::{
         Checkpoints, RunFolder, TableRow, TrialTable,
-        attempt::{attempts, result},
+        attempt::{RESULT_FILE, attempts, result},
         checkpoint::{ListedCheckpoint, aside},
         run_folder::LATEST,
         trial_result::OutputNames,
@@ -21,7 +21,11 @@ use kiln_core::{
 };
 use serde_json::{Value, json};
 
-use super::{Status, Stop, note, runs::below_here, sources::table_of};
+use super::{
+    Status, Stop, note,
+    runs::below_here,
+    sources::{table_of, tell_torn, tell_uncollected},
+};
 
 /// The file of a checkpoint that holds the weights.
 const MODEL_FILE: &str = "model.safetensors";
@@ -61,7 +65,7 @@ pub(super) struct Trained {
 /// Finds the model, and says on standard error which trial was chosen where there are several.
 pub(super) fn find(args: &Args) -> Result<Trained, Stop> {
     let (run, named) = run_and_trial(args)?;
-    let table = TrialTable::read_of(&run).map_err(|error| Stop::bad_input(error.to_string()))?;
+    let table = told_table(&run)?;
     let rows = table.last_attempts();
     let trials: Vec<&TrialId> = rows.iter().map(|row| &row.fixed.trial).collect();
     let trial = match named {
@@ -70,19 +74,13 @@ pub(super) fn find(args: &Args) -> Result<Trained, Stop> {
     };
     let file = trial_file(&run, &trial)?;
     let kept = weights(&run, &rows, &trial);
+    check_folder(&kept)?;
     // The best trial was chosen by checkpoints that were all read.
     if named.is_some() && args.step.is_none() {
         all_read(&kept)?;
     }
     let checkpoint = checkpoint(&file, &run, &kept, args.step)?;
-    let trained = attempts(&run, &trial)
-        .into_iter()
-        .rev()
-        .find_map(|attempt| {
-            let found = result(&run.attempt(&trial, attempt)).ok()?;
-            Some((found.data_sha256?, found.outputs))
-        });
-    let (data_sha256, outputs) = trained.unzip();
+    let (data_sha256, outputs) = trained_on(&run, &trial)?.unzip();
     Ok(Trained {
         file,
         trial,
@@ -91,6 +89,48 @@ pub(super) fn find(args: &Args) -> Result<Trained, Stop> {
         outputs: outputs.unwrap_or_default(),
         run,
     })
+}
+
+/// The SHA-256 of the data of a training, and the names of its outputs; `None`, with a note, if its
+/// result is not there.
+///
+/// Errors: a result is there and cannot be read.
+pub(super) fn trained_on(
+    run: &RunFolder,
+    trial: &TrialId,
+) -> Result<Option<(String, OutputNames)>, Stop> {
+    let mut damaged = None;
+    let mut is_known = false;
+    for attempt in attempts(run, trial).into_iter().rev() {
+        let folder = run.attempt(trial, attempt);
+        match result(&folder) {
+            Ok(found) => {
+                is_known = true;
+                if let Some(data_sha256) = found.data_sha256 {
+                    return Ok(Some((data_sha256, found.outputs)));
+                }
+            }
+            Err(why) if folder.join(RESULT_FILE).exists() => {
+                damaged = damaged.or(Some(why));
+            }
+            Err(_) => {}
+        }
+    }
+    match damaged {
+        Some(why) => Err(Stop::bad_input(format!(
+            "{why}; it says on which data the model was trained, by which its tokens and classes are \
+             numbered: restore it, or remove it to go on without that check"
+        ))),
+        None if is_known => Ok(None),
+        None => {
+            note(&format!(
+                "trial {trial} of {} has no result of its training ({RESULT_FILE}), so it is not \
+                 checked whether its data, and the tokens or classes by it, are still the same",
+                below_here(run.path()).display()
+            ));
+            Ok(None)
+        }
+    }
 }
 
 impl Trained {
@@ -164,7 +204,27 @@ pub(super) fn named_trial(run: &RunFolder, all: &[&TrialId], named: &str) -> Res
 /// The checkpoints with the weights of a trial that has a row.
 fn weights(run: &RunFolder, rows: &[&TableRow], trial: &TrialId) -> Checkpoints {
     let last = rows.iter().find(|row| row.fixed.trial == *trial);
-    aside::weights(run, trial, last.map_or(0, |row| row.fixed.attempt))
+    aside::weights(
+        run,
+        trial,
+        last.and_then(|row| row.fixed.completed_attempt()),
+    )
+}
+
+/// The table of a run, with notes on rows that it lacks.
+pub(super) fn told_table(run: &RunFolder) -> Result<TrialTable, Stop> {
+    let table = TrialTable::read_of(run).map_err(|error| Stop::bad_input(error.to_string()))?;
+    let path = run.trials_table();
+    tell_torn(&below_here(&path), &table);
+    tell_uncollected(&path);
+    Ok(table)
+}
+
+/// Refuses a link or a file in place of the folder of checkpoints.
+fn check_folder(checkpoints: &Checkpoints) -> Result<(), Stop> {
+    checkpoints
+        .check_folder()
+        .map_err(|error| Stop::bad_input(format!("{error}; put the folder itself there")))
 }
 
 /// Refuses to choose among checkpoints of which one cannot be read now: it may be the best.
@@ -212,9 +272,13 @@ fn comparable(
 fn best_trial(run: &RunFolder, axes: &[String], all: &[&TableRow]) -> Result<TrialId, Stop> {
     let mut usable: Vec<(&TableRow, ListedCheckpoint)> = Vec::new();
     for row in all {
-        let (trial, last) = (&row.fixed.trial, row.fixed.attempt);
-        let kept = aside::weights(run, trial, last);
+        let trial = &row.fixed.trial;
+        let kept = aside::weights(run, trial, row.fixed.completed_attempt());
+        check_folder(&kept)?;
         all_read(&kept)?;
+        if let Some(why) = kept.damaged() {
+            note(&format!("{}: passed over: {why}", kept.folder().display()));
+        }
         usable.extend(kept.result().map(|result| (*row, result)));
     }
     comparable(run, axes, &usable)?;
@@ -306,6 +370,13 @@ pub(super) fn trial_file(run: &RunFolder, trial: &TrialId) -> Result<TrialFile, 
         return Err(Stop::bad_input(format!(
             "{place}: `kiln_trial` is {}; this kiln reads format {TRIAL_FILE}",
             file.kiln_trial
+        )));
+    }
+    if file.trial != *trial {
+        return Err(Stop::bad_input(format!(
+            "{place} is of trial {}, and its folder is that of {trial}; put the trial's own file \
+             there",
+            file.trial
         )));
     }
     Ok(file)

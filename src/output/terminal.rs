@@ -70,6 +70,17 @@ pub fn print_json(text: &str) -> io::Result<bool> {
     write(&json::escaped(text))
 }
 
+/// As [`print`], for text of a model or names of files: exact where it does not go to a terminal.
+///
+/// # Errors
+/// If it cannot be written.
+pub fn print_content(text: &str) -> io::Result<bool> {
+    match stdout_is_terminal() {
+        true => print(text),
+        false => write(text),
+    }
+}
+
 /// As [`print`], without a filter: for programs and manual pages that hold no text from elsewhere.
 ///
 /// # Errors

@@ -195,7 +195,8 @@ mod tests {
         assert!(disturbed(
             ", throttled_fraction: 0.2, throttle_reasons: sw_thermal_slowdown sw_power_cap"
         ));
-        assert!(disturbed(
+        // Of a moment, beside the power cap.
+        assert!(!disturbed(
             ", throttled_fraction: 0.2, throttle_reasons: sw_power_cap hw_thermal_slowdown"
         ));
         assert!(disturbed(

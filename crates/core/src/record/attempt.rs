@@ -104,6 +104,9 @@ pub enum ResultError {
     Version { path: PathBuf, found: u64 },
 }
 
+/// The file of an attempt's result.
+pub const RESULT_FILE: &str = "trial.json";
+
 /// Reads the result that the child of an attempt wrote at its end.
 ///
 /// # Errors
@@ -114,7 +117,7 @@ pub fn result(folder: &Path) -> Result<TrialResult, ResultError> {
     struct Version {
         kiln_trial_result: u64,
     }
-    let path = folder.join("trial.json");
+    let path = folder.join(RESULT_FILE);
     let unreadable =
         |error: &dyn fmt::Display| ResultError::Unreadable(format!("{}: {error}", path.display()));
     let bytes = input::read(&path, &RESULT_BYTES).map_err(|error| unreadable(&error))?;

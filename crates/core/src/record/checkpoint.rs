@@ -319,6 +319,17 @@ impl Checkpoints {
         unread.next()
     }
 
+    /// Why the newest of those whose header is damaged, or of another version, cannot be used; `None` if
+    /// there is none.
+    pub fn damaged(&self) -> Option<String> {
+        let steps = self.steps().into_iter().rev();
+        let mut damaged = steps.filter_map(|step| match header(&self.at(step)) {
+            Err(Unusable::Content(why)) => Some(format!("the checkpoint of step {step}: {why}")),
+            _ => None,
+        });
+        damaged.next()
+    }
+
     /// The checkpoint of a step, of whose files only `needed` are checked. Changes nothing.
     ///
     /// # Errors

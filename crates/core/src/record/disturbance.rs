@@ -1,11 +1,19 @@
 //! Disturbances that a row reports: other processes and clock limits.
 
 use super::{TrialRow, note::BusyHost};
-use crate::units::{Fraction, counted};
+use crate::{
+    plan::Outcome,
+    units::{Fraction, counted},
+};
 
 pub use crate::units::clock_limits::{LEAST_THROTTLED_FRACTION, POWER_CAP};
 
 impl TrialRow {
+    /// Its attempt, if that completed.
+    pub fn completed_attempt(&self) -> Option<u64> {
+        (self.outcome == Outcome::Completed).then_some(self.attempt)
+    }
+
     /// Reasons why its times, energy or results may be disturbed; empty if no disturbance is known.
     pub fn disturbances(&self) -> Vec<String> {
         let mut found = Vec::new();
@@ -20,7 +28,8 @@ impl TrialRow {
                 .throttle_reasons
                 .as_deref()
                 .unwrap_or("no reason given");
-            if reasons.split(' ').any(|reason| reason != POWER_CAP) {
+            // The first one held for most of the limited time; others beside it may be of a moment.
+            if reasons.split(' ').next() != Some(POWER_CAP) {
                 found.push(format!(
                     "clocks limited for {} of the window ({reasons})",
                     Fraction(share)

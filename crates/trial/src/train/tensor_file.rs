@@ -1,7 +1,7 @@
 //! Tensors in safetensors files: writing and reading. Tensors are copied from their device one by
 //! one, so that host memory holds at most one extra tensor.
 
-use std::{borrow::Cow, collections::HashMap, path::Path};
+use std::{borrow::Cow, collections::HashMap, fs, path::Path};
 
 use burn::tensor::{DType, Tensor, f16};
 use kiln_core::{input, limits::WEIGHTS_BYTES};
@@ -78,10 +78,24 @@ pub(crate) fn write(
     tensors: NamedTensors,
     said: Option<Said>,
 ) -> Result<(), TrialError> {
-    serialize_to_file(tensors, said, path).map_err(|error| match error {
+    serialize(path, tensors, said).map_err(|error| match error {
         SafeTensorError::IoError(error) => TrialError::NotSaved(error),
         error => TrialError::Failed(format!("{}: {error}", path.display())),
     })
+}
+
+/// Writes a file of tensors with the mode of any new file: the library makes it one of its owner alone.
+///
+/// Errors: the file cannot be written.
+pub(crate) fn serialize<V: View>(
+    path: &Path,
+    tensors: Vec<(String, V)>,
+    said: Option<Said>,
+) -> Result<(), SafeTensorError> {
+    let mode = fs::File::create(path)?.metadata()?.permissions();
+    serialize_to_file(tensors, said, path)?;
+    fs::set_permissions(path, mode)?;
+    Ok(())
 }
 
 /// A file of tensors, read.
@@ -220,8 +234,8 @@ impl TensorFile {
         let (whose, remedy) = match self.purpose {
             Purpose::Checkpoint => (
                 "checkpoint does",
-                "was the model's code changed? Remove the trial's folder `checkpoint` to start it \
-                 from the beginning",
+                "was the model's code changed, or is its `trial.yaml` another trial's? To train from \
+                 the beginning, move the trial's folder `checkpoint` away",
             ),
             Purpose::InitialWeights => (
                 "initial weights do",

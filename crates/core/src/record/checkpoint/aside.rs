@@ -57,16 +57,16 @@ pub fn delete_aside(run: &RunFolder, trial: &TrialId) -> io::Result<()> {
         .try_for_each(|attempt| place.remove(&name(attempt)))
 }
 
-/// The checkpoints with the weights of a trial whose last row is of attempt `last`: those set aside
-/// while no later attempt has a row, or has left any of its own.
-pub fn weights(run: &RunFolder, trial: &TrialId, last: u64) -> Checkpoints {
+/// The checkpoints with the weights of a trial: those set aside until a later attempt has completed, or
+/// where it left none of its own. `completed` is the attempt of its last row if that completed.
+pub fn weights(run: &RunFolder, trial: &TrialId, completed: Option<u64>) -> Checkpoints {
     let own = Checkpoints::new(run.checkpoints(trial), trial.clone());
     let place = run.open_trial(trial).ok().flatten();
     let aside = place
         .and_then(|place| asides(&place).ok())
         .and_then(|attempts| attempts.into_iter().max());
     match aside {
-        Some(attempt) if attempt >= last || own.steps().is_empty() => {
+        Some(attempt) if completed.is_none_or(|last| attempt >= last) || own.steps().is_empty() => {
             Checkpoints::new(run.trial(trial).join(name(attempt)), trial.clone())
         }
         _ => own,

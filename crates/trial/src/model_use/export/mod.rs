@@ -20,7 +20,7 @@ use kiln_core::{
     record::model_use::{ExportTask, UseAnswer},
 };
 use kiln_data::{images, pairs, panel::PanelReader, text};
-use safetensors::{Dtype, View, serialize_to_file};
+use safetensors::{Dtype, View};
 use serde_json::{Map, Value, json};
 
 use super::{Answers, Trained, without_kind};
@@ -30,7 +30,7 @@ use crate::{
         BatchPixels, BatchSamples, HostBatch, ImageSamples, PairSamples, PanelSamples, TargetScale,
     },
     engine::IGNORED_TARGET,
-    train::tensor_file::Said,
+    train::tensor_file::{self, Said},
 };
 
 /// Version of `config.json`.
@@ -145,7 +145,7 @@ impl Exporting<'_> {
         path.parent()
             .map_or(Ok(()), fs::create_dir_all)
             .map_err(|error| unwritten(&path, &error))?;
-        serialize_to_file(tensors, Some(said), &path)
+        tensor_file::serialize(&path, tensors, Some(said))
             .map_err(|error| TrialError::of_writing(format!("{}: {error}", path.display()), &error))
     }
 }
@@ -175,6 +175,13 @@ pub(super) fn export<W: Write>(
     exporting.tensors("model.safetensors", tensors)?;
     let batch = check_batch(trained, input);
     let (outputs, shape) = learner.outputs(&batch)?;
+    if outputs.iter().any(|output| !output.is_finite()) {
+        return Err(TrialError::Bad(
+            "the model's outputs are NaN or infinite, so its weights are of no use; name an earlier \
+             checkpoint with `--step`"
+                .to_owned(),
+        ));
+    }
     let outputs: Vec<f32> = outputs.iter().map(|output| *output as f32).collect();
     let mut check = check_inputs(&batch);
     check.push(("outputs".to_owned(), Numbers::new(&shape, &outputs)));
