@@ -5,6 +5,7 @@
 use std::path::{Path, PathBuf};
 
 use kiln_core::{
+    folder::is_full,
     plan::{Origin, TrialFile},
     record::{
         Checkpoints, RunFolder,
@@ -138,20 +139,42 @@ impl Keeper {
     /// Writes the checkpoint after a step, whose tensors `save` writes, and deletes those that it
     /// replaces; its bytes, `None` if it is there already.
     ///
+    /// Where the disk is full, those that it would replace go first, but for one, and it is written once
+    /// more.
+    ///
     /// Errors: those of `save`; a file cannot be written.
     pub(crate) fn write(
         &mut self,
         step: u64,
         valid_loss: Option<f64>,
-        state: LoopState,
+        state: &LoopState,
+        mut save: impl FnMut(&Path) -> Result<Counters, TrialError>,
+    ) -> Result<Option<u64>, TrialError> {
+        match self.write_once(step, valid_loss, state, &mut save) {
+            Err(TrialError::NotSaved(error)) if is_full(&error) => {
+                let others = self.policy.keep.saturating_sub(1).max(1);
+                self.checkpoints
+                    .keep(others, self.policy.after.keeps_best())
+                    .map_err(TrialError::NotSaved)?;
+                self.write_once(step, valid_loss, state, &mut save)
+            }
+            written => written,
+        }
+    }
+
+    fn write_once(
+        &mut self,
+        step: u64,
+        valid_loss: Option<f64>,
+        state: &LoopState,
         save: impl FnOnce(&Path) -> Result<Counters, TrialError>,
     ) -> Result<Option<u64>, TrialError> {
         let Some(draft) = self.checkpoints.begin(step).map_err(TrialError::NotSaved)? else {
-            return self.amend(step, valid_loss, &state).map(|()| None);
+            return self.amend(step, valid_loss, state).map(|()| None);
         };
         let optimizer = save(draft.folder())?;
         let training = serde_json::to_value(TrainingState {
-            of_loop: state,
+            of_loop: state.clone(),
             optimizer,
         })
         .map_err(|error| TrialError::NotSaved(error.into()))?;

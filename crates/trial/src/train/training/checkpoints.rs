@@ -101,7 +101,7 @@ impl<T: Trainable, W: Write> Training<'_, '_, T, W> {
         else {
             return Ok(None);
         };
-        keeper.write(step, valid_loss, state, |folder| {
+        keeper.write(step, valid_loss, &state, |folder| {
             // After a power failure the steps before the checkpoint are there too.
             measurement.tables.sync()?;
             trainee.save(folder)
