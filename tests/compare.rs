@@ -517,6 +517,13 @@ fn a_run_is_reproduced_with_the_losses_it_had() {
         ),
         "{again:?}"
     );
+    let elsewhere = kiln(&["reproduce", "results/x/latest", "--on", "slurm"]);
+    assert!(
+        elsewhere.status == Some(2)
+            && elsewhere.stderr.contains("runs on this machine")
+            && place.runs() == 2,
+        "{elsewhere:?}"
+    );
     let dry = kiln(&["reproduce", "results/x/latest", "--dry-run"]);
     assert!(
         dry.status == Some(0) && dry.stdout.contains("2 of 2 trials would run"),

@@ -25,8 +25,8 @@ pub(super) struct Args {
     #[arg(long, value_enum)]
     kind: Option<InitKind>,
     /// Your data: a text file, a folder with one folder of images per class, a folder of CSV files
-    /// with a date in each row, or a JSONL file of prompts and responses with a `tokenizer.json`
-    /// beside it. Default: data that kiln makes itself.
+    /// with a date in each row, or a JSONL file of prompts and responses, whose characters are the
+    /// tokens unless a `tokenizer.json` is beside it. Default: data that kiln makes itself.
     #[arg(long, value_name = "PATH")]
     data: Option<PathBuf>,
     /// Overwrite the file.

@@ -34,7 +34,7 @@ pub(super) struct Launching {
     #[arg(long, value_name = "ENGINE")]
     engine: Option<String>,
     /// Short for `--set run.on=…`: `here`; `workers`, which take the trials from the run's queue; or
-    /// `slurm`, which starts such workers.
+    /// `slurm`, which starts such workers. `kiln tune` and `kiln reproduce` run `here` alone.
     #[arg(long, value_name = "PLACE")]
     on: Option<String>,
     /// Print only the result; with `--progress json`, only the events.

@@ -9,7 +9,7 @@ use std::{
 
 use kiln_core::{
     plan::{Trial, TrialId},
-    spec,
+    spec::{self, RunPlace},
     units::without_controls,
 };
 
@@ -45,6 +45,7 @@ pub(super) struct Args {
 pub(super) fn run(args: Args) -> Result<Status, Stop> {
     let base = base(&args.run, &args.launch.results)?;
     let loaded = experiment_of(&base, &args.launch)?;
+    refuse_elsewhere(&loaded)?;
     let mut launch = args.launch;
     launch.fresh = true;
     let mut planned = plan_loaded(loaded)?;
@@ -106,6 +107,20 @@ fn experiment_of(base: &TableSource, launch: &Launching) -> Result<spec::Loaded,
         return Err(Stop::bad_input(format!("{}: {again}", file.display())));
     }
     Ok(loaded)
+}
+
+/// The trials are compared when they have ended, in this process.
+fn refuse_elsewhere(loaded: &spec::Loaded) -> Result<(), Stop> {
+    let place = loaded.experiment.run.on;
+    if place == RunPlace::Here {
+        return Ok(());
+    }
+    Err(Stop::bad_input(format!(
+        "`kiln reproduce` runs on this machine, and `run.on` is `{0}`; give `--on here`, also in a job \
+         of Slurm, or run the experiment with `kiln run --on {0} --fresh` and compare the two runs \
+         with `kiln compare`",
+        place.name()
+    )))
 }
 
 fn interrupted(report: &LaunchReport, launch: &Launching, base: &TableSource) -> Stop {
