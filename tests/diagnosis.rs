@@ -239,6 +239,7 @@ fn one_of_each() -> Vec<(&'static str, TrialRow)> {
             "disk-bound",
             made(&[
                 ("data_wait_fraction", json!(0.5)),
+                ("mean_gpu_utilization", json!(0.6)),
                 ("mean_disk_busy_fraction", json!(0.95)),
                 ("disk_read_bytes", json!(9_000_000_000_u64)),
             ]),
@@ -247,6 +248,7 @@ fn one_of_each() -> Vec<(&'static str, TrialRow)> {
             "workers-starved",
             made(&[
                 ("data_wait_fraction", json!(0.5)),
+                ("mean_gpu_utilization", json!(0.6)),
                 ("num_workers", json!(8)),
                 ("load_seconds", json!(1590.0)),
             ]),
@@ -255,10 +257,17 @@ fn one_of_each() -> Vec<(&'static str, TrialRow)> {
             "data-bound",
             made(&[
                 ("data_wait_fraction", json!(0.5)),
+                ("mean_gpu_utilization", json!(0.6)),
                 ("num_workers", json!(0)),
             ]),
         ),
-        ("data-wait", made(&[("data_wait_fraction", json!(0.12))])),
+        (
+            "data-wait",
+            made(&[
+                ("data_wait_fraction", json!(0.12)),
+                ("mean_gpu_utilization", json!(0.85)),
+            ]),
+        ),
         ("too-many-workers", made(&[("num_workers", json!(40))])),
         ("transfer-bound", made(&[("transfer_fraction", json!(0.3))])),
         (

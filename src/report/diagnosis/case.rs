@@ -46,6 +46,9 @@ pub(super) struct RunContext<'a> {
     /// Number of cores that a trial of this run could use: from a note, else the largest number
     /// that any row used or asked for. A lower estimate where `train.cpu_threads` was given.
     cores: Option<u64>,
+    /// The same, `None` where trials kept more cores busy than they had training threads: then the
+    /// threads were chosen, and the machine may have any number of cores.
+    known_cores: Option<u64>,
     /// Whether the points are every combination of their values, as in a plain grid.
     pub(super) is_plain_grid: bool,
     /// For each axis: indexes of the points, grouped by their values on the other axes.
@@ -88,6 +91,7 @@ impl<'a> RunContext<'a> {
             axes,
             points,
             cores: cores(points),
+            known_cores: known_cores(points),
             is_plain_grid: combinations.product::<usize>() == points.len(),
             pairs: beside.iter().map(pairs_of).collect(),
             beside,
@@ -210,17 +214,27 @@ fn others<'a>(point: &Point<'a>, axis: usize) -> Vec<&'a str> {
 }
 
 fn cores(run: &[Point<'_>]) -> Option<u64> {
-    let rows = || run.iter().flat_map(|point| point.rows.iter().copied());
-    let told = rows().filter_map(BusyHost::of).map(|busy| busy.cores).max();
-    let used = |row: &TrialRow| {
-        row.mean_cpu_cores
-            .map(|cores| (cores - 0.05).ceil().max(0.0) as u64)
-    };
-    told.or_else(|| {
-        rows()
-            .filter_map(|row| row.cpu_threads.max(used(row)))
-            .max()
-    })
+    cores_by_note(run).or_else(|| most(run, |row| row.cpu_threads.max(cores_used(row))))
+}
+
+fn known_cores(run: &[Point<'_>]) -> Option<u64> {
+    let threads = most(run, |row| row.cpu_threads);
+    let used = most(run, cores_used);
+    cores_by_note(run).or(threads.filter(|threads| used.is_none_or(|used| used <= *threads)))
+}
+
+fn cores_by_note(run: &[Point<'_>]) -> Option<u64> {
+    most(run, |row| BusyHost::of(row).map(|busy| busy.cores))
+}
+
+fn cores_used(row: &TrialRow) -> Option<u64> {
+    row.mean_cpu_cores
+        .map(|cores| (cores - 0.05).ceil().max(0.0) as u64)
+}
+
+fn most(run: &[Point<'_>], of: impl Fn(&TrialRow) -> Option<u64>) -> Option<u64> {
+    let rows = run.iter().flat_map(|point| point.rows.iter().copied());
+    rows.filter_map(of).max()
 }
 
 /// A trial's row, the point it belongs to, and the run around it.
@@ -348,6 +362,11 @@ impl<'a> TrialContext<'a> {
     /// Number of samples of one epoch, computed from its duration and the rate.
     pub(super) fn samples_per_epoch(&self) -> Option<f64> {
         Some(self.row.epoch_seconds? * self.row.samples_per_second?)
+    }
+
+    /// Number of cores that a trial of this run could use, if the rows tell it.
+    pub(super) fn known_cores(&self) -> Option<u64> {
+        self.around.known_cores
     }
 
     /// Number of cores that a trial of this run could use; a lower estimate.

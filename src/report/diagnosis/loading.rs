@@ -83,7 +83,8 @@ pub(super) const DATA_BOUND: Rule = Rule {
     ],
     thresholds: &[WAIT_LIMITS, FASTER],
     means: "The trainer waits for the loader to deliver a batch: a faster step does not make the \
-            training faster.",
+            training faster. On a GPU the wait counts as far as the GPU is idle beside it: while it \
+            works off queued steps, waiting costs nothing.",
     refuted_by: "`data.synthetic: true` reuses one batch: if that is not faster, the loader is not \
                  the limit.",
     explains: &[
@@ -219,12 +220,17 @@ pub(super) const TRANSFER_BOUND: Rule = Rule {
     find: transfer_bound,
 };
 
+/// The share of the window in which waiting for data may have cost time. The trainer waits on the host;
+/// while a GPU works off the steps that it has queued, that costs nothing.
 fn waits(case: &TrialContext<'_>) -> Option<f64> {
-    case.row.data_wait_fraction.filter(|_| case.has_loader())
+    let wait = case.row.data_wait_fraction.filter(|_| case.has_loader())?;
+    let utilization = case.row.mean_gpu_utilization.filter(|_| case.is_on_gpu());
+    Some(utilization.map_or(wait, |busy| wait.min(1.0 - busy)))
 }
 
 /// `waited for data in 94.0 % of the window, the GPU's utilization was 3.0 %`.
-fn waited(case: &TrialContext<'_>, wait: f64) -> String {
+fn waited(case: &TrialContext<'_>, cost: f64) -> String {
+    let wait = case.row.data_wait_fraction.unwrap_or(cost);
     let utilization = case
         .row
         .mean_gpu_utilization
@@ -369,7 +375,7 @@ fn workers_busy(case: &TrialContext<'_>) -> Option<f64> {
 fn workers_starved(case: &TrialContext<'_>) -> Option<RuleMatch> {
     let wait = waits(case).filter(|wait| WAIT_LIMITS.is_met(*wait))?;
     let busy = workers_busy(case).filter(|busy| WORKERS_BUSY.is_met(*busy))?;
-    let (workers, cores) = (case.row.num_workers?, case.cores()?);
+    let (workers, cores) = (case.row.num_workers?, case.known_cores()?);
     // On a GPU the trainer's own thread; on the CPU libtorch's.
     let threads = if case.is_on_gpu() {
         1

@@ -184,6 +184,30 @@ fn forty_workers_on_eight_cores_starve_the_gpu() {
         "{}",
         found.says
     );
+    // More cores were busy than there are training threads: the threads were chosen, and how many cores
+    // the machine has is unknown.
+    let few_threads = TrialRow {
+        num_workers: Some(4),
+        cpu_threads: Some(2),
+        mean_cpu_cores: Some(3.9),
+        load_seconds: starved.load_seconds.map(|seconds| seconds / 10.0),
+        ..starved.clone()
+    };
+    only(few_threads, "data-bound");
+    // While the GPU works off queued steps, waiting on the host costs nothing.
+    let beside = |utilization| TrialRow {
+        mean_gpu_utilization: Some(utilization),
+        mean_sm_active: Some(0.8),
+        mfu: Some(0.5),
+        ..starved.clone()
+    };
+    let named = |row| names(&alone(row)).join(" ");
+    let on_time = named(beside(0.99));
+    assert!(
+        !on_time.contains("data-") && !on_time.contains("starved"),
+        "{on_time}"
+    );
+    assert!(named(beside(0.85)).contains("data-wait"));
     // Workers that mostly wait for the disk are not starved of cores.
     let slow_disk = TrialRow {
         mean_disk_busy_fraction: Some(0.97),
@@ -262,7 +286,7 @@ fn a_tiny_model_gains_nothing_from_a_gpu() {
     let found = only(tiny.clone(), "launch-bound");
     assert_eq!(
         found.says,
-        "a pass over one batch takes 0.8 ms, 2.1 % of its multiprocessors had work and its MFU is \
+        "a pass over one batch takes 790 µs, 2.1 % of its multiprocessors had work and its MFU is \
          0.1 % on the GPU (utilization 71.0 %): this fits the cost of starting kernels; small \
          kernels that wait for memory, or a slow host, look the same; with passes so short a CPU \
          may be as fast"
@@ -515,10 +539,10 @@ fn shares_are_met_at_their_thresholds() {
     type Plant = fn(&mut TrialRow, f64);
     let at: [(&str, f64, Plant); 8] = [
         ("data-bound", 0.20, |row, share| {
-            row.data_wait_fraction = Some(share)
+            (row.data_wait_fraction, row.mean_gpu_utilization) = (Some(share), Some(0.75))
         }),
         ("data-wait", 0.10, |row, share| {
-            row.data_wait_fraction = Some(share)
+            (row.data_wait_fraction, row.mean_gpu_utilization) = (Some(share), Some(0.85))
         }),
         ("transfer-bound", 0.10, |row, share| {
             row.transfer_fraction = Some(share)
@@ -1029,7 +1053,10 @@ fn points_of_equal_speed_give_no_finding_and_12_percent_over_five_repeats_are_fo
             .rows
             .iter_mut()
             .filter(|row| row.axes[0] == "0")
-            .for_each(|row| row.fixed.data_wait_fraction = Some(0.3));
+            .for_each(|row| {
+                row.fixed.data_wait_fraction = Some(0.3);
+                row.fixed.mean_gpu_utilization = Some(0.7);
+            });
         diagnose(&table)
             .into_iter()
             .find(|finding| finding.rule == "data-bound")
@@ -1044,6 +1071,7 @@ fn points_of_equal_speed_give_no_finding_and_12_percent_over_five_repeats_are_fo
 fn findings_come_with_their_cells_and_the_dearest_first() {
     let both = TrialRow {
         data_wait_fraction: Some(0.3),
+        mean_gpu_utilization: Some(0.7),
         transfer_fraction: Some(0.12),
         foreign_processes: Some("1 with 2.0 GiB".into()),
         evaluation_seconds: Some(110.0),
