@@ -26,6 +26,15 @@ pub struct PageStyle {
     pub has_color: bool,
 }
 
+/// A speed as a share of the fastest one's: `97 %`, `99.6 %`; `100 %` for that one alone.
+pub(super) fn share_of_fastest(share: f64) -> String {
+    match share {
+        share if share >= 1.0 => "100 %".to_owned(),
+        share if share >= 0.985 => format!("{:.1} %", (share * 100.0).min(99.9)),
+        share => format!("{:.0} %", share * 100.0),
+    }
+}
+
 /// A column: its head and each row's cell. `keep` orders what a narrow terminal gives up: low goes
 /// first.
 pub(super) struct PageColumn {

@@ -4,6 +4,7 @@
 use kiln_core::{
     plan::Outcome,
     record::{TrialRow, TrialTable, nodes::unlike_nodes},
+    spec::Metric,
     units::without_controls,
 };
 use serde::Serialize;
@@ -15,7 +16,8 @@ use super::{
     findings::{FindingForm, in_full},
     layout::PageStyle,
     notices,
-    points::{Point, points},
+    objective::RankedBy,
+    points::{Point, Statistic, points},
     ranking::Ranking,
     subject::Subject,
     summary::{Remarks, summary_with},
@@ -93,7 +95,8 @@ pub fn markdown(subject: Subject<'_>) -> String {
 struct ReportPage {
     kiln_report: u32,
     table: String,
-    planned: usize,
+    /// `null` for a table without a run beside it.
+    planned: Option<usize>,
     outcomes: Map<String, Value>,
     objective: Value,
     points: Vec<Value>,
@@ -108,10 +111,10 @@ pub fn json(subject: Subject<'_>) -> String {
     let report = ReportPage {
         kiln_report: KILN_REPORT,
         table: subject.name.to_owned(),
-        planned: subject.planned(),
+        planned: subject.run.map(|run| run.plan.len()),
         outcomes: outcomes(table),
         objective: objective(subject),
-        points: all_points(table),
+        points: all_points(subject),
         notices: subject.notices(&findings),
         findings,
     };
@@ -159,7 +162,8 @@ fn outcomes(table: &TrialTable) -> Map<String, Value> {
 }
 
 /// Each point with its axes, its trials, and the means over those that completed.
-fn all_points(table: &TrialTable) -> Vec<Value> {
+fn all_points(subject: Subject<'_>) -> Vec<Value> {
+    let table = subject.table;
     type Cell = fn(&TrialRow) -> Option<f64>;
     const MEANS: [(&str, Cell); 8] = [
         ("samples_per_second", |row| row.samples_per_second),
@@ -171,22 +175,36 @@ fn all_points(table: &TrialTable) -> Vec<Value> {
         ("valid_top1", |row| row.valid_top1),
         ("valid_hit_rate", |row| row.valid_hit_rate),
     ];
+    let all = points(table);
+    let ranking = Ranking::new(&all, table, subject.objective());
+    let metrics: Vec<Metric> = ranking.metrics_of_command().collect();
+    let ranked = match ranking.objective.by {
+        RankedBy::Metric(metric, _) => Some(metric),
+        RankedBy::Speed => None,
+    };
     let of = |point: &Point<'_>| {
         let trials: Vec<&str> = point.rows.iter().map(|row| row.trial.0.as_str()).collect();
         let mut told = json!({"axes": axes_of(table, point), "trials": trials});
         if let Some(failures) = point.failures() {
             told["failures"] = failures.into();
         }
-        for (name, cell) in MEANS {
-            if let Some(value) = point.statistic(cell) {
+        let mut tell = |name: &str, value: Option<Statistic>| {
+            if let Some(value) = value {
                 told[name] = json!({
                     "mean": value.mean,
                     "deviation": value.deviation,
                     "runs": value.runs,
                 });
             }
+        };
+        for (name, cell) in MEANS {
+            tell(name, point.statistic(cell));
+        }
+        // The metrics of a command, and any other that ranks the points.
+        for metric in metrics.iter().copied().chain(ranked) {
+            tell(metric.name(), point.statistic(|row| row.metric(metric)));
         }
         told
     };
-    points(table).iter().map(of).collect()
+    all.iter().map(of).collect()
 }

@@ -110,6 +110,11 @@ impl Point<'_> {
     }
 }
 
+/// Heads of columns that stand beside the axes.
+const HEADS: [&str; 10] = [
+    "n", "step", "loss", "memory", "power", "time", "trial", "outcome", "reason", "failures",
+];
+
 /// The last part of each key, where it is unique.
 pub(super) fn short_names(axes: &[String]) -> Vec<String> {
     let last = |axis: &str| axis.rsplit('.').next().unwrap_or_default().to_owned();
@@ -121,7 +126,7 @@ pub(super) fn short_names(axes: &[String]) -> Vec<String> {
     };
     axes.iter()
         .map(|axis| {
-            if is_shared(axis) {
+            if is_shared(axis) || HEADS.contains(&last(axis).as_str()) {
                 axis.clone()
             } else {
                 last(axis)

@@ -5,11 +5,11 @@ use std::fmt::Write;
 use kiln_core::{
     record::TrialRow,
     spec::Metric,
-    units::{Bytes, Fraction, Seconds, counted, significant, without_controls},
+    units::{Bytes, Fraction, Seconds, counted, without_controls},
 };
 
 use super::{
-    layout::{MUST_STAY, PageColumn, PageStyle, fitting, layout},
+    layout::{MUST_STAY, PageColumn, PageStyle, fitting, layout, share_of_fastest},
     metrics::{self, LEARNED},
     objective::{self, RankedBy},
     points::{Point, Speed, Statistic, pieces, short_names, shown},
@@ -151,7 +151,8 @@ impl RankedTable<'_> {
                 matches!(ranking.objective.by, RankedBy::Metric(own, _) if own == metric);
             (!is_ranked).then(|| {
                 let of = move |row: &TrialRow| row.metric(metric);
-                self.mean(metric_head(metric), 60, of, significant)
+                let print = |value| metric_with_spread(metric, value);
+                self.statistic(metric_head(metric), 60, of, print)
             })
         });
         columns.extend(own);
@@ -186,7 +187,7 @@ impl RankedTable<'_> {
             ),
             self.column("vs fastest", 80, |point| {
                 let share = self.0.share(point, fastest)?;
-                Some(format!("{:.0} %", share * 100.0))
+                Some(share_of_fastest(share))
             }),
             self.mean(
                 "data wait",
@@ -205,18 +206,17 @@ impl RankedTable<'_> {
 
     fn resources(&self) -> Vec<PageColumn> {
         let has_gpu = self.has(|row| row.peak_nvml_used_bytes.map(|bytes| bytes as f64));
-        let memory: fn(&TrialRow) -> Option<f64> = if has_gpu {
-            |row| row.peak_nvml_used_bytes.map(|bytes| bytes as f64)
-        } else {
-            |row| row.peak_resident_bytes.map(|bytes| bytes as f64)
+        let peak: fn(&TrialRow) -> Option<u64> = match has_gpu {
+            true => |row| row.peak_nvml_used_bytes,
+            false => |row| row.peak_resident_bytes,
+        };
+        // A point needs the memory of its fullest trial, not the mean of them.
+        let fullest = |point: &Point<'_>| {
+            let most = point.completed().filter_map(peak).max()?;
+            Some(Bytes(most).to_string())
         };
         vec![
-            self.mean(
-                if has_gpu { "GPU memory" } else { "memory" },
-                60,
-                memory,
-                |bytes| Bytes(bytes as u64).to_string(),
-            ),
+            self.column(if has_gpu { "GPU memory" } else { "memory" }, 60, fullest),
             self.mean(
                 "MFU",
                 30,

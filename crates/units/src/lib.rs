@@ -84,10 +84,15 @@ pub fn significant(value: f64) -> String {
     format!("{value:.*}", usize::try_from(3 - before_point).unwrap_or(0))
 }
 
-/// A number with a fixed number of decimals, for a column: `0.4652`; with an exponent if that would
-/// be very long, or 0 for a nonzero number.
+/// A number with a fixed number of decimals, for a column: `0.4652`; with three digits if of three or
+/// more decimals fewer would count (`0.000140`), and with an exponent if that would be very long, or 0
+/// for a nonzero number.
 pub fn decimals(value: f64, digits: usize) -> String {
-    let least = 0.5 * 10_f64.powi(-i32::try_from(digits).unwrap_or(i32::MAX));
+    let last = 10_f64.powi(-i32::try_from(digits).unwrap_or(i32::MAX));
+    let least = 0.5 * last;
+    if digits >= 3 && (least..100.0 * last).contains(&value.abs()) {
+        return significant(value);
+    }
     let is_plain = value == 0.0 || !value.is_finite() || (least..MOST_PLAIN).contains(&value.abs());
     if is_plain {
         format!("{value:.digits$}")
@@ -321,6 +326,7 @@ impl fmt::Display for Seconds {
         let seconds = self.0;
         match seconds {
             s if s.abs() >= MOST_PLAIN => write!(f, "{} s", with_exponent(s)),
+            s if s > 0.0 && s < 0.000_999_5 => write!(f, "{} µs", significant(s * 1e6)),
             s if s < 0.1 => write!(f, "{:.1} ms", s * 1e3),
             s if s < 9.995 => write!(f, "{s:.2} s"),
             s if s < 59.5 => write!(f, "{s:.0} s"),
@@ -433,8 +439,17 @@ mod tests {
             ("1.00e308".into(), "1.00e308".into(), "1e308".into())
         );
         assert_eq!(
-            [0.46523, 0.0, 0.00004, 1234.0].map(|loss| decimals(loss, 4)),
-            ["0.4652", "0.0000", "4.00e-5", "1234.0000"]
+            [0.46523, 0.0, 0.00004, 1234.0, 0.0106, 0.00014, -0.000_06]
+                .map(|loss| decimals(loss, 4)),
+            [
+                "0.4652",
+                "0.0000",
+                "4.00e-5",
+                "1234.0000",
+                "0.0106",
+                "0.000140",
+                "-0.0000600"
+            ]
         );
         assert_eq!(
             [10.0, 0.1, 0.00001, 1e15, 123_456.789].map(exact),
@@ -447,6 +462,10 @@ mod tests {
         assert_eq!(
             (Count(3e20).to_string(), Seconds(1e15).to_string()),
             ("3.00e20".into(), "1.00e15 s".into())
+        );
+        assert_eq!(
+            [4.2e-5, 0.000_999, 0.001, 0.0].map(|seconds| Seconds(seconds).to_string()),
+            ["42.0 µs", "999 µs", "1.0 ms", "0.0 ms"]
         );
     }
 

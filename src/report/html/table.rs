@@ -9,7 +9,7 @@ use kiln_core::{
 
 use crate::report::{
     findings::capitalized,
-    layout::significant,
+    layout::{share_of_fastest, significant},
     metrics::LEARNED,
     points::{Point, Statistic, number, pieces, shown},
     ranked_table::metric_head,
@@ -62,8 +62,8 @@ struct NumberColumn {
     meaning: &'static str,
     of: fn(&TrialRow) -> Option<f64>,
     print: fn(f64) -> String,
-    /// Whether the unit changes with the size, so that the text cannot be sorted.
-    has_units: bool,
+    /// Whether a point has the maximum of its trials, in place of their mean.
+    is_peak: bool,
 }
 
 /// Columns before those of the metrics.
@@ -73,28 +73,28 @@ const SPEED: [NumberColumn; 4] = [
         meaning: "median time of a step",
         of: |row| row.median_step_seconds,
         print: |value| Seconds(value).to_string(),
-        has_units: true,
+        is_peak: false,
     },
     NumberColumn {
         head: "data wait",
         meaning: "share of the window that the trainer was blocked in the loader",
         of: |row| row.data_wait_fraction,
         print: |value| Fraction(value).to_string(),
-        has_units: false,
+        is_peak: false,
     },
     NumberColumn {
         head: "GPU util",
         meaning: "mean GPU utilization over the window: share of the time with any kernel running",
         of: |row| row.mean_gpu_utilization,
         print: |value| Fraction(value).to_string(),
-        has_units: false,
+        is_peak: false,
     },
     NumberColumn {
         head: "MFU",
         meaning: "model FLOP/s over the device's peak",
         of: |row| row.mfu,
         print: |value| Fraction(value).to_string(),
-        has_units: false,
+        is_peak: false,
     },
 ];
 
@@ -105,35 +105,35 @@ const RESOURCES: [NumberColumn; 5] = [
         meaning: "peak memory: of the device's tensors, on the CPU of the process",
         of: |row| row.memory_held_bytes().map(|bytes| bytes as f64),
         print: |value| Bytes(value as u64).to_string(),
-        has_units: true,
+        is_peak: true,
     },
     NumberColumn {
         head: "power",
         meaning: "mean power over the window",
         of: |row| row.mean_power_watts,
         print: |value| format!("{} W", decimals(value, 0)),
-        has_units: false,
+        is_peak: false,
     },
     NumberColumn {
         head: "J/sample",
         meaning: "energy per sample over the window",
         of: TrialRow::joules_per_sample,
         print: significant,
-        has_units: false,
+        is_peak: false,
     },
     NumberColumn {
         head: "throttled",
         meaning: "share of the window in which something limited the clocks",
         of: |row| row.throttled_fraction,
         print: |value| Fraction(value).to_string(),
-        has_units: false,
+        is_peak: false,
     },
     NumberColumn {
         head: "time",
         meaning: "duration of the whole trial",
         of: |row| row.trial_seconds,
         print: |value| Seconds(value).to_string(),
-        has_units: true,
+        is_peak: false,
     },
 ];
 
@@ -201,17 +201,21 @@ impl PointTable {
         for column in &LEARNED {
             let cell = |line: &HtmlLine<'_>| {
                 let value = mean(line.point, |row| column.of(row))?;
-                Some(of_runs(line.point, &value, column.text(value.mean, 4)))
+                let text = of_runs(line.point, &value, column.text(value.mean, 4));
+                Some(sorted(text, value.mean))
             };
-            self.add_filled(column.head, column.meaning, each(lines, cell));
+            let cells = lines.iter().map(|line| cell(line).unwrap_or_default());
+            self.add_filled(column.head, column.meaning, cells.collect());
         }
         for metric in metrics {
             let cell = |line: &HtmlLine<'_>| {
                 let value = line.point.statistic(|row| row.metric(*metric))?;
-                Some(of_runs(line.point, &value, value.with_spread()))
+                let text = of_runs(line.point, &value, value.with_spread());
+                Some(sorted(text, value.mean))
             };
+            let cells = lines.iter().map(|line| cell(line).unwrap_or_default());
             let meaning = "metric of the command: mean over its runs ± standard deviation";
-            self.add_filled(metric_head(*metric), meaning, each(lines, cell));
+            self.add_filled(metric_head(*metric), meaning, cells.collect());
         }
         self.add_numbers(&RESOURCES, lines);
         let first = |line: &HtmlLine<'_>| Some(line.point.rows.first()?.trial.0.clone());
@@ -296,7 +300,7 @@ impl PointTable {
             }
         }
         if lines.iter().any(|line| line.share.is_some()) {
-            let share = |line: &HtmlLine<'_>| Some(format!("{:.0} %", line.share? * 100.0));
+            let share = |line: &HtmlLine<'_>| Some(share_of_fastest(line.share?));
             let meaning = "speed over that of the fastest point of its run; of points without \
                            failures";
             self.add(
@@ -345,11 +349,21 @@ impl NumberColumn {
         let Some(value) = mean(point, self.of) else {
             return HtmlCell::default();
         };
-        HtmlCell {
-            text: of_runs(point, &value, (self.print)(value.mean)),
-            sorts_as: self.has_units.then(|| format!("{:.6e}", value.mean)),
-            is_long: false,
-        }
+        let most = point
+            .completed()
+            .filter_map(self.of)
+            .fold(value.mean, f64::max);
+        let shown = if self.is_peak { most } else { value.mean };
+        sorted(of_runs(point, &value, (self.print)(shown)), shown)
+    }
+}
+
+/// A cell of a number, which is sorted and filtered by all its digits.
+fn sorted(text: String, value: f64) -> HtmlCell {
+    HtmlCell {
+        text,
+        sorts_as: Some(format!("{value:e}")),
+        is_long: false,
     }
 }
 

@@ -207,6 +207,22 @@ impl Ranking<'_> {
     }
 }
 
+/// From here on four decimals show three digits of a metric.
+const LEAST_PLAIN: f64 = 0.01;
+
+/// Whether a metric is printed with four decimals.
+fn is_plain(metric: Metric) -> bool {
+    !matches!(
+        metric,
+        Metric::Own(_)
+            | Metric::ValidTop1
+            | Metric::ValidHitRate
+            | Metric::SecondsToTarget
+            | Metric::SamplesPerSecond
+            | Metric::TokensPerSecond
+    )
+}
+
 /// A metric with its standard deviation over the runs, in its own unit.
 pub(in crate::report) fn metric_with_spread(metric: Metric, value: Statistic) -> String {
     if let Metric::Own(_) = metric {
@@ -219,6 +235,10 @@ pub(in crate::report) fn metric_with_spread(metric: Metric, value: Statistic) ->
         _ => decimals(value, 4),
     };
     match value.deviation {
+        // With the decimals of the mean.
+        Some(deviation) if is_plain(metric) && value.mean.abs() >= LEAST_PLAIN => {
+            format!("{} ± {deviation:.4}", print(value.mean))
+        }
         Some(deviation) => format!("{} ± {}", print(value.mean), print(deviation)),
         None => print(value.mean),
     }
