@@ -7,7 +7,7 @@ use std::{
     process::Command,
 };
 
-use kiln_core::record::{RunFile, TrialTable, note::ContinuedFrom};
+use kiln_core::record::{Checkpoints, RunFile, TrialTable, note::ContinuedFrom};
 
 use crate::scripted_child::{Ended, real_trial};
 
@@ -140,16 +140,13 @@ fn a_continued_run_has_the_losses_of_a_longer_one_and_records_what_it_came_from(
             (Some(40), Some(20))
         );
         assert!(before.plan.contains(&origin.trial));
-        let header = continued
+        let kept = continued
             .join("../..")
             .join(origin.run.strip_prefix("results").unwrap())
-            .join(format!(
-                "trials/{}/checkpoint/20/checkpoint.json",
-                origin.trial
-            ));
-        let sum = kiln_data::files::sha256_of(&header, Path::new(""))
-            .unwrap()
-            .0;
+            .join(format!("trials/{}/checkpoint", origin.trial));
+        let (_, sum) = Checkpoints::new(kept, origin.trial.clone())
+            .newest_whole()
+            .unwrap();
         assert_eq!(sum, origin.sha256);
         assert_eq!(
             ContinuedFrom::of(&row.fixed),

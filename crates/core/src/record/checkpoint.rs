@@ -349,8 +349,8 @@ impl Checkpoints {
             })
     }
 
-    /// The newest checkpoint whose files are all unchanged, with the SHA-256 of its header. Changes
-    /// nothing.
+    /// The newest checkpoint whose files are all unchanged, with the SHA-256 of its header without times,
+    /// which is the same of a training that is repeated. Changes nothing.
     ///
     /// # Errors
     /// The reasons why those that exist cannot be used; empty if there is none.
@@ -358,7 +358,10 @@ impl Checkpoints {
         let mut refused = Vec::new();
         for step in self.steps().into_iter().rev() {
             let read = || self.read(step).map_err(|why| why.to_string());
-            let whole = self.sum(step).and_then(|sum| Ok((read()?, sum)));
+            let sum = self
+                .header_bytes(step)
+                .and_then(|bytes| content_sum(&bytes));
+            let whole = sum.and_then(|sum| Ok((read()?, sum)));
             match whole {
                 Ok(found) => return Ok(found),
                 Err(why) => refused.push(format!("the checkpoint of step {step}: {why}")),
@@ -367,13 +370,15 @@ impl Checkpoints {
         Err(refused)
     }
 
-    /// The checkpoint of a step whose header has this SHA-256, and whose files are unchanged.
+    /// The checkpoint of a step whose header has this SHA-256, without its times or (as earlier versions
+    /// recorded it) with them, and whose files are unchanged.
     ///
     /// # Errors
     /// The reason why it cannot be used.
     pub fn with_sum(&self, step: u64, sha256: &str) -> Result<UsableCheckpoint, String> {
-        let found = self.sum(step)?;
-        if found != sha256 {
+        let bytes = self.header_bytes(step)?;
+        let found = content_sum(&bytes)?;
+        if found != sha256 && hex::encode(Sha256::digest(&bytes)) != sha256 {
             return Err(format!(
                 "{HEADER} has SHA-256 {found}, and should have {sha256}"
             ));
@@ -381,11 +386,9 @@ impl Checkpoints {
         self.read(step).map_err(|why| why.to_string())
     }
 
-    /// SHA-256 of the header of a checkpoint, as hex.
-    fn sum(&self, step: u64) -> Result<String, String> {
-        let bytes = input::read(&self.at(step).join(HEADER), &STATE_BYTES)
-            .map_err(|error| format!("{HEADER}: {error}"))?;
-        Ok(hex::encode(Sha256::digest(bytes)))
+    fn header_bytes(&self, step: u64) -> Result<Vec<u8>, String> {
+        input::read(&self.at(step).join(HEADER), &STATE_BYTES)
+            .map_err(|error| format!("{HEADER}: {error}"))
     }
 
     /// The lowest validation loss among the checkpoints.
@@ -612,6 +615,26 @@ fn header(folder: &Path) -> Result<Header, Unusable> {
         None => Err(Unusable::Content(format!(
             "{HEADER} has no `kiln_checkpoint`"
         ))),
+    }
+}
+
+/// SHA-256 of a header without its times, as hex.
+fn content_sum(header: &[u8]) -> Result<String, String> {
+    let mut content: Value =
+        serde_json::from_slice(header).map_err(|error| format!("{HEADER}: {error}"))?;
+    remove_times(&mut content);
+    Ok(hex::encode(Sha256::digest(content.to_string())))
+}
+
+/// Removes each field that is a number of seconds.
+fn remove_times(content: &mut Value) {
+    match content {
+        Value::Object(fields) => {
+            fields.retain(|name, _| !name.contains("seconds"));
+            fields.values_mut().for_each(remove_times);
+        }
+        Value::Array(values) => values.iter_mut().for_each(remove_times),
+        _ => {}
     }
 }
 

@@ -347,3 +347,24 @@ fn nothing_is_written_or_deleted_through_a_link() {
     checkpoints.delete().unwrap();
     assert_eq!(fs::read(home.join("4/work")).unwrap(), b"mine");
 }
+
+/// A training that is repeated has the same sum, so that a continuation of it has the same id.
+#[test]
+fn the_sum_of_a_checkpoint_is_that_of_its_content_without_times() {
+    let sum_of = |seconds: f64, best: f64| {
+        let (_folder, checkpoints) = checkpoints();
+        let draft = checkpoints.begin(3).unwrap().unwrap();
+        fs::write(draft.folder().join("model.safetensors"), [3; 100]).unwrap();
+        let state = json!({"loop": {"seconds": seconds, "plateau": {"lowest": best}}});
+        draft.finish(Some(0.5), state).unwrap();
+        let (found, sum) = checkpoints.newest_whole().unwrap();
+        assert_eq!(checkpoints.with_sum(3, &sum).unwrap(), found);
+        // As earlier versions recorded it.
+        let bytes = fs::read(checkpoints.at(3).join(HEADER)).unwrap();
+        let old = hex::encode(Sha256::digest(bytes));
+        assert!(old != sum && checkpoints.with_sum(3, &old).is_ok());
+        sum
+    };
+    assert_eq!(sum_of(1.5, 0.25), sum_of(1.75, 0.25));
+    assert_ne!(sum_of(1.5, 0.25), sum_of(1.5, 0.26));
+}
