@@ -497,7 +497,7 @@ fn nothing_in_common(base: &TableSource, new: &TableSource, options: &Options) -
     let runs = format!("{} and {}", base.name, new.name);
     if let Some(empty) = [base, new].iter().find(|side| side.table.rows.is_empty()) {
         return Stop::bad_input(format!(
-            "{runs}: no trial of {} has ended yet; run it with `kiln run`",
+            "{runs}: no trial of {} has ended yet; wait for it if it is running, else run it with `kiln run`",
             empty.name
         ));
     }

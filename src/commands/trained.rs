@@ -320,7 +320,7 @@ fn best_trial(run: &RunFolder, axes: &[String], all: &[&TableRow]) -> Result<Tri
             Err(without_weights(run, &file, None))
         }
         (None, None) => Err(Stop::bad_input(format!(
-            "{}: no trial has ended yet; run it with `kiln run`",
+            "{}: no trial has ended yet; wait for it if it is running, else run it with `kiln run`",
             run.path().display()
         ))),
     }

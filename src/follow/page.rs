@@ -93,6 +93,8 @@ fn steps(trial: &RunningTrial) -> String {
             let fraction = step as f64 / total.max(1) as f64;
             format!("  {} {step}/{total} steps", bar(fraction, TRIAL_BAR))
         }
+        // A command's steps stand in no table while it runs.
+        None if trial.step.is_none() => "  no step known yet".to_owned(),
         None => format!("  {}", counted(step as usize, "step")),
     };
     if let Some(rate) = trial.samples_per_second {

@@ -229,7 +229,13 @@ impl Nvml {
             Ok(count) => count,
             Err(absence) => return vec![(0, absence)],
         };
-        let why = |index| Some((index, absence(&self.library.device_by_index(index).err()?)));
+        // The driver may still list a GPU that is lost.
+        let open = |index| {
+            self.library
+                .device_by_index(index)
+                .and_then(|found| found.uuid())
+        };
+        let why = |index| Some((index, absence(&open(index).err()?)));
         (0..count).filter_map(why).collect()
     }
 
