@@ -148,10 +148,15 @@ impl ChartAxis {
         );
         let digits = (-step.log10().floor()).clamp(0.0, 300.0) as usize;
         let count = (last - first) as usize;
-        let ticks = (0..=count)
-            .map(|place| (first + place as f64) * step)
+        let values = || (0..=count).map(|place| (first + place as f64) * step);
+        let mut ticks: Vec<(f64, String)> = values()
             .map(|value| (value, label_of(value, digits)))
             .collect();
+        if ticks.windows(2).any(|pair| pair[0].1 == pair[1].1) {
+            ticks = values()
+                .map(|value| (value, exact_label(value, step)))
+                .collect();
+        }
         Self {
             label: label.into(),
             low: first * step,
@@ -333,6 +338,19 @@ fn round_step(width: f64) -> f64 {
         .unwrap_or(10.0 * power)
 }
 
+/// A label with as many digits as a step of the axis needs: `1000001`, `1.23e-4`.
+fn exact_label(value: f64, step: f64) -> String {
+    let place = |number: f64| number.abs().log10().floor();
+    let is_plain = value == 0.0 || (1e-4..1e12).contains(&value.abs());
+    match is_plain {
+        true => format!("{value:.*}", (-place(step)).clamp(0.0, 16.0) as usize),
+        false => {
+            let digits = (place(value) - place(step)).clamp(1.0, 16.0) as usize;
+            format!("{value:.digits$e}")
+        }
+    }
+}
+
 /// `1200`, `0.05`, `12 k`, `3 M`.
 pub(in crate::report) fn label_of(value: f64, digits: usize) -> String {
     if value.abs() >= MOST_PLAIN {
@@ -443,6 +461,15 @@ mod tests {
         assert_eq!(
             labels(&ChartAxis::from_zero("x", [2e-10, 4e-10]))[1..3],
             ["1.0e-10", "2.0e-10"]
+        );
+        // Values that differ little have labels that differ.
+        assert_eq!(
+            labels(&ChartAxis::of_numbers("x", [1_000_001.0, 1_000_004.0])),
+            ["1000001", "1000002", "1000003", "1000004"]
+        );
+        assert_eq!(
+            labels(&ChartAxis::of_numbers("x", [1.231e-5, 1.234e-5]))[..2],
+            ["1.231e-5", "1.232e-5"]
         );
         assert_eq!(
             labels(&ChartAxis::of_numbers("x", [-1.0, 1.0])),
