@@ -259,7 +259,12 @@ fn what_was_trained_stays_until_a_rerun_has_completed() {
     let broken = place.0.path().join("broken");
     fs::write(&broken, "#!/bin/sh\nexit 1\n").unwrap();
     fs::set_permissions(&broken, fs::Permissions::from_mode(0o755)).unwrap();
-    failing.env("KILN_TRIAL", &broken).output().unwrap();
+    let failed = failing.env("KILN_TRIAL", &broken).output().unwrap();
+    let told = String::from_utf8_lossy(&failed.stderr).into_owned();
+    assert!(
+        told.contains("the trial program `broken` has sha256") && told.contains("in launch 1"),
+        "{told}"
+    );
     let aside = place.trial().join("checkpoint.1");
     assert!(aside.is_dir() && export("failed") == trained);
     let text = experiment("last").replace("name: long", "name: longer");
@@ -278,7 +283,7 @@ fn what_was_trained_stays_until_a_rerun_has_completed() {
     let mut killed = place.launch_to(3, &["--rerun", "failed"]);
     killed.kill().unwrap();
     killed.wait().unwrap();
-    assert!(aside.is_dir() && export("killed") == trained);
+    assert!(aside.is_dir() && export("stopped") == trained);
     // Interrupted, with checkpoints of its own.
     let mut interrupted = place.launch_to(4, &["--rerun", "failed"]);
     kill_process(Pid::from_child(&interrupted), Signal::TERM).unwrap();
@@ -312,7 +317,7 @@ fn what_was_trained_stays_until_a_rerun_has_completed() {
         .iter()
         .map(|row| row["outcome"].clone())
         .collect();
-    assert_eq!(outcomes[4..], ["killed", "completed"]);
+    assert_eq!(outcomes[5..], ["killed", "completed"]);
     assert_eq!(place.checkpoints(), [STEPS]);
 }
 

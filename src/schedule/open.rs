@@ -14,6 +14,7 @@ use kiln_core::{
         run_folder::{create, next_number},
         tables::TABLES,
     },
+    units::short_hash,
 };
 use sha2::{Digest, Sha256};
 
@@ -135,6 +136,7 @@ pub(super) fn open(
     // The children receive absolute paths, and are recognized by them.
     let folder = RunFolder::at(fs::canonicalize(folder.path()).map_err(cannot_write(request))?);
     let (store, torn) = open_store(request, &folder)?;
+    notices.extend(other_trial_program(&file.launches));
     notices.extend(torn.map(|torn| {
         format!(
             "{}:{}: the last line was incomplete and has been removed: {}",
@@ -157,6 +159,25 @@ pub(super) fn open(
         store,
         programs: record.programs,
         notices,
+    })
+}
+
+/// Says that the last launch trains with another program than the one before it.
+fn other_trial_program(launches: &[Launch]) -> Option<String> {
+    let [.., before, here] = launches else {
+        return None;
+    };
+    let then = before.versions.trial_program_sha256.as_ref()?;
+    let now = here.versions.trial_program_sha256.as_ref()?;
+    (then != now).then(|| {
+        format!(
+            "the trial program `{}` has sha256 {}, and had {} in launch {}: trials of both stand in \
+             one table; `--fresh` starts a new run",
+            here.versions.trial_program,
+            short_hash(now),
+            short_hash(then),
+            before.launch
+        )
     })
 }
 
