@@ -45,7 +45,12 @@ pub(super) fn ask(
         _ => leased(device, &Instruments::open(nvml_library().as_deref()))?,
     };
     let request = request(trained, lease.as_ref(), task);
-    let text = serde_json::to_vec(&request).map_err(|error| Stop::new(Status::Failed, error))?;
+    let text = serde_json::to_vec(&request).map_err(|error| {
+        Stop::bad_input(format!(
+            "the program that computes cannot be told of the run or of a file: {error}; rename the \
+             folder or file whose name is not UTF-8"
+        ))
+    })?;
     let mut child = start(lease.as_ref())?;
     let stderr = keep_stderr(&mut child);
     if let Some(mut stdin) = child.stdin.take() {

@@ -94,6 +94,17 @@ impl Pretrained {
         } else {
             WeightNaming::Kiln
         };
+        let own = |name: &String| name.starts_with(|letter: char| letter.is_ascii_uppercase());
+        if naming == WeightNaming::Kiln
+            && !tensors.names().iter().any(own)
+            && let Some(first) = tensors.names().into_iter().min()
+        {
+            return Err(TrialError::Failed(format!(
+                "{}: `{first}` is a name of PyTorch, as in an export; name the `model.safetensors` of a \
+                 checkpoint in `train.initial_weights`, whose names are like `Gpt.token_table`",
+                path.display()
+            )));
+        }
         Ok(Self {
             tensors,
             naming,
@@ -114,6 +125,9 @@ impl Pretrained {
             ));
         }
         let values = self.tensors.values(&name, shape.iter().product())?;
+        if values.iter().any(|value| !value.is_finite()) {
+            return Err(self.tensors.unfit(&name, "has NaN or infinite values"));
+        }
         self.taken.borrow_mut().insert(name);
         Ok(values)
     }

@@ -377,6 +377,35 @@ fn what_is_no_file_of_this_content_is_refused_and_a_checkpoint_comes_first() {
     let (file, _) = trained(folder.path(), "flex", case);
     let [model, data] = case;
     let key = unchanged(&file);
+    let bytes = fs::read(&file).unwrap();
+    let tensors = SafeTensors::deserialize(&bytes).unwrap();
+    let nan = vec![0xff; bytes.len()];
+    let rewritten = |name: &dyn Fn(&str) -> String, is_nan: bool| {
+        let views = tensors.tensors().into_iter().map(|(own, view)| {
+            let data = match is_nan {
+                true => &nan[..view.data().len()],
+                false => &bytes[bytes.len() - view.data().len()..],
+            };
+            let view = TensorView::new(view.dtype(), view.shape().to_vec(), data).unwrap();
+            (name(&own), view)
+        });
+        fs::write(&file, safetensors::serialize(views, None).unwrap()).unwrap();
+        run(folder.path(), ["flex", model, data, &unchanged(&file)])
+    };
+    let exported = rewritten(&|own| own.to_lowercase(), false);
+    assert!(
+        exported
+            .reason()
+            .contains("is a name of PyTorch, as in an export"),
+        "{}",
+        exported.reason()
+    );
+    let diverged = rewritten(&|own| own.to_owned(), true);
+    assert!(
+        diverged.reason().contains("has NaN or infinite values"),
+        "{}",
+        diverged.reason()
+    );
     fs::write(&file, "no tensors").unwrap();
     let left = run(folder.path(), ["flex", model, data, &key]);
     assert!(
