@@ -395,6 +395,14 @@ fn an_export_is_whole_and_replaced_only_on_request() {
     let kept = refused(&["export", "gpt", "--to", "out", "--force"]);
     assert!(kept.contains("`mine.py` is not of an export"), "{kept}");
     fs::remove_file(out.join("mine.py")).unwrap();
+    let card = out.join("huggingface/README.md");
+    fs::write(&card, "precious").unwrap();
+    let kept = refused(&["export", "gpt", "--to", "out", "--force"]);
+    assert!(
+        kept.contains("`huggingface/README.md` is not of an export"),
+        "{kept}"
+    );
+    fs::remove_file(card).unwrap();
     printed(&["export", "flex", "--to", "out", "--force"]);
     assert!(
         !out.join("huggingface").exists(),

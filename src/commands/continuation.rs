@@ -4,6 +4,7 @@
 //! that run ([`Origin`]); or why one cannot be continued. `kiln-trial` reads the checkpoint.
 
 use std::{
+    cell::OnceCell,
     collections::{BTreeMap, BTreeSet, HashSet},
     path::{Path, PathBuf},
 };
@@ -42,11 +43,12 @@ struct Source {
     trial: TrialId,
     file: TrialFile,
     settings: TrainingSettings,
-    /// Its last attempt that has a row.
     /// The attempt of its last row, if that completed.
     completed: Option<u64>,
     /// Optimizer updates of its last attempt.
     steps: Option<u64>,
+    /// SHA-256 of the data that it was trained on, once it was asked for.
+    data_sha256: OnceCell<Option<String>>,
 }
 
 /// A trial that cannot be continued.
@@ -283,6 +285,7 @@ fn sources(run: &RunFolder, named: Option<&str>) -> Result<Vec<Source>, Stop> {
                 file,
                 completed: row.fixed.completed_attempt(),
                 steps: row.fixed.steps,
+                data_sha256: OnceCell::new(),
             })
         })
         .collect::<Result<Vec<_>, Stop>>()?;
@@ -378,7 +381,13 @@ fn check_data(
     trial: &Trial,
     now: &BTreeMap<String, String>,
 ) -> Result<(), Stop> {
-    let before = trained_on(run, &source.trial)?.map(|(data_sha256, _)| data_sha256);
+    let before = match source.data_sha256.get() {
+        Some(known) => known,
+        None => {
+            let found = trained_on(run, &source.trial)?.map(|(data_sha256, _)| data_sha256);
+            source.data_sha256.get_or_init(|| found)
+        }
+    };
     match (before, now.get(trial.data.kind())) {
         (Some(before), Some(now)) if !sums(now).contains(before.as_str()) => {
             Err(Stop::bad_input(format!(

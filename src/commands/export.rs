@@ -3,28 +3,34 @@
 
 use std::{
     fs, io,
-    os::unix::fs::MetadataExt,
     path::{Path, PathBuf},
     sync::atomic::Ordering,
 };
 
 use kiln_core::{
+    folder::names_in,
     input,
     limits::STATE_BYTES,
     record::model_use::{ExportTask, UseAnswer, UseTask},
     units::shell_word,
 };
+use rustix::fs::{AtFlags, CWD, StatxAttributes, StatxFlags, statx};
 use serde_json::Value;
 
 use super::{
     Status, Stop,
     launched::path_line,
-    model_child, print, stop_flag,
+    model_child, note, print, stop_flag,
     trained::{self, find},
 };
 
 /// The exported file that builds and loads the network in PyTorch.
 const LOADER: &str = "model.py";
+
+/// The exported folder for `transformers`.
+const FOLDER: &str = "huggingface";
+/// All that an export may write into it.
+const WRITTEN_BELOW: [&str; 3] = ["config.json", "model.safetensors", "tokenizer.json"];
 
 /// All that an export may write.
 const WRITTEN: [&str; 8] = [
@@ -35,7 +41,7 @@ const WRITTEN: [&str; 8] = [
     "check.safetensors",
     "vocabulary.json",
     "tokenizer.json",
-    "huggingface",
+    FOLDER,
 ];
 
 #[derive(clap::Args)]
@@ -56,7 +62,16 @@ pub(super) fn run(args: Args) -> Result<Status, Stop> {
         .map_err(|error| Stop::bad_input(format!("{}: {error}", args.to.display())))?;
     refuse_occupied(&args.to, args.force)?;
     // A link stays one, and what it leads to is replaced.
-    let to = to.canonicalize().unwrap_or(to);
+    let to = match to.canonicalize() {
+        Ok(found) => found,
+        Err(_) if to.is_symlink() => {
+            return Err(Stop::bad_input(format!(
+                "{}: it is a link to nothing; create the folder that it names, or remove the link",
+                args.to.display()
+            )));
+        }
+        Err(_) => to,
+    };
     refuse_mount(&args.to, &to)?;
     let trained = find(&args.model)?;
     // The draft is removed where a signal would end this process at once.
@@ -80,9 +95,15 @@ pub(super) fn run(args: Args) -> Result<Status, Stop> {
     asked?;
     // The folder may have been filled meanwhile.
     refuse_occupied(&args.to, args.force)?;
-    draft
+    let left = draft
         .put_in_place(&to)
         .map_err(|error| failed(&args.to, &error))?;
+    if let Some((old, error)) = left {
+        note(&format!(
+            "note: the earlier export could not be removed and is left in {}: {error}",
+            old.display()
+        ));
+    }
     written.sort();
     let files: String = written
         .iter()
@@ -129,7 +150,16 @@ fn refuse_occupied(to: &Path, force: bool) -> Result<(), Stop> {
     let names = entries.map(|entry| Ok(entry?.file_name().to_string_lossy().into_owned()));
     let names = names.collect::<io::Result<Vec<String>>>();
     let names = names.map_err(|error| failed(to, &error))?;
-    let foreign = names.iter().find(|name| !WRITTEN.contains(&name.as_str()));
+    let model = names_in(&to.join(FOLDER)).unwrap_or_default();
+    let model = model.iter().map(|name| name.to_string_lossy().into_owned());
+    let model = model.filter(|name| !WRITTEN_BELOW.contains(&name.as_str()));
+    let own = names
+        .iter()
+        .filter(|name| !WRITTEN.contains(&name.as_str()));
+    let foreign = own
+        .cloned()
+        .chain(model.map(|name| format!("{FOLDER}/{name}")))
+        .next();
     match (names.len(), is_export(to), force) {
         (0, ..) => Ok(()),
         (_, true, true) => match foreign {
@@ -148,15 +178,17 @@ fn refuse_occupied(to: &Path, force: bool) -> Result<(), Stop> {
     }
 }
 
-/// Errors: another file system is mounted there, so that the folder cannot be renamed.
+/// Errors: something is mounted there, so that the folder cannot be renamed.
 fn refuse_mount(named: &Path, to: &Path) -> Result<(), Stop> {
-    let device = |path: &Path| fs::metadata(path).ok().map(|found| found.dev());
-    match (device(to), to.parent().and_then(device)) {
-        (Some(own), Some(above)) if own != above => Err(Stop::bad_input(format!(
-            "{}: it is a mount point, and an export replaces its folder as a whole; name a folder \
-             below it with `--to`",
-            named.display()
-        ))),
+    let found = statx(CWD, to, AtFlags::empty(), StatxFlags::empty());
+    match found {
+        Ok(found) if found.stx_attributes.contains(StatxAttributes::MOUNT_ROOT) => {
+            Err(Stop::bad_input(format!(
+                "{}: it is a mount point, and an export replaces its folder as a whole; name a \
+                 folder below it with `--to`",
+                named.display()
+            )))
+        }
         _ => Ok(()),
     }
 }
@@ -198,22 +230,36 @@ impl Draft {
     }
 
     /// Puts it into its place, where nothing is, an empty folder, or an earlier export: that one is
-    /// removed after the new one has its name.
-    fn put_in_place(self, to: &Path) -> io::Result<()> {
+    /// removed after the new one has its name. Returns where it is left and why, if that fails.
+    fn put_in_place(self, to: &Path) -> io::Result<Option<(PathBuf, io::Error)>> {
+        use io::ErrorKind::{AlreadyExists, CrossesDevices, DirectoryNotEmpty};
         let occupied = match fs::rename(&self.0, to) {
-            Err(error) if error.kind() == io::ErrorKind::DirectoryNotEmpty => error,
-            renamed => return renamed,
+            // XFS says that it exists.
+            Err(error) if [AlreadyExists, DirectoryNotEmpty].contains(&error.kind()) => error,
+            renamed => return renamed.map(|()| None),
         };
         let old = self.0.with_extension("old");
         if !is_export(to) {
             return Err(occupied);
         }
-        fs::rename(to, &old)?;
-        if let Err(error) = fs::rename(&self.0, to) {
-            fs::rename(&old, to)?;
-            return Err(error);
+        match fs::rename(to, &old) {
+            // A folder in a lower layer of a container's file system.
+            Err(error) if error.kind() == CrossesDevices => {
+                fs::remove_dir_all(to)?;
+                return fs::rename(&self.0, to).map(|()| None);
+            }
+            renamed => renamed?,
         }
-        fs::remove_dir_all(&old)
+        if let Err(error) = fs::rename(&self.0, to) {
+            return Err(match fs::rename(&old, to) {
+                Ok(()) => error,
+                Err(_) => io::Error::new(
+                    error.kind(),
+                    format!("{error}; the earlier export is in {}", old.display()),
+                ),
+            });
+        }
+        Ok(fs::remove_dir_all(&old).err().map(|error| (old, error)))
     }
 }
 

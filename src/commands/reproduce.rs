@@ -45,7 +45,7 @@ pub(super) struct Args {
 pub(super) fn run(args: Args) -> Result<Status, Stop> {
     let base = base(&args.run, &args.launch.results)?;
     let loaded = experiment_of(&base, &args.launch)?;
-    refuse_elsewhere(&loaded)?;
+    refuse_elsewhere(&loaded, &base)?;
     let mut launch = args.launch;
     launch.fresh = true;
     let mut planned = plan_loaded(loaded)?;
@@ -110,16 +110,19 @@ fn experiment_of(base: &TableSource, launch: &Launching) -> Result<spec::Loaded,
 }
 
 /// The trials are compared when they have ended, in this process.
-fn refuse_elsewhere(loaded: &spec::Loaded) -> Result<(), Stop> {
+fn refuse_elsewhere(loaded: &spec::Loaded, base: &TableSource) -> Result<(), Stop> {
     let place = loaded.experiment.run.on;
     if place == RunPlace::Here {
         return Ok(());
     }
     Err(Stop::bad_input(format!(
         "`kiln reproduce` runs on this machine, and `run.on` is `{0}`; give `--on here`, also in a job \
-         of Slurm, or run the experiment with `kiln run --on {0} --fresh` and compare the two runs \
-         with `kiln compare`",
-        place.name()
+         of Slurm, or run it with `kiln run {1} --on {0} --fresh` and compare the two runs with \
+         `kiln compare`",
+        place.name(),
+        Path::new(&base.name)
+            .with_file_name("experiment.yaml")
+            .display()
     )))
 }
 

@@ -187,6 +187,11 @@ pub(super) fn named_trial(run: &RunFolder, all: &[&TrialId], named: &str) -> Res
     };
     match found[..] {
         [one] => Ok((*one).clone()),
+        [] if all.is_empty() => Err(Stop::bad_input(format!(
+            "{}: no trial has ended yet, so `{named}` cannot be used; wait for it if it is running, \
+             else resume the run with `kiln run`",
+            run.path().display()
+        ))),
         [] => Err(Stop::bad_input(format!(
             "{}: no trial `{named}`; the trials are {}",
             run.path().display(),

@@ -49,6 +49,7 @@ pub(super) struct RunContext<'a> {
     /// The same, `None` where trials kept more cores busy than they had training threads: then the
     /// threads were chosen, and the machine may have any number of cores.
     known_cores: Option<u64>,
+    has_told_cores: bool,
     /// Whether the points are every combination of their values, as in a plain grid.
     pub(super) is_plain_grid: bool,
     /// For each axis: indexes of the points, grouped by their values on the other axes.
@@ -92,6 +93,7 @@ impl<'a> RunContext<'a> {
             points,
             cores: cores(points),
             known_cores: known_cores(points),
+            has_told_cores: cores_by_note(points).is_some(),
             is_plain_grid: combinations.product::<usize>() == points.len(),
             pairs: beside.iter().map(pairs_of).collect(),
             beside,
@@ -362,6 +364,11 @@ impl<'a> TrialContext<'a> {
     /// Number of samples of one epoch, computed from its duration and the rate.
     pub(super) fn samples_per_epoch(&self) -> Option<f64> {
         Some(self.row.epoch_seconds? * self.row.samples_per_second?)
+    }
+
+    /// Whether a note of a row names the machine's cores; else they are those of the training threads.
+    pub(super) fn has_told_cores(&self) -> bool {
+        self.around.has_told_cores
     }
 
     /// Number of cores that a trial of this run could use, if the rows tell it.

@@ -224,7 +224,9 @@ pub(super) const TRANSFER_BOUND: Rule = Rule {
 /// while a GPU works off the steps that it has queued, that costs nothing.
 fn waits(case: &TrialContext<'_>) -> Option<f64> {
     let wait = case.row.data_wait_fraction.filter(|_| case.has_loader())?;
-    let utilization = case.row.mean_gpu_utilization.filter(|_| case.is_on_gpu());
+    // Others may keep the device busy.
+    let is_alone = case.is_on_gpu() && case.row.others_on_device().is_none();
+    let utilization = case.row.mean_gpu_utilization.filter(|_| is_alone);
     Some(utilization.map_or(wait, |busy| wait.min(1.0 - busy)))
 }
 
@@ -385,8 +387,14 @@ fn workers_starved(case: &TrialContext<'_>) -> Option<RuleMatch> {
     if cores >= workers + threads {
         return None;
     }
+    let unless = match case.has_told_cores() {
+        true => "",
+        false => " unless the machine has more cores than that (the row has its training threads)",
+    };
+    let were = if workers == 1 { "was" } else { "were" };
     let says = format!(
-        "{}: its {} were busy {} of their time and shared {} with {}, so more workers cannot help",
+        "{}: its {} {were} busy {} of their time and shared {} with {}, so more workers cannot \
+         help{unless}",
         waited(case, wait),
         counted(workers as usize, "worker"),
         Fraction(busy.min(1.0)),

@@ -163,7 +163,8 @@ fn forty_workers_on_eight_cores_starve_the_gpu() {
         found.says,
         "the trainer waited for data 96.3 % of the window while the GPU's utilization was 3.0 %: \
          its 40 workers were busy 97.4 % of their time and shared 8 cores with 1 training thread, \
-         so more workers cannot help"
+         so more workers cannot help unless the machine has more cores than that (the row has its \
+         training threads)"
     );
     assert_eq!(found.weight, Weight::Costs(0.963));
     assert_eq!(

@@ -140,7 +140,7 @@ impl Keeper {
     /// replaces; its bytes, `None` if it is there already.
     ///
     /// Where the disk is full, those that it would replace go first, but for one, and it is written once
-    /// more.
+    /// more: of the best and a newer one the best stays.
     ///
     /// Errors: those of `save`; a file cannot be written.
     pub(crate) fn write(
@@ -152,9 +152,11 @@ impl Keeper {
     ) -> Result<Option<u64>, TrialError> {
         match self.write_once(step, valid_loss, state, &mut save) {
             Err(TrialError::NotSaved(error)) if is_full(&error) => {
-                let others = self.policy.keep.saturating_sub(1).max(1);
+                let keeps_best = self.policy.after.keeps_best();
+                let least = u64::from(!keeps_best || self.lowest == f64::INFINITY);
+                let others = self.policy.keep.saturating_sub(1).max(least);
                 self.checkpoints
-                    .keep(others, self.policy.after.keeps_best())
+                    .keep(others, keeps_best)
                     .map_err(TrialError::NotSaved)?;
                 self.write_once(step, valid_loss, state, &mut save)
             }
