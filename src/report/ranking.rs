@@ -188,7 +188,7 @@ impl<'a> Ranking<'a> {
 
     /// The same of the speed, of points that can be compared by it.
     fn lacking_rate(&self) -> Option<Lacking> {
-        Lacking::of(self.points.iter(), self.rate).filter(|lacking| lacking.trials < lacking.all)
+        Lacking::of(self.compared(), self.rate).filter(|lacking| lacking.trials < lacking.all)
     }
 
     /// The value of a row by which points are ranked.
@@ -210,8 +210,7 @@ impl<'a> Ranking<'a> {
         if is_untold || self.lacking_rate().is_some() {
             return None;
         }
-        self.points
-            .iter()
+        self.compared()
             .filter(|ranked| ranked.failures.is_none())
             .filter_map(|ranked| Some(ranked.point.statistic(self.rate)?.mean))
             .filter(|rate| rate.is_finite() && *rate > 0.0)
@@ -219,10 +218,17 @@ impl<'a> Ranking<'a> {
     }
 
     /// The share of a point's speed in that of the fastest one; `None` for a point with failures,
-    /// which is not compared with it.
+    /// or of a shorter round, which is not compared with it.
     pub(super) fn share(&self, point: &Point<'_>, fastest: Option<f64>) -> Option<f64> {
         let rate = point.statistic(self.rate)?.mean;
-        let is_told = rate.is_finite() && rate > 0.0 && self.objective.failures(point).is_none();
+        let is_shorter = || {
+            let mut shorter = self.points.iter().filter(|of| !of.is_compared);
+            shorter.any(|of| std::ptr::eq(of.point, point))
+        };
+        let is_told = rate.is_finite()
+            && rate > 0.0
+            && self.objective.failures(point).is_none()
+            && !(self.objective.is_in_rounds && is_shorter());
         Some(rate / fastest.filter(|_| is_told)?)
     }
 

@@ -284,11 +284,12 @@ impl PointTable {
         for (head, of) in RATES {
             let cell = |line: &HtmlLine<'_>| {
                 let rate = line.point.statistic(of)?;
-                Some(of_runs(line.point, &rate, rate.with_spread()))
+                let text = of_runs(line.point, &rate, rate.with_spread());
+                Some(sorted(text, rate.mean))
             };
             let cells: Vec<HtmlCell> = lines
                 .iter()
-                .map(|line| plain(cell(line).unwrap_or_default()))
+                .map(|line| cell(line).unwrap_or_default())
                 .collect();
             if cells.iter().any(|cell| !cell.text.is_empty()) {
                 self.add(
@@ -300,16 +301,17 @@ impl PointTable {
             }
         }
         if lines.iter().any(|line| line.share.is_some()) {
-            let share = |line: &HtmlLine<'_>| Some(share_of_fastest(line.share?));
+            let share = |line: &HtmlLine<'_>| {
+                let share = line.share?;
+                Some(sorted(share_of_fastest(share), share))
+            };
             let meaning = "speed over that of the fastest point of its run; of points without \
                            failures";
             self.add(
                 "vs fastest",
                 meaning,
                 true,
-                lines
-                    .iter()
-                    .map(|line| plain(share(line).unwrap_or_default())),
+                lines.iter().map(|line| share(line).unwrap_or_default()),
             );
         }
     }
@@ -358,11 +360,14 @@ impl NumberColumn {
     }
 }
 
-/// A cell of a number, which is sorted and filtered by all its digits.
+/// A cell of a number, which is sorted and filtered by seven of its digits: of a share by those of its
+/// percentage, as it is shown.
 fn sorted(text: String, value: f64) -> HtmlCell {
+    let is_share = text.split(' ').nth(1) == Some("%");
+    let value = if is_share { value * 100.0 } else { value };
     HtmlCell {
         text,
-        sorts_as: Some(format!("{value:e}")),
+        sorts_as: Some(format!("{value:.6e}")),
         is_long: false,
     }
 }
@@ -478,4 +483,18 @@ fn choices(spots: &Spots<'_>) -> Vec<AxisChoice> {
         .map(choice)
         .filter(|choice| choice.values.len() <= MOST_CHOICES)
         .collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_cell_is_filtered_by_the_number_that_it_shows() {
+        let cell = |text: &str, value| sorted(text.to_owned(), value).sorts_as.unwrap();
+        assert_eq!(cell("94.0 %", 0.94), "9.400000e1");
+        assert_eq!(cell("94.0 % (n 1)", 0.94), "9.400000e1");
+        assert_eq!(cell("1901 ± 6.8 %", 1901.25), "1.901250e3");
+        assert_eq!(cell("0.000060", 0.000_06), "6.000000e-5");
+    }
 }

@@ -251,6 +251,11 @@ fn of_a_search_in_rounds_only_the_longest_trials_are_compared() {
             .iter()
             .map(|ranked| ranked.point.rows[0].number)
             .collect();
+        // The speed of a short trial is compared with none.
+        for ranked in &ranking.points {
+            let share = ranking.share(ranked.point, ranking.fastest());
+            assert_eq!(share.is_some(), ranked.is_compared, "{}", ranked.place);
+        }
         let page = super::super::summary::summary(&table, 5, Some(asked), WIDE);
         (ids, ranking.verdict().unwrap(), page)
     };

@@ -210,6 +210,9 @@ impl Ranking<'_> {
 /// From here on four decimals show three digits of a metric.
 const LEAST_PLAIN: f64 = 0.01;
 
+/// The least deviation that four decimals show.
+const LEAST_DEVIATION: f64 = 0.5e-4;
+
 /// Whether a metric is printed with four decimals.
 fn is_plain(metric: Metric) -> bool {
     !matches!(
@@ -236,7 +239,11 @@ pub(in crate::report) fn metric_with_spread(metric: Metric, value: Statistic) ->
     };
     match value.deviation {
         // With the decimals of the mean.
-        Some(deviation) if is_plain(metric) && value.mean.abs() >= LEAST_PLAIN => {
+        Some(deviation)
+            if is_plain(metric)
+                && value.mean.abs() >= LEAST_PLAIN
+                && (deviation == 0.0 || deviation >= LEAST_DEVIATION) =>
+        {
             format!("{} ± {deviation:.4}", print(value.mean))
         }
         Some(deviation) => format!("{} ± {}", print(value.mean), print(deviation)),
