@@ -270,3 +270,79 @@ fn understood(
         folder,
     })
 }
+
+#[cfg(test)]
+mod tests {
+    use std::{fs, io};
+
+    use kiln_core::plan::TrialId;
+    use serde_json::{from_value, json};
+
+    use super::*;
+
+    /// A keeper of a disk with room for so many checkpoints.
+    struct Small {
+        keeper: Keeper,
+        room: usize,
+    }
+
+    impl Small {
+        fn new(folder: &Path, keep: u64, room: usize) -> Self {
+            let policy = json!({"every_steps": 10, "keep": keep, "after": "best"});
+            let checkpoints = folder.join("checkpoint");
+            let keeper = Keeper {
+                checkpoints: Checkpoints::new(checkpoints, TrialId("abcdef0123".to_owned())),
+                policy: from_value(policy).unwrap(),
+                lowest: f64::INFINITY,
+                bytes: None,
+                failure: None,
+            };
+            Self { keeper, room }
+        }
+
+        /// The steps that there are after this one.
+        fn write(&mut self, step: u64, valid_loss: Option<f64>) -> Result<Vec<u64>, TrialError> {
+            let state = json!({
+                "seconds": 1.0, "seconds_to_target": null, "owes_evaluation": false,
+                "plateau": {"lowest": null, "stalled": 0, "left": 1.0},
+                "early_stop": {"lowest": null, "stalled": 0},
+                "ledger": {"recent": [], "row_sum": 0.0, "row_steps": 0},
+            });
+            let state: LoopState = from_value(state).unwrap();
+            let (room, kept) = (self.room, self.keeper.checkpoints.clone());
+            self.keeper.write(step, valid_loss, &state, |folder| {
+                if kept.steps().len() >= room {
+                    return Err(TrialError::NotSaved(io::ErrorKind::StorageFull.into()));
+                }
+                fs::write(folder.join(MODEL_FILE), [1; 10]).map_err(TrialError::NotSaved)?;
+                let counters = json!({"updates": step, "adamw_steps": null, "scaler": null});
+                Ok(from_value(counters).unwrap())
+            })?;
+            Ok(self.keeper.checkpoints.steps())
+        }
+    }
+
+    #[test]
+    fn on_a_full_disk_what_the_new_one_replaces_goes_first() {
+        let folder = tempfile::tempdir().unwrap();
+        let mut two = Small::new(&folder.path().join("two"), 2, 2);
+        fs::create_dir(folder.path().join("two")).unwrap();
+        for (step, loss) in [(10, 3.0), (20, 2.0)] {
+            two.write(step, Some(loss)).unwrap();
+        }
+        assert_eq!(two.write(30, Some(1.0)).unwrap(), [20, 30]);
+        // Of the best and a newer one the best stays, until a better one is there.
+        let mut one = Small::new(&folder.path().join("one"), 1, 2);
+        fs::create_dir(folder.path().join("one")).unwrap();
+        one.write(10, Some(1.0)).unwrap();
+        assert_eq!(one.write(20, Some(2.0)).unwrap(), [10, 20]);
+        assert_eq!(one.write(30, Some(3.0)).unwrap(), [10, 30]);
+        assert_eq!(one.write(40, Some(0.5)).unwrap(), [40]);
+        // The only one is never given up.
+        let mut only = Small::new(&folder.path().join("only"), 1, 1);
+        fs::create_dir(folder.path().join("only")).unwrap();
+        only.write(10, None).unwrap();
+        assert!(matches!(only.write(20, None), Err(TrialError::NotSaved(_))));
+        assert_eq!(only.keeper.checkpoints.steps(), [10]);
+    }
+}
