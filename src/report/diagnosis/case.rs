@@ -46,9 +46,7 @@ pub(super) struct RunContext<'a> {
     /// Number of cores that a trial of this run could use: from a note, else the largest number
     /// that any row used or asked for. A lower estimate where `train.cpu_threads` was given.
     cores: Option<u64>,
-    /// The same, `None` where trials kept more cores busy than they had training threads: then the
-    /// threads were chosen, and the machine may have any number of cores.
-    known_cores: Option<u64>,
+    /// Whether a note of a row names them.
     has_told_cores: bool,
     /// Whether the points are every combination of their values, as in a plain grid.
     pub(super) is_plain_grid: bool,
@@ -92,7 +90,6 @@ impl<'a> RunContext<'a> {
             axes,
             points,
             cores: cores(points),
-            known_cores: known_cores(points),
             has_told_cores: cores_by_note(points).is_some(),
             is_plain_grid: combinations.product::<usize>() == points.len(),
             pairs: beside.iter().map(pairs_of).collect(),
@@ -217,12 +214,6 @@ fn others<'a>(point: &Point<'a>, axis: usize) -> Vec<&'a str> {
 
 fn cores(run: &[Point<'_>]) -> Option<u64> {
     cores_by_note(run).or_else(|| most(run, |row| row.cpu_threads.max(cores_used(row))))
-}
-
-fn known_cores(run: &[Point<'_>]) -> Option<u64> {
-    let threads = most(run, |row| row.cpu_threads);
-    let used = most(run, cores_used);
-    cores_by_note(run).or(threads.filter(|threads| used.is_none_or(|used| used <= *threads)))
 }
 
 fn cores_by_note(run: &[Point<'_>]) -> Option<u64> {
@@ -369,11 +360,6 @@ impl<'a> TrialContext<'a> {
     /// Whether a note of a row names the machine's cores; else they are those of the training threads.
     pub(super) fn has_told_cores(&self) -> bool {
         self.around.has_told_cores
-    }
-
-    /// Number of cores that a trial of this run could use, if the rows tell it.
-    pub(super) fn known_cores(&self) -> Option<u64> {
-        self.around.known_cores
     }
 
     /// Number of cores that a trial of this run could use; a lower estimate.

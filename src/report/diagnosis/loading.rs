@@ -377,7 +377,7 @@ fn workers_busy(case: &TrialContext<'_>) -> Option<f64> {
 fn workers_starved(case: &TrialContext<'_>) -> Option<RuleMatch> {
     let wait = waits(case).filter(|wait| WAIT_LIMITS.is_met(*wait))?;
     let busy = workers_busy(case).filter(|busy| WORKERS_BUSY.is_met(*busy))?;
-    let (workers, cores) = (case.row.num_workers?, case.known_cores()?);
+    let (workers, cores) = (case.row.num_workers?, case.cores()?);
     // On a GPU the trainer's own thread; on the CPU libtorch's.
     let threads = if case.is_on_gpu() {
         1
@@ -389,7 +389,7 @@ fn workers_starved(case: &TrialContext<'_>) -> Option<RuleMatch> {
     }
     let unless = match case.has_told_cores() {
         true => "",
-        false => " unless the machine has more cores than that (the row has its training threads)",
+        false => " unless the machine has more cores than that, which its rows do not say",
     };
     let were = if workers == 1 { "was" } else { "were" };
     let says = format!(
@@ -402,8 +402,9 @@ fn workers_starved(case: &TrialContext<'_>) -> Option<RuleMatch> {
         counted(threads as usize, "training thread"),
     );
     let fewer = [(cores / 2).max(1), cores.min(workers)];
+    let more = (!case.has_told_cores()).then_some(workers.saturating_mul(2));
     let next = Next::new()
-        .vary(WORKERS, fewer)
+        .vary(WORKERS, fewer.into_iter().chain(more))
         .vary("data.synthetic", [false, true]);
     Some(RuleMatch::new(says, Weight::Costs(wait), next))
 }

@@ -163,13 +163,13 @@ fn forty_workers_on_eight_cores_starve_the_gpu() {
         found.says,
         "the trainer waited for data 96.3 % of the window while the GPU's utilization was 3.0 %: \
          its 40 workers were busy 97.4 % of their time and shared 8 cores with 1 training thread, \
-         so more workers cannot help unless the machine has more cores than that (the row has its \
-         training threads)"
+         so more workers cannot help unless the machine has more cores than that, which its rows do \
+         not say"
     );
     assert_eq!(found.weight, Weight::Costs(0.963));
     assert_eq!(
         found.next_yaml,
-        "sweep: {grid: {data.num_workers: [4, 8], data.synthetic: [false, true]}}\n"
+        "sweep: {grid: {data.num_workers: [4, 8, 80], data.synthetic: [false, true]}}\n"
     );
     // With cores to spare the same wait is simply the loader's, and with as many cores as workers
     // it asks for more of them.
@@ -185,16 +185,19 @@ fn forty_workers_on_eight_cores_starve_the_gpu() {
         "{}",
         found.says
     );
-    // More cores were busy than there are training threads: the threads were chosen, and how many cores
-    // the machine has is unknown.
-    let few_threads = TrialRow {
-        num_workers: Some(4),
-        cpu_threads: Some(2),
-        mean_cpu_cores: Some(3.9),
-        load_seconds: starved.load_seconds.map(|seconds| seconds / 10.0),
+    // A busy host was looked at, and its cores are known.
+    let noted = TrialRow {
+        notes: Some(
+            "samples_per_second: other processes kept 1.2 of 8 cores busy in the window".into(),
+        ),
         ..starved.clone()
     };
-    only(few_threads, "data-bound");
+    let found = alone(noted);
+    let found = found.iter().find(|found| found.rule == "workers-starved");
+    assert!(
+        found.is_some_and(|found| found.says.ends_with("so more workers cannot help")
+            && found.next_yaml.contains("data.num_workers: [4, 8], "))
+    );
     // While the GPU works off queued steps, waiting on the host costs nothing.
     let beside = |utilization| TrialRow {
         mean_gpu_utilization: Some(utilization),
