@@ -27,6 +27,8 @@ pub(super) struct Ranking<'a> {
     /// of their runs that are left are chosen by how they went. Points without a value come last, in
     /// the plan's order.
     pub(super) points: Vec<RankedPoint<'a>>,
+    /// Steps of the longest round with a value; `None` where trials of different lengths compare.
+    longest: Option<u64>,
     /// The throughput of the run: samples, tokens or steps per second.
     pub(super) rate: Speed,
     unit: &'static str,
@@ -137,6 +139,7 @@ impl<'a> Ranking<'a> {
         let mut ranking = Self {
             objective,
             points,
+            longest,
             rate,
             unit,
             has_repeats,
@@ -158,7 +161,7 @@ impl<'a> Ranking<'a> {
     }
 
     /// The points that are compared.
-    fn compared(&self) -> impl Iterator<Item = &RankedPoint<'a>> {
+    fn compared(&self) -> impl Iterator<Item = &RankedPoint<'a>> + Clone {
         self.points.iter().filter(|ranked| ranked.is_compared)
     }
 
@@ -221,14 +224,12 @@ impl<'a> Ranking<'a> {
     /// or of a shorter round, which is not compared with it.
     pub(super) fn share(&self, point: &Point<'_>, fastest: Option<f64>) -> Option<f64> {
         let rate = point.statistic(self.rate)?.mean;
-        let is_shorter = || {
-            let mut shorter = self.points.iter().filter(|of| !of.is_compared);
-            shorter.any(|of| std::ptr::eq(of.point, point))
-        };
         let is_told = rate.is_finite()
             && rate > 0.0
             && self.objective.failures(point).is_none()
-            && !(self.objective.is_in_rounds && is_shorter());
+            && self.longest.is_none_or(|longest| {
+                self.objective.round_steps(self.axes, point) == Some(longest)
+            });
         Some(rate / fastest.filter(|_| is_told)?)
     }
 
@@ -423,8 +424,7 @@ impl<'a> Ranking<'a> {
 
     /// Whether the losses that are compared were reached after different numbers of samples, in words.
     pub(super) fn unequal_samples(&self) -> Option<String> {
-        let compared = self.points.iter().filter(|ranked| ranked.is_compared);
-        unequal_samples(compared.map(|ranked| ranked.point))
+        unequal_samples(self.compared().map(|ranked| ranked.point))
     }
 
     /// Whether the points can be ranked by step time only.

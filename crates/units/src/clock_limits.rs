@@ -1,4 +1,4 @@
-//! What limits a GPU's clocks, and from when on that matters.
+//! Names and thresholds of `throttle_reasons`: why a GPU runs below its highest clock rate.
 
 /// Clock limits for a smaller fraction of a window change no rate by 3 %.
 pub const LEAST_THROTTLED_FRACTION: f64 = 0.05;

@@ -311,23 +311,25 @@ impl Checkpoints {
 
     /// Why the newest of those whose header the system cannot read now cannot be read; `None` if all can.
     pub fn unread(&self) -> Option<io::Error> {
-        let steps = self.steps().into_iter().rev();
-        let mut unread = steps.filter_map(|step| match header(&self.at(step)) {
-            Err(Unusable::Unread(cause)) => Some(self.unread_at(step, &cause)),
-            _ => None,
-        });
-        unread.next()
+        self.newest_fault(|step, fault| match fault {
+            Unusable::Unread(cause) => Some(self.unread_at(step, &cause)),
+            Unusable::Content(_) => None,
+        })
     }
 
     /// Why the newest of those whose header is damaged, or of another version, cannot be used; `None` if
     /// there is none.
     pub fn damaged(&self) -> Option<String> {
-        let steps = self.steps().into_iter().rev();
-        let mut damaged = steps.filter_map(|step| match header(&self.at(step)) {
-            Err(Unusable::Content(why)) => Some(format!("the checkpoint of step {step}: {why}")),
-            _ => None,
-        });
-        damaged.next()
+        self.newest_fault(|step, fault| match fault {
+            Unusable::Content(why) => Some(format!("the checkpoint of step {step}: {why}")),
+            Unusable::Unread(_) => None,
+        })
+    }
+
+    /// What `of` makes of the newest header that cannot be used, of those of which it makes something.
+    fn newest_fault<T>(&self, of: impl Fn(u64, Unusable) -> Option<T>) -> Option<T> {
+        let mut steps = self.steps().into_iter().rev();
+        steps.find_map(|step| of(step, header(&self.at(step)).err()?))
     }
 
     /// The checkpoint of a step, of whose files only `needed` are checked. Changes nothing.
