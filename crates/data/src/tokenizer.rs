@@ -12,6 +12,7 @@
 use std::collections::{BTreeSet, HashMap};
 
 use kiln_core::kinds::data::Tokenizer;
+use sha2::{Digest, Sha256};
 
 /// Ends each line of word tokens.
 pub const END_OF_LINE: &str = "<eos>";
@@ -157,6 +158,16 @@ impl Vocabulary {
         }
     }
 
+    /// SHA-256 over the tokens in the order of their ids: equal where every id is the same token.
+    pub fn sha256(&self) -> String {
+        let mut hasher = Sha256::new();
+        for token in self.tokens().into_iter().flatten() {
+            hasher.update((token.len() as u64).to_le_bytes());
+            hasher.update(token);
+        }
+        hex::encode(hasher.finalize())
+    }
+
     /// Returns the text of ids: words are joined by spaces, `<eos>` ends a line. Ids outside the
     /// vocabulary become unknown.
     pub fn decode(&self, ids: &[u32]) -> String {
@@ -257,6 +268,19 @@ fn join_words<'a>(words: impl Iterator<Item = &'a str>) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn the_sum_of_a_vocabulary_is_that_of_its_numbering() {
+        let sum = |tokenizer, train| Vocabulary::build(tokenizer, train, "").sha256();
+        let characters = |train| sum(Tokenizer::Character, train);
+        assert_eq!(characters("abc"), characters("cabb"));
+        assert_ne!(characters("abc"), characters("abd"));
+        let words = |train| sum(Tokenizer::Word, train);
+        assert_ne!(words("a b"), words("b a"));
+        assert_ne!(words("ab c"), words("a bc"));
+        assert_eq!(sum(Tokenizer::Byte, "a"), sum(Tokenizer::Byte, "b"));
+        assert_ne!(sum(Tokenizer::Byte, "a"), characters("a"));
+    }
 
     #[test]
     fn words_are_numbered_as_seen_and_lines_end() {

@@ -51,6 +51,8 @@ pub struct Learner {
     replica: Replica,
     /// The `model` section.
     model: kinds::Model,
+    /// SHA-256 of the numbering of the data's tokens, for the files of its weights.
+    pub(super) token_sum: Option<String>,
     /// As last read.
     skipped_steps: Option<u64>,
     evaluator: Evaluator,
@@ -146,6 +148,7 @@ impl Learner {
             seed: train.seed,
             replica,
             model: file.model.clone(),
+            token_sum: None,
             skipped_steps: None,
             evaluator: Evaluator::default(),
             gradient_watch: GradientWatch::default(),

@@ -219,6 +219,7 @@ impl<W: Write> TrialRun<'_, '_, W> {
             sampler,
             responses,
             input,
+            token_sum,
             notice,
         } = prepare(file, self.result)?;
         let mut keeper = Keeper::new(file);
@@ -236,7 +237,7 @@ impl<W: Write> TrialRun<'_, '_, W> {
             (start, _) => start,
         };
         let (start, saved) = start.unzip();
-        let mut replicas = build_replicas(file, input, registry, saved.as_ref())?;
+        let mut replicas = build_replicas(file, (input, token_sum), registry, saved.as_ref())?;
         drop(saved); // It is as large as the model and its moments.
         let Some(learner) = replicas.first() else {
             return Err(TrialError::Bad(NO_DEVICES.to_owned()));
@@ -303,7 +304,7 @@ impl<W: Write> TrialRun<'_, '_, W> {
 /// drawn ones.
 fn build_replicas(
     file: &TrialFile,
-    input: InputShape,
+    (input, token_sum): (InputShape, Option<String>),
     registry: &Registry,
     saved: Option<&SavedLearner>,
 ) -> Result<Vec<Learner>, TrialError> {
@@ -312,14 +313,18 @@ fn build_replicas(
         .initial_weights
         .as_ref()
         .filter(|_| saved.is_none())
-        .map(|named| Pretrained::read(named, &file.model))
+        .map(|named| Pretrained::read(named, &file.model, token_sum.as_deref()))
         .transpose()?;
     let beginning = match (saved, &pretrained) {
         (Some(saved), _) => Beginning::Saved(saved),
         (None, Some(pretrained)) => Beginning::Pretrained(pretrained),
         (None, None) => Beginning::Drawn,
     };
-    Learner::build_replicas(file, Some(input), registry, beginning)
+    let mut replicas = Learner::build_replicas(file, Some(input), registry, beginning)?;
+    for learner in &mut replicas {
+        learner.token_sum.clone_from(&token_sum);
+    }
+    Ok(replicas)
 }
 
 /// Model FLOPs of the samples of the window: where samples are of different lengths by the lengths
@@ -419,6 +424,8 @@ struct Prepared {
     sampler: Option<TextSampler>,
     responses: Option<Responses>,
     input: InputShape,
+    /// SHA-256 of the numbering of the tokens.
+    token_sum: Option<String>,
     notice: Option<String>,
 }
 
@@ -427,6 +434,11 @@ fn prepare(file: &TrialFile, result: &mut TrialResult) -> Result<Prepared, Trial
     let opened = data::open(file).map_err(TrialError::Bad)?;
     let input = opened.facts.input_shape();
     let (plan, schedule, feed) = plan_feed(file, &opened)?;
+    let of_pairs = opened.pairs.as_ref().map(|pairs| pairs.tokens.sha256());
+    let token_sum = match &opened.vocabulary {
+        Some(vocabulary) => Some(vocabulary.sha256()),
+        None => of_pairs.map(str::to_owned),
+    };
     let sampler = TextSampler::new(file, opened.vocabulary)?;
     let responses = Responses::new(file, opened.pairs.clone())?;
     let epoch = schedule.epoch();
@@ -472,7 +484,7 @@ fn prepare(file: &TrialFile, result: &mut TrialResult) -> Result<Prepared, Trial
     result.left_out_of_data = opened.left_out;
     result.outputs = OutputNames {
         class_names: class_names(&file.data),
-        tokenizer_sha256: opened.pairs.map(|pairs| pairs.tokens.sha256().to_owned()),
+        tokenizer_sha256: of_pairs.map(str::to_owned),
     };
     Ok(Prepared {
         plan,
@@ -480,6 +492,7 @@ fn prepare(file: &TrialFile, result: &mut TrialResult) -> Result<Prepared, Trial
         sampler,
         responses,
         input,
+        token_sum,
         notice,
     })
 }

@@ -40,22 +40,35 @@ const T5_UNUSED: &str = "decoder.block.0.layer.1.EncDecAttention.relative_attent
 /// Part of the names in a T5 with gated feed-forward blocks: v1.1, Flan-T5, mT5.
 const T5_GATED: &str = ".DenseReluDense.wi_0.";
 
-/// The key under which a file of weights describes its model.
+/// The key under which a file of weights describes its model. The only one, because safetensors writes
+/// several in an order that differs each time, and with it the file's SHA-256.
 const MODEL: &str = "kiln_model";
+/// Its key beside those of the `model` section: SHA-256 of the numbering of the tokens.
+const TOKENS: &str = "tokens_sha256";
 /// Keys of `model` that no parameter's shape shows.
 const UNSEEN: [&str; 2] = ["num_heads", "relative_max_distance"];
 
-/// Description of the model, saved in a file of weights.
-pub(crate) fn about_model(model: &kinds::Model) -> Said {
-    serde_json::to_string(model)
-        .map(|text| Said::from([(MODEL.to_owned(), text)]))
-        .unwrap_or_default()
+/// Description of the model, saved in a file of weights; `tokens` is the SHA-256 of their numbering.
+pub(crate) fn about_model(model: &kinds::Model, tokens: Option<&str>) -> Said {
+    let Ok(mut about) = serde_json::to_value(model) else {
+        return Said::default();
+    };
+    if let Some(tokens) = tokens {
+        about[TOKENS] = tokens.into();
+    }
+    Said::from([(MODEL.to_owned(), about.to_string())])
 }
 
 impl Pretrained {
+    /// `token_sum` is the SHA-256 of the numbering of the data's tokens.
+    ///
     /// Errors: the file cannot be read, has another SHA-256, is not a safetensors file, or belongs
-    /// to a model that computes differently.
-    pub(crate) fn read(named: &InitialWeights, model: &kinds::Model) -> Result<Self, TrialError> {
+    /// to a model that computes differently or whose tokens are numbered otherwise.
+    pub(crate) fn read(
+        named: &InitialWeights,
+        model: &kinds::Model,
+        token_sum: Option<&str>,
+    ) -> Result<Self, TrialError> {
         let path = Path::new(&named.path);
         let bytes = weights::read(path, &named.sha256).map_err(|error| match error {
             WeightsError::Unreadable { error, .. }
@@ -79,13 +92,29 @@ impl Pretrained {
                 path.display()
             )));
         }
-        if let Some((key, then, now)) = tensors
+        let about = tensors
             .said(MODEL)
-            .and_then(|text| unseen_difference(text, model))
+            .and_then(|text| serde_json::from_str::<Value>(text).ok());
+        if let Some((key, then, now)) = about
+            .as_ref()
+            .and_then(|about| unseen_difference(about, model))
         {
             return Err(TrialError::Failed(format!(
                 "{}: `model.{key}` was {then} when these weights were trained, and is {now} now, \
                  so they do not fit; set it to {then}",
+                path.display()
+            )));
+        }
+        if let (Some(then), Some(now)) = (
+            about.as_ref().and_then(|about| about[TOKENS].as_str()),
+            token_sum,
+        ) && then != now
+        {
+            return Err(TrialError::Failed(format!(
+                "{}: these weights were trained on tokens that are numbered otherwise than those of \
+                 `data`, so each would begin as another one; use the data of that training, or \
+                 tokens that do not depend on the data for both (`data.tokenizer: byte`, or one \
+                 file of a tokenizer)",
                 path.display()
             )));
         }
@@ -167,11 +196,8 @@ impl Pretrained {
 }
 
 /// The first key that makes another model of the same parameters, with its value then and now.
-fn unseen_difference(text: &str, now: &kinds::Model) -> Option<(&'static str, Value, Value)> {
-    let (then, now) = (
-        serde_json::from_str::<Value>(text).ok()?,
-        serde_json::to_value(now).ok()?,
-    );
+fn unseen_difference(then: &Value, now: &kinds::Model) -> Option<(&'static str, Value, Value)> {
+    let now = serde_json::to_value(now).ok()?;
     // A user's own model has its own keys of these names.
     let is_kilns = then["kind"] == now["kind"] && now["kind"] != "custom";
     let key = UNSEEN

@@ -367,6 +367,48 @@ fn what_no_shape_shows_is_refused_by_its_key() {
     );
 }
 
+/// The same size of a vocabulary says nothing of what its numbers mean.
+#[test]
+fn tokens_that_are_numbered_otherwise_are_refused() {
+    let folder = tempfile::tempdir().unwrap();
+    let text = |name: &str, content: &str| {
+        let path = folder.path().join(name);
+        fs::write(&path, content.repeat(200)).unwrap();
+        format!(
+            "{{kind: text, path: {}, tokenizer: TOKENIZER}}",
+            path.display()
+        )
+    };
+    let (here, shuffled, other) = (
+        text("here.txt", "abcde\nedcba\n"),
+        text("shuffled.txt", "edcba\naabbc\n"),
+        text("other.txt", "fghij\njihgf\n"),
+    );
+    let model = "{kind: mlp, seq_len: 16}";
+    let begun = |tokenizer: &str, of: &str, on: &str| {
+        let [of, on] = [of, on].map(|data| data.replace("TOKENIZER", tokenizer));
+        let (file, _) = trained(folder.path(), "flex", [model, &of]);
+        // The files of weights of equal trainings are equal.
+        assert_eq!(
+            fs::read(&file).unwrap(),
+            fs::read(trained(folder.path(), "flex", [model, &of]).0).unwrap()
+        );
+        fs::remove_dir_all(folder.path().join("checkpoint")).unwrap();
+        run(folder.path(), ["flex", model, &on, &unchanged(&file)])
+    };
+    begun("character", &here, &shuffled).valid_loss();
+    begun("byte", &here, &other).valid_loss();
+    for (tokenizer, on) in [("character", &other), ("word", &other), ("word", &shuffled)] {
+        let left = begun(tokenizer, &here, on);
+        assert!(
+            left.reason()
+                .contains("tokens that are numbered otherwise than those of `data`"),
+            "{tokenizer}: {}",
+            left.reason()
+        );
+    }
+}
+
 #[test]
 fn what_is_no_file_of_this_content_is_refused_and_a_checkpoint_comes_first() {
     let folder = tempfile::tempdir().unwrap();

@@ -160,7 +160,7 @@ impl Learner {
             write(
                 &folder.join(MODEL_FILE),
                 model,
-                Some(about_model(&self.model)),
+                Some(about_model(&self.model, self.token_sum.as_deref())),
             )?;
             write(&folder.join(TRAINING_FILE), training, None)?;
             Ok(counters)
