@@ -30,6 +30,7 @@ pub fn notices(table: &TrialTable, findings: &[RuleFinding]) -> Vec<String> {
     lines.extend(too_low_peak(&completed));
     lines.extend(stand_ins(&points));
     lines.extend(continued(&points));
+    lines.extend(unsaved(&points));
     lines.extend(batch_choice::lines(&points, &table.axes));
     lines.extend(steps_and_samples::lines(&points, &table.axes));
     lines.extend(match completed.is_empty() {
@@ -194,6 +195,24 @@ fn continued(points: &[Point<'_>]) -> Option<String> {
     ))
 }
 
+/// Trials of which a checkpoint could not be written: the weights that they leave are older than their
+/// figures, or there are none.
+fn unsaved(points: &[Point<'_>]) -> Option<String> {
+    let rows = points.iter().flat_map(|point| point.rows.iter());
+    let noted: Vec<(&TrialRow, &str)> = rows
+        .clone()
+        .filter_map(|row| Some((*row, row.note("checkpoint_bytes")?)))
+        .collect();
+    let (row, note) = noted.first()?;
+    Some(format!(
+        "{} of {} could not write every checkpoint (first: trial {}, {note}); better or later weights \
+         than those that they leave are lost",
+        noted.len(),
+        counted(rows.count(), "trial"),
+        row.trial
+    ))
+}
+
 /// Timings compare only where all of these are equal, unless an axis varies them on purpose.
 fn not_comparable(rows: &[&TrialRow], axes: &[String]) -> Option<String> {
     type Cell = fn(&TrialRow) -> Option<String>;
@@ -328,6 +347,29 @@ mod tests {
         ] {
             assert!(one.iter().all(|line| !line.contains("differ")), "{one:?}");
         }
+    }
+
+    #[test]
+    fn weights_that_could_not_be_written_are_said() {
+        let failure = "the checkpoint of step 40 could not be written: No space left on device";
+        let unsaved = TrialRow {
+            notes: Some(format!("checkpoint_bytes: {failure}")),
+            ..row(2, 10.0)
+        };
+        let lost = |rows| {
+            let mut said = said(&table(&["train.batch_size"], rows));
+            said.retain(|line| line.contains("could not write every checkpoint"));
+            said
+        };
+        assert_eq!(lost(vec![(row(1, 10.0), &["8"][..])]), Vec::<String>::new());
+        let trial = unsaved.trial.to_string();
+        assert_eq!(
+            lost(vec![(row(1, 10.0), &["8"][..]), (unsaved, &["16"][..])]),
+            [format!(
+                "1 of 2 trials could not write every checkpoint (first: trial {trial}, {failure}); better or \
+                 later weights than those that they leave are lost"
+            )]
+        );
     }
 
     #[test]

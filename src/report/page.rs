@@ -54,6 +54,7 @@ pub fn text(subject: Subject<'_>, style: PageStyle) -> String {
         Remarks {
             findings: &findings,
             notices: &notices,
+            has_evidence_below: true,
         },
         style,
     );
@@ -77,6 +78,7 @@ pub fn markdown(subject: Subject<'_>) -> String {
         Remarks {
             findings: &findings,
             notices: &notices,
+            has_evidence_below: true,
         },
         PageStyle {
             width: None,

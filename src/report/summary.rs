@@ -43,6 +43,7 @@ pub fn summary(
         Remarks {
             findings: &findings,
             notices: &notices,
+            has_evidence_below: false,
         },
         style,
     )
@@ -59,6 +60,8 @@ pub(super) struct Remarks<'a> {
     pub(super) findings: &'a [RuleFinding],
     /// On the whole run.
     pub(super) notices: &'a [String],
+    /// Whether the evidence of each finding follows.
+    pub(super) has_evidence_below: bool,
 }
 
 /// The same page, with remarks that the caller knows.
@@ -98,7 +101,7 @@ impl Remarks<'_> {
             .into_iter()
             .map(|line| format!("finding: {line}\n"));
         let mut text: String = found.collect();
-        if !text.is_empty() {
+        if !text.is_empty() && !self.has_evidence_below {
             text.push_str(
                 "`kiln report` shows the evidence of each finding and what to run next\n",
             );
