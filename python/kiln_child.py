@@ -83,6 +83,7 @@ class Trial:
         self._result, self._notes, self._finished, self._stopped_by, self._busy = {}, {}, False, None, False
         self._evaluated_at, self._loss, self._is_text = None, None, False  # Only the loss of text has a perplexity.
         self._mark = self._sent = self._since = _now()
+        self._cut_said = 0
         self._excluded = self._samples_since = self._waited_since = 0
 
     # The settings -----------------------------------------------------------------------------------------------------
@@ -187,8 +188,10 @@ class Trial:
         cut = Cut()
         self._wait_for_device()
         begun = _now()
+        self._say_cut("cut_started", begun)
         yield cut
         self._wait_for_device()
+        self._say_cut("cut_ended", _now())
         ended = _now()
         cut.seconds, self._excluded = (ended - begun) / 1e9, self._excluded + ended - begun
         if self._window is not None and self._window_seconds is None:
@@ -253,6 +256,12 @@ class Trial:
         self._window = {"started": self._mark, "left_out": self._made, "cuts": [], "times": [], "samples": 0, "tokens": None}
         self._window.update(waited=None)
         self._say("window_started", step=number, monotonic_nanoseconds=self._mark)
+
+    def _say_cut(self, event, now):
+        """kiln reads the device where a cut begins and ends; at most a few times a second."""
+        if self._window is not None and self._window_seconds is None and now - self._cut_said >= PROGRESS_SECONDS * 1e9:
+            self._cut_said = now
+            self._say(event, step=self._made, monotonic_nanoseconds=now)
 
     def _close_window(self):
         if self._window is None or self._window_seconds is not None:

@@ -120,7 +120,7 @@ impl ChildListener {
         self.heard.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Handles one line; returns whether the measured window begins or ends with it.
+    /// Handles one line; returns whether the measured window, or a cut in it, begins or ends with it.
     fn hear(&self, line: &[u8]) -> bool {
         let message = serde_json::from_slice::<Message>(line);
         let mut heard = self.heard();
@@ -136,7 +136,10 @@ impl ChildListener {
         };
         let is_window = matches!(
             message,
-            Message::WindowStarted { .. } | Message::WindowEnded { .. }
+            Message::WindowStarted { .. }
+                | Message::WindowEnded { .. }
+                | Message::CutStarted { .. }
+                | Message::CutEnded { .. }
         );
         if matches!(message, Message::Finished { .. }) {
             heard.peak_resident_bytes = match self.is_relay {
@@ -148,8 +151,8 @@ impl ChildListener {
         is_window
     }
 
-    /// Reads until the stream ends; calls `at_window` when the measured window begins and when it
-    /// ends.
+    /// Reads until the stream ends; calls `at_window` when the measured window, or a cut in it, begins
+    /// and when it ends.
     pub(super) fn listen(&self, stream: impl Read, at_window: impl Fn()) {
         let mut stream = BufReader::new(stream);
         let mut line = Vec::new();
@@ -233,7 +236,11 @@ impl ChildState {
                 self.resumed_at_step = Some(step);
                 self.note(format!("resumes after step {step} from its checkpoint"));
             }
-            Message::Hello { .. } | Message::Alive | Message::Unknown => {}
+            Message::CutStarted { .. }
+            | Message::CutEnded { .. }
+            | Message::Hello { .. }
+            | Message::Alive
+            | Message::Unknown => {}
         }
     }
 

@@ -67,6 +67,17 @@ pub enum Message {
         step: u64,
         monotonic_nanoseconds: u64,
     },
+    /// Work that does not count begins within the measured window: an evaluation, a checkpoint. At most
+    /// a few times a second.
+    CutStarted {
+        step: u64,
+        monotonic_nanoseconds: u64,
+    },
+    /// It has ended. At most a few times a second.
+    CutEnded {
+        step: u64,
+        monotonic_nanoseconds: u64,
+    },
     /// At most a few times a second. `loss` is the last one read; rates cover the time since the
     /// last message.
     Progress {

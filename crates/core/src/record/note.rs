@@ -152,6 +152,35 @@ impl StoppedEarly {
     }
 }
 
+/// Steps were replayed from CUDA graphs; a note of its own.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct ReplayedSteps {
+    pub steps: u64,
+    /// Shapes of batches that were recorded.
+    pub shapes: usize,
+}
+
+impl ReplayedSteps {
+    /// The name under which it is noted, which is the key `train.cuda_graph`.
+    pub const COLUMN: &str = "cuda_graph";
+    const WORDS: &str = " steps replayed from CUDA graphs, shapes of batches recorded: ";
+
+    /// Reads the note of a row; `None` if its steps were run operator by operator.
+    pub fn of(row: &TrialRow) -> Option<Self> {
+        let (steps, shapes) = row.note(Self::COLUMN)?.split_once(Self::WORDS)?;
+        Some(Self {
+            steps: steps.parse().ok()?,
+            shapes: shapes.parse().ok()?,
+        })
+    }
+}
+
+impl fmt::Display for ReplayedSteps {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}{}{}", self.steps, Self::WORDS, self.shapes)
+    }
+}
+
 /// A training ended with a higher loss than it began with; a note on the loss.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct LossRose {
@@ -441,6 +470,21 @@ mod tests {
             unknown.to_string(),
             "98.1 % of the tokens of the validation rows are unknown to the tokenizer"
         );
+        let replayed = ReplayedSteps {
+            steps: 96,
+            shapes: 2,
+        };
+        let row = noted(&[(ReplayedSteps::COLUMN, &replayed.to_string())]);
+        assert_eq!(ReplayedSteps::of(&row), Some(replayed));
+        for eager in [
+            "trained operator by operator because the step could not be recorded",
+            "96 steps replayed from closures on the CPU, a test of CUDA graphs; shapes of batches recorded: 2",
+        ] {
+            assert_eq!(
+                ReplayedSteps::of(&noted(&[(ReplayedSteps::COLUMN, eager)])),
+                None
+            );
+        }
         let row = noted(&[(UnknownTokens::COLUMN, &unknown.to_string())]);
         assert_eq!(UnknownTokens::of(&row), Some(unknown));
         let continued = ContinuedFrom::new(&Origin {

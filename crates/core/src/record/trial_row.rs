@@ -191,7 +191,7 @@ trial_table! {
         data_wait_fraction: Option<f64> ["of 1"],
         /// Time that workers spent on the window's batches, summed over workers.
         load_seconds: Option<f64> ["s"],
-        /// Fraction of the window spent copying batches to the device.
+        /// Fraction of the window in which the device received batches; on the CPU, the host's own copies.
         transfer_fraction: Option<f64> ["of 1"],
         /// Time of all evaluations together.
         evaluation_seconds: Option<f64> ["s"],
@@ -235,11 +235,12 @@ trial_table! {
         mean_gpu_utilization: Option<f64> ["of 1"],
         /// Fraction of the multiprocessors with work, over the window (Hopper and later).
         mean_sm_active: Option<f64> ["of 1"],
-        /// Mean power of the device over the window.
+        /// Mean power of the device over the window: of the readings, else of the counter.
         mean_power_watts: Option<f64> ["W"],
         /// Energy of the device over the window, from the driver's counter.
         energy_counter_joules: Option<f64> ["J"],
-        /// The same, from the integral of the power readings: a cross-check.
+        /// The same, from the integral of the power readings: a cross-check. Empty where evaluations and
+        /// checkpoints cut the window into pieces of under 10 s.
         energy_integral_joules: Option<f64> ["J"],
         /// Highest temperature of the GPU in the window, or over the whole attempt if there was no
         /// window.

@@ -9,7 +9,7 @@ mod columns;
 mod energy;
 mod several;
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 use kiln_units::clock_limits::{LEAST_THROTTLED_FRACTION, POWER_CAP};
 
@@ -43,7 +43,7 @@ pub struct WindowSummary {
     pub mean_nvlink_receive_bytes_per_second: Option<f64>,
     pub mean_nvlink_transmit_bytes_per_second: Option<f64>,
     pub mean_sm_clock_megahertz: Option<f64>,
-    /// Integral of power over the window, by its length.
+    /// Integral of power over the window, by its length; where there is none, the counter's energy.
     pub mean_power_watts: Option<f64>,
     /// Difference of the driver's energy counter.
     pub energy_counter_joules: Option<f64>,
@@ -153,18 +153,23 @@ fn fill_process_and_host(
 
 /// Highest values in the window, and counts since the attempt began.
 fn fill_extremes(summary: &mut WindowSummary, readings: &TrialReadings, parts: &[WindowPart<'_>]) {
+    // The look at the end comes a moment later, when an evaluation may have taken its memory.
+    let within: Vec<&GpuTick> = parts
+        .iter()
+        .filter(|part| part.is_within)
+        .map(|part| part.gpu)
+        .collect();
+    let looks = match within.is_empty() {
+        true => parts.iter().map(|part| part.gpu).collect(),
+        false => within,
+    };
+    let highest = |of: fn(&GpuTick) -> Option<u64>| looks.iter().filter_map(|gpu| of(gpu)).max();
     summary.max_temperature_celsius = parts
         .iter()
         .filter_map(|part| part.gpu.temperature_celsius)
         .reduce(f64::max);
-    summary.peak_nvml_used_bytes = parts
-        .iter()
-        .filter_map(|part| part.gpu.memory_used_bytes)
-        .max();
-    summary.peak_nvml_process_bytes = parts
-        .iter()
-        .filter_map(|part| part.gpu.process_memory_bytes)
-        .max();
+    summary.peak_nvml_used_bytes = highest(|gpu| gpu.memory_used_bytes);
+    summary.peak_nvml_process_bytes = highest(|gpu| gpu.process_memory_bytes);
     let errors = |of: fn(&GpuTick) -> Option<u64>| {
         readings
             .ticks
@@ -176,10 +181,14 @@ fn fill_extremes(summary: &mut WindowSummary, readings: &TrialReadings, parts: &
     summary.ecc_uncorrected_errors = errors(|gpu| gpu.ecc_uncorrected_errors);
 }
 
-/// A tick that has a device's readings, and the seconds of the window it speaks for.
+/// A tick that has a device's readings, and the seconds of a piece of the window it speaks for.
 struct WindowPart<'a> {
     gpu: &'a GpuTick,
     seconds: f64,
+    /// When the readings were taken.
+    read_at: u64,
+    /// Whether that was not after the piece's end.
+    is_within: bool,
 }
 
 /// The parts of the window that remain between the cuts.
@@ -216,6 +225,8 @@ fn parts(ticks: &[Tick], piece: (u64, u64)) -> Vec<WindowPart<'_>> {
             Some(WindowPart {
                 gpu: tick.gpu.as_ref()?,
                 seconds,
+                read_at: tick.monotonic_nanoseconds,
+                is_within: tick.monotonic_nanoseconds <= piece.1,
             })
         })
         .collect()
@@ -243,7 +254,10 @@ fn fill_means(
 ) {
     for column in &NUMBERS {
         let Some(of) = column.mean_of else { continue };
-        match parts.iter().filter(|part| of(part.gpu).is_some()).count() {
+        // One over a cut speaks for both sides of it.
+        let known = parts.iter().filter(|part| of(part.gpu).is_some());
+        let ticks: BTreeSet<u64> = known.map(|part| part.read_at).collect();
+        match ticks.len() {
             0 => {}
             FEWEST_TICKS.. => *(column.place)(summary) = mean(parts, of),
             known => note(

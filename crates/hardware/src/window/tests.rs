@@ -132,28 +132,28 @@ fn a_series_of_days_has_its_energy_though_its_older_ticks_were_thinned() {
         tick.gpu = None;
     }
     let summary = summarize(&holed, Some((SECOND, 49_000 * SECOND)), &[], CORES);
-    assert_eq!(summary.mean_power_watts, None);
+    assert_eq!(summary.energy_integral_joules, None);
     assert_eq!(
-        summary.notes["mean_power_watts"],
+        summary.notes["energy_integral_joules"],
         "samples cover 96 % of the window"
     );
 }
 
 #[test]
 fn what_happens_in_a_cut_does_not_count() {
-    let mut readings = readings((0..=10).map(f64::from));
-    for tick in &mut readings.ticks[4..=6] {
+    let mut readings = readings((0..=30).map(f64::from));
+    for tick in &mut readings.ticks[12..=14] {
         tick.gpu.as_mut().unwrap().utilization = Some(1.0);
     }
     let summary = summarize(
         &readings,
-        Some((SECOND, 9 * SECOND)),
-        &[(3 * SECOND, 6 * SECOND)],
+        Some((SECOND, 24 * SECOND)),
+        &[(11 * SECOND, 14 * SECOND)],
         CORES,
     );
     assert!(
-        close(summary.energy_counter_joules, 1000.0)
-            && close(summary.energy_integral_joules, 1000.0),
+        close(summary.energy_counter_joules, 4000.0)
+            && close(summary.energy_integral_joules, 4000.0),
         "{summary:?}"
     );
     assert!(
@@ -168,6 +168,132 @@ fn what_happens_in_a_cut_does_not_count() {
         without_cuts((10, 20), &[(0, 5), (18, 30), (40, 50)]),
         [(10, 18)],
         "cuts before and after the window"
+    );
+}
+
+/// Work of 600 W and pauses of 130 W in turns, read every half second and, with `marks`, a moment after
+/// each change; the driver's power is the mean of the last second, its counter is exact.
+fn in_turns(work: f64, pause: f64, marks: bool) -> (TrialReadings, (u64, u64), Vec<(u64, u64)>) {
+    const TURNS: usize = 12;
+    let period = work + pause;
+    let energy = |seconds: f64| {
+        let whole = (seconds / period).floor();
+        let within = seconds - whole * period;
+        whole * (600.0 * work + 130.0 * pause)
+            + 600.0 * within.min(work)
+            + 130.0 * (within - work).max(0.0)
+    };
+    let end = period * TURNS as f64;
+    let mut times: Vec<f64> = (0..=(end / 0.5) as usize + 2)
+        .map(|tick| 0.137 + 0.5 * tick as f64)
+        .collect();
+    if marks {
+        let changes = (0..TURNS).flat_map(|turn| {
+            let begin = period * turn as f64;
+            [begin + 0.002, begin + work + 0.002]
+        });
+        times.extend(changes);
+        times.sort_by(f64::total_cmp);
+    }
+    let mut readings = readings(times.clone());
+    for (tick, seconds) in readings.ticks.iter_mut().zip(times) {
+        let gpu = tick.gpu.as_mut().unwrap();
+        gpu.energy_joules = Some(1000.0 + energy(seconds));
+        gpu.power_watts = Some(match seconds < 1.0 {
+            true => 600.0,
+            false => energy(seconds) - energy(seconds - 1.0),
+        });
+    }
+    let nanoseconds = |seconds: f64| (seconds * 1e9) as u64;
+    let cuts = (0..TURNS).map(|turn| {
+        let begin = period * turn as f64;
+        (nanoseconds(begin + work), nanoseconds(begin + period))
+    });
+    (
+        readings,
+        (nanoseconds(0.2), nanoseconds(end)),
+        cuts.collect(),
+    )
+}
+
+#[test]
+fn energy_between_pauses_is_that_of_the_work_or_is_not_told() {
+    let of = |work, pause, marks| {
+        let (readings, window, cuts) = in_turns(work, pause, marks);
+        summarize(&readings, Some(window), &cuts, CORES)
+    };
+    let power = |joules: Option<f64>, work: f64| joules.unwrap() / (12.0 * work - 0.2);
+    for (work, pause) in [(12.0, 2.0), (5.0, 2.0), (3.0, 2.0), (2.5, 1.0)] {
+        let summary = of(work, pause, true);
+        let counted = power(summary.energy_counter_joules, work);
+        assert!(
+            (counted / 600.0 - 1.0).abs() < 0.01,
+            "{work} s: {counted} W"
+        );
+        let mean = summary.mean_power_watts.unwrap();
+        assert!((mean / 600.0 - 1.0).abs() < 0.05, "{work} s: {mean} W");
+        match summary.energy_integral_joules {
+            Some(joules) => assert!(work > 10.0 && power(Some(joules), work) > 570.0),
+            None => assert!(
+                work < 10.0
+                    && summary.notes["energy_integral_joules"].starts_with(
+                        "evaluations and checkpoints cut the window into 12 pieces of "
+                    ),
+                "{:?}",
+                summary.notes
+            ),
+        }
+    }
+    // Without looks where the work ends, the counter alone is several percent too low.
+    let unmarked = power(of(3.0, 2.0, false).energy_counter_joules, 3.0);
+    assert!(unmarked < 594.0, "{unmarked} W");
+    let short = of(1.5, 1.0, true);
+    assert_eq!(
+        (short.energy_counter_joules, short.mean_power_watts),
+        (None, None)
+    );
+    assert!(
+        short.notes["mean_power_watts"].ends_with("they take 10 s")
+            && short.notes["energy_counter_joules"].ends_with("they take 2 s"),
+        "{:?}",
+        short.notes
+    );
+}
+
+#[test]
+fn what_comes_right_after_the_window_is_no_peak_of_it() {
+    let mut readings = readings([0.0, 0.5, 1.0, 1.5, 2.0, 2.5]);
+    for (tick, bytes) in readings.ticks.iter_mut().zip([3, 5, 5, 5, 5, 90]) {
+        let gpu = tick.gpu.as_mut().unwrap();
+        (gpu.memory_used_bytes, gpu.process_memory_bytes) = (Some(bytes), Some(bytes));
+    }
+    let peaks = |from: u64, to: u64| {
+        let summary = summarize(&readings, Some((from, to)), &[], CORES);
+        (
+            summary.peak_nvml_used_bytes,
+            summary.peak_nvml_process_bytes,
+        )
+    };
+    assert_eq!(
+        peaks(SECOND / 4, 2 * SECOND + SECOND / 4),
+        (Some(5), Some(5))
+    );
+    // The only look.
+    let late = 2 * SECOND + SECOND / 10;
+    assert_eq!(peaks(late, late + SECOND / 10), (Some(90), Some(90)));
+}
+
+#[test]
+fn a_look_over_several_cuts_is_one_sample() {
+    let readings = readings((0..=4).map(|tick| f64::from(tick) / 2.0));
+    let cuts: Vec<(u64, u64)> = (1..20)
+        .map(|cut| (cut * SECOND / 10, cut * SECOND / 10 + SECOND / 100))
+        .collect();
+    let summary = summarize(&readings, Some((SECOND / 20, 2 * SECOND)), &cuts, CORES);
+    assert_eq!(summary.mean_gpu_utilization, None);
+    assert_eq!(
+        summary.notes["mean_gpu_utilization"],
+        "only 4 samples in the window, too few for a mean"
     );
 }
 
@@ -228,15 +354,16 @@ fn a_hole_in_the_readings_is_not_bridged_by_the_integral_but_by_the_counter() {
         summarize(&readings, Some((SECOND, 19 * SECOND)), &[], CORES)
     };
     let summary = holed(8..=12);
+    assert_eq!(summary.energy_integral_joules, None);
     assert_eq!(
-        (summary.energy_integral_joules, summary.mean_power_watts),
-        (None, None)
-    );
-    assert_eq!(
-        summary.notes["mean_power_watts"],
+        summary.notes["energy_integral_joules"],
         "samples cover 67 % of the window"
     );
     assert!(close(summary.energy_counter_joules, 3600.0), "{summary:?}");
+    assert!(
+        close(summary.mean_power_watts, 200.0) && !summary.notes.contains_key("mean_power_watts"),
+        "the counter's: {summary:?}"
+    );
     let one = holed(8..=8);
     assert!(
         close(one.energy_integral_joules, 3600.0),

@@ -30,14 +30,14 @@ struct CEvent {
 unsafe extern "C" {
     fn kiln_load_cuda(path: *const c_char, is_real: *mut c_int) -> c_int;
     fn kiln_cuda_symbol(at: c_int, name: *mut *const c_char, file: *mut *const c_char) -> c_int;
-    fn kiln_copy(
+    fn kiln_stage(
         values: *const c_void,
         count: i64,
         number: c_int,
-        device: c_int,
         pinned: c_int,
         out: *mut Handle,
     ) -> c_int;
+    fn kiln_send(host: Handle, device: c_int, out: *mut Handle) -> c_int;
     fn kiln_seed(device: c_int, seed: u64) -> c_int;
     fn kiln_record_moment(devices: c_int, moment: *mut *mut CEvent) -> c_int;
     fn kiln_seconds_between(from: *mut CEvent, to: *mut CEvent, seconds: *mut f64) -> c_int;
@@ -160,14 +160,6 @@ fn load_from(folder: &Path) -> Result<(), NoCuda> {
     }
 }
 
-/// Target of a batch's copy, and the kind of host memory it is copied from.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) struct Route {
-    /// The CUDA device; `None` is the CPU.
-    pub(super) to: Option<usize>,
-    pub(super) pinned: bool,
-}
-
 /// A kind of number that batches are made of.
 pub(super) trait BatchNumber {
     /// As the shim knows it.
@@ -186,15 +178,15 @@ impl BatchNumber for u8 {
     const KIND: c_int = 2;
 }
 
-/// Why values are not on the device.
+/// Why values are not in libtorch's memory.
 #[derive(Debug)]
-pub(super) enum CopyFault {
+pub(super) enum StagingFault {
     /// There is no pinned memory for them on the host.
     NotPinned(TrialError),
     Failed(TrialError),
 }
 
-impl CopyFault {
+impl StagingFault {
     pub(super) fn error(self) -> TrialError {
         match self {
             Self::NotPinned(error) | Self::Failed(error) => error,
@@ -202,30 +194,39 @@ impl CopyFault {
     }
 }
 
-/// The values on the device, [count]. Does not wait for the copy.
+/// The values in libtorch's memory on the host, [count]; `pinned` says whether it is page-locked.
 ///
 /// Errors: too little memory; no pinned memory without CUDA.
-pub(super) fn copy<T: BatchNumber>(values: &[T], route: Route) -> Result<Tensor, CopyFault> {
-    /// As `kiln_copy` says it.
+pub(super) fn stage<T: BatchNumber>(values: &[T], pinned: bool) -> Result<Tensor, StagingFault> {
+    /// As `kiln_stage` says it.
     const NOT_PINNED: c_int = 2;
     let mut out = ptr::null_mut();
-    let (device, pinned) = (number(route.to), c_int::from(route.pinned));
     // SAFETY: a list of the length and the kind of numbers given, read during the call; `out` is a
     // place.
     let code = unsafe {
-        kiln_copy(
+        kiln_stage(
             values.as_ptr().cast(),
             values.len() as i64,
             T::KIND,
-            device,
-            pinned,
+            c_int::from(pinned),
             &raw mut out,
         )
     };
     checked(code).map_err(|error| match code {
-        NOT_PINNED => CopyFault::NotPinned(error),
-        _ => CopyFault::Failed(error),
+        NOT_PINNED => StagingFault::NotPinned(error),
+        _ => StagingFault::Failed(error),
     })?;
+    // SAFETY: on success `out` is a new handle.
+    Ok(unsafe { Tensor::from_ptr(out) })
+}
+
+/// Staged values on a CUDA device. Does not wait for the copy.
+///
+/// Errors: too little memory.
+pub(super) fn send(staged: &Tensor, device: usize) -> Result<Tensor, TrialError> {
+    let mut out = ptr::null_mut();
+    // SAFETY: a tensor that lives through the call; `out` is a place.
+    checked(unsafe { kiln_send(staged.as_ptr().cast_mut(), device as c_int, &raw mut out) })?;
     // SAFETY: on success `out` is a new handle.
     Ok(unsafe { Tensor::from_ptr(out) })
 }
@@ -332,15 +333,8 @@ mod tests {
         if has_cuda() {
             return;
         }
-        let fault = copy(
-            &[1_i64],
-            Route {
-                to: None,
-                pinned: true,
-            },
-        )
-        .unwrap_err();
-        assert!(matches!(fault, CopyFault::NotPinned(_)), "{fault:?}");
+        let fault = stage(&[1_i64], true).unwrap_err();
+        assert!(matches!(fault, StagingFault::NotPinned(_)), "{fault:?}");
         let error = fault.error().to_string();
         assert!(error.contains("pin"), "{error}");
     }

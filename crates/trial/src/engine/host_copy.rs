@@ -14,7 +14,23 @@ use kiln_core::{kinds::data::PinMemory, spec::Engine};
 use kiln_data::images::Normalization;
 
 use super::EngineDevice;
+#[cfg(feature = "libtorch")]
+use super::cuda::StagingFault;
 use crate::error::TrialError;
+
+/// Hears when copies to the device begin and end, on the device's stream: after what was queued before.
+pub(crate) trait CopyMarks {
+    fn begin(&mut self);
+
+    fn end(&mut self);
+}
+
+/// Copies that nobody times.
+impl CopyMarks for () {
+    fn begin(&mut self) {}
+
+    fn end(&mut self) {}
+}
 
 /// Copies batches to one device.
 #[derive(Debug)]
@@ -61,6 +77,28 @@ impl HostCopy {
         self.note.as_deref()
     }
 
+    /// Copies that are marked.
+    pub(crate) fn marked<'a>(&'a mut self, marks: &'a mut dyn CopyMarks) -> MarkedCopy<'a> {
+        MarkedCopy { of: self, marks }
+    }
+
+    /// Whole numbers, as [`MarkedCopy::whole_numbers`] copies them.
+    pub(crate) fn whole_numbers<const D: usize>(
+        &mut self,
+        values: &[i64],
+        shape: [usize; D],
+    ) -> Result<Tensor<D, Int>, TrialError> {
+        self.marked(&mut ()).whole_numbers(values, shape)
+    }
+}
+
+/// A copier whose copies are marked.
+pub(crate) struct MarkedCopy<'a> {
+    of: &'a mut HostCopy,
+    marks: &'a mut dyn CopyMarks,
+}
+
+impl MarkedCopy<'_> {
     /// Token ids, labels or symbols of this shape on the device. Does not wait for a copy from
     /// pinned memory.
     pub(crate) fn whole_numbers<const D: usize>(
@@ -69,14 +107,17 @@ impl HostCopy {
         shape: [usize; D],
     ) -> Result<Tensor<D, Int>, TrialError> {
         #[cfg(feature = "libtorch")]
-        if self.engine == Engine::Libtorch {
+        if self.of.engine == Engine::Libtorch {
             use burn::backend::LibTorch;
             let copied = self.copied(values, shape)?;
             return Ok(Tensor::from_primitive::<LibTorch>(
                 burn_tch::TchTensor::new(copied),
             ));
         }
-        Ok(Tensor::from_data(self.on_flex(values, shape), &self.device))
+        Ok(Tensor::from_data(
+            self.on_flex(values, shape),
+            &self.of.device,
+        ))
     }
 
     /// Pixels, features or targets of this shape on the device. Does not wait for a copy from
@@ -87,14 +128,17 @@ impl HostCopy {
         shape: [usize; D],
     ) -> Result<Tensor<D>, TrialError> {
         #[cfg(feature = "libtorch")]
-        if self.engine == Engine::Libtorch {
+        if self.of.engine == Engine::Libtorch {
             use burn::backend::LibTorch;
             let copied = self.copied(values, shape)?;
             return Ok(Tensor::from_primitive::<LibTorch>(
                 burn_tch::TchTensor::new(copied),
             ));
         }
-        Ok(Tensor::from_data(self.on_flex(values, shape), &self.device))
+        Ok(Tensor::from_data(
+            self.on_flex(values, shape),
+            &self.of.device,
+        ))
     }
 
     /// Images of bytes as normalized numbers, both [rows, channels, height, width]: the bytes are
@@ -108,17 +152,17 @@ impl HostCopy {
         let [_, channels, height, width] = shape;
         let tables = || (0..channels).map(|channel| normalization.table(channel));
         #[cfg(feature = "libtorch")]
-        if self.engine == Engine::Libtorch {
+        if self.of.engine == Engine::Libtorch {
             use burn::backend::LibTorch;
             let bytes = self.copied(bytes, shape)?;
-            let table = match &self.of_pixels {
+            let table = match &self.of.of_pixels {
                 Some((of, count, table)) if (*of, *count) == (normalization, channels) => {
                     table.shallow_clone()
                 }
                 _ => {
                     let numbers: Vec<f32> = tables().flatten().collect();
                     let table = self.copied(&numbers, [channels, 256])?;
-                    self.of_pixels = Some((normalization, channels, table.shallow_clone()));
+                    self.of.of_pixels = Some((normalization, channels, table.shallow_clone()));
                     table
                 }
             };
@@ -134,56 +178,57 @@ impl HostCopy {
             .collect();
         Ok(Tensor::from_data(
             self.on_flex(&numbers, shape),
-            &self.device,
+            &self.of.device,
         ))
     }
 
-    fn on_flex<T: Element, const D: usize>(&self, values: &[T], shape: [usize; D]) -> TensorData {
+    fn on_flex<T: Element, const D: usize>(
+        &mut self,
+        values: &[T],
+        shape: [usize; D],
+    ) -> TensorData {
         debug_assert!(
-            self.engine == Engine::Flex,
+            self.of.engine == Engine::Flex,
             "libtorch copies through its own allocator"
         );
-        TensorData::new(values.to_vec(), shape)
+        self.marks.begin();
+        let copied = TensorData::new(values.to_vec(), shape);
+        self.marks.end();
+        copied
     }
 
     /// Pinned memory is limited by the system: where there is none to be had, copies go on from
-    /// pageable memory.
+    /// pageable memory. The marks are around the copy to the device alone: the host stages the values
+    /// while the device works off what was queued before.
     #[cfg(feature = "libtorch")]
     fn copied<T: super::cuda::BatchNumber, const D: usize>(
         &mut self,
         values: &[T],
         shape: [usize; D],
     ) -> Result<tch::Tensor, TrialError> {
-        use super::cuda::{CopyFault, Route, copy};
+        use super::cuda::{send, stage};
         let shape = shape.map(|side| side as i64);
-        if self.pinned {
-            match copy(
-                values,
-                Route {
-                    to: self.to,
-                    pinned: true,
-                },
-            ) {
-                Ok(found) => return Ok(found.reshape(shape)),
-                Err(CopyFault::Failed(error)) => return Err(error),
-                Err(CopyFault::NotPinned(error)) => {
-                    self.pinned = false;
-                    self.note = Some(format!(
-                        "batches are copied from pageable memory because pinned memory failed: \
-                         {error}"
-                    ));
-                }
-            }
+        // On the CPU the staging is all that there is to copy.
+        if self.of.to.is_none() {
+            self.marks.begin();
         }
-        copy(
-            values,
-            Route {
-                to: self.to,
-                pinned: false,
-            },
-        )
-        .map(|found| found.reshape(shape))
-        .map_err(CopyFault::error)
+        let staged = match stage(values, self.of.pinned) {
+            Err(StagingFault::NotPinned(error)) => {
+                self.of.pinned = false;
+                self.of.note = Some(format!(
+                    "batches are copied from pageable memory because pinned memory failed: {error}"
+                ));
+                stage(values, false)
+            }
+            staged => staged,
+        };
+        let mut copied = staged.map_err(StagingFault::error)?;
+        if let Some(device) = self.of.to {
+            self.marks.begin();
+            copied = send(&copied, device)?;
+        }
+        self.marks.end();
+        Ok(copied.reshape(shape))
     }
 }
 
@@ -230,14 +275,20 @@ mod tests {
         for engine in engines() {
             let mut copy = on_cpu(engine, PinMemory::default());
             assert_eq!(tokens(&mut copy), TOKENS, "{engine:?}");
-            let pixels = copy.numbers(&[0.5, -1.0, 2.0, 0.25], [1, 2, 2, 1]).unwrap();
+            let pixels = copy
+                .marked(&mut ())
+                .numbers(&[0.5, -1.0, 2.0, 0.25], [1, 2, 2, 1])
+                .unwrap();
             assert_eq!(pixels.dims(), [1, 2, 2, 1]);
             assert_eq!(
                 pixels.into_data().iter::<f32>().collect::<Vec<_>>(),
                 [0.5, -1.0, 2.0, 0.25],
                 "{engine:?}"
             );
-            assert_eq!(copy.numbers(&[], [0, 3]).unwrap().dims(), [0, 3]);
+            assert_eq!(
+                copy.marked(&mut ()).numbers(&[], [0, 3]).unwrap().dims(),
+                [0, 3]
+            );
         }
     }
 
@@ -260,8 +311,11 @@ mod tests {
             .collect();
         let found = |engine: Engine| -> Vec<u32> {
             let mut copy = on_cpu(engine, PinMemory::default());
-            let [first, second] =
-                [0, 1].map(|_| copy.pixels(&bytes, shape, normalization).unwrap());
+            let [first, second] = [0, 1].map(|_| {
+                copy.marked(&mut ())
+                    .pixels(&bytes, shape, normalization)
+                    .unwrap()
+            });
             assert_eq!(second.dims(), shape);
             assert_eq!(first.into_data(), second.clone().into_data());
             second.into_data().iter::<f32>().map(f32::to_bits).collect()
@@ -279,10 +333,32 @@ mod tests {
     }
 
     #[test]
+    fn each_copy_is_marked_at_both_ends() {
+        #[derive(Default)]
+        struct Heard(String);
+        impl CopyMarks for Heard {
+            fn begin(&mut self) {
+                self.0.push('(');
+            }
+            fn end(&mut self) {
+                self.0.push(')');
+            }
+        }
+        for engine in engines() {
+            let (mut copy, mut heard) = (on_cpu(engine, PinMemory::default()), Heard::default());
+            let mut marked = copy.marked(&mut heard);
+            marked.whole_numbers(&TOKENS, [2, 3]).unwrap();
+            marked.numbers(&[0.5], [1]).unwrap();
+            assert_eq!(heard.0, "()()", "{engine:?}");
+        }
+    }
+
+    #[test]
     fn the_host_may_write_over_what_it_gave() {
         for engine in engines() {
             let mut values = vec![1.0_f32; 100];
             let copied = on_cpu(engine, PinMemory::default())
+                .marked(&mut ())
                 .numbers(&values, [100])
                 .unwrap();
             values.fill(2.0);

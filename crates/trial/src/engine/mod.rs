@@ -48,7 +48,7 @@ pub(crate) use device::begin_thread;
 pub use device::{AllocatorStats, EngineDevice};
 pub use facts::{cpu_model, flags, libraries};
 pub use guard::{error_from_text, guard, guard_result};
-pub(crate) use host_copy::{HostCopy, on_host};
+pub(crate) use host_copy::{CopyMarks, HostCopy, MarkedCopy, on_host};
 pub use loaded::library_files;
 pub(crate) use operations::beside;
 pub use operations::{

@@ -9,7 +9,7 @@ use crate::{
         BatchPixels, BatchSamples, HostBatch, ImageSamples, PairSamples, PanelSamples, TargetScale,
         TextSamples,
     },
-    engine::HostCopy,
+    engine::MarkedCopy,
     model::{Input, Pairs},
 };
 
@@ -25,7 +25,7 @@ pub struct DeviceBatch {
 
 impl DeviceBatch {
     /// Copies the batch.
-    pub(super) fn new(batch: &HostBatch, copy: &mut HostCopy) -> Result<Self, TrialError> {
+    pub(super) fn new(batch: &HostBatch, copy: &mut MarkedCopy<'_>) -> Result<Self, TrialError> {
         let rows = batch.rows;
         let (input, target) = match &batch.samples {
             BatchSamples::Text(text) => copy_text(text, rows, copy),
@@ -44,13 +44,13 @@ impl DeviceBatch {
 
 type Copied = Result<(Input, BatchTarget), TrialError>;
 
-fn copy_text(text: &TextSamples, rows: usize, copy: &mut HostCopy) -> Copied {
+fn copy_text(text: &TextSamples, rows: usize, copy: &mut MarkedCopy<'_>) -> Copied {
     let tokens: Tensor<2, Int> = copy.whole_numbers(&text.inputs, [rows, text.seq_len])?;
     let targets = copy.whole_numbers(&text.targets, [rows * text.seq_len])?;
     Ok((Input::Text(tokens), BatchTarget::Classes(targets)))
 }
 
-fn copy_images(images: &ImageSamples, rows: usize, copy: &mut HostCopy) -> Copied {
+fn copy_images(images: &ImageSamples, rows: usize, copy: &mut MarkedCopy<'_>) -> Copied {
     let shape = images.shape;
     let sides = [
         rows,
@@ -69,7 +69,7 @@ fn copy_images(images: &ImageSamples, rows: usize, copy: &mut HostCopy) -> Copie
     Ok((Input::Images(pixels), BatchTarget::Labels(labels)))
 }
 
-fn copy_panel(panel: &PanelSamples, rows: usize, copy: &mut HostCopy) -> Copied {
+fn copy_panel(panel: &PanelSamples, rows: usize, copy: &mut MarkedCopy<'_>) -> Copied {
     let sides = [rows, panel.seq_len, panel.shape.features as usize];
     let features = copy.numbers(&panel.features, sides)?;
     let symbols = copy.whole_numbers(&panel.symbols, [rows])?;
@@ -85,7 +85,7 @@ fn copy_panel(panel: &PanelSamples, rows: usize, copy: &mut HostCopy) -> Copied 
     Ok((Input::Panel { features, symbols }, target))
 }
 
-fn copy_pairs(pairs: &PairSamples, rows: usize, copy: &mut HostCopy) -> Copied {
+fn copy_pairs(pairs: &PairSamples, rows: usize, copy: &mut MarkedCopy<'_>) -> Copied {
     let input = Pairs {
         prompts: copy.whole_numbers(&pairs.prompts, [rows, pairs.prompt_len])?,
         prompt_lengths: copy.whole_numbers(&pairs.prompt_lengths, [rows])?,

@@ -35,7 +35,7 @@ use super::{
     trial_device,
 };
 use crate::{
-    engine::{EngineDevice, HostCopy, Ops, guard_result, on_host},
+    engine::{CopyMarks, EngineDevice, HostCopy, Ops, guard_result, on_host},
     error::TrialError,
     model::{GivenValues, Init, Network, Registry, TextMemory, stored, with_values},
 };
@@ -175,7 +175,16 @@ impl Learner {
     /// Copies a batch to the device; the batch may be written over when this returns. Does not wait
     /// for a copy from pinned memory.
     pub fn to_device(&mut self, batch: &HostBatch) -> Result<DeviceBatch, TrialError> {
-        guard_result(|| DeviceBatch::new(batch, &mut self.host_copy))
+        self.to_device_marked(batch, &mut ())
+    }
+
+    /// The same; `marks` hears of the copies.
+    fn to_device_marked(
+        &mut self,
+        batch: &HostBatch,
+        marks: &mut dyn CopyMarks,
+    ) -> Result<DeviceBatch, TrialError> {
+        guard_result(|| DeviceBatch::new(batch, &mut self.host_copy.marked(marks)))
     }
 
     /// One forward and backward pass; adds to the step's gradient and loss, which are sums over
@@ -288,7 +297,11 @@ impl DeviceWork for Learner {
 
     /// The allocator does not see the replays of recorded steps.
     fn allocator_peaks(&self) -> Option<AllocatorPeaks> {
-        let peaks = self.device.allocator_peaks()?;
+        let since = self.device.allocator_peaks()?;
+        let peaks = self
+            .runner
+            .peaks_before_recording()
+            .map_or(since, |before| before.followed_by(since));
         let recorded = self.runner.peak_allocated_bytes().unwrap_or(0);
         Some(AllocatorPeaks {
             allocated_bytes: peaks.allocated_bytes.max(recorded),
@@ -302,6 +315,7 @@ impl DeviceWork for Learner {
 
     fn reset_allocator_peaks(&mut self) {
         DeviceWork::reset_allocator_peaks(&mut self.device);
+        self.runner.forget_peaks();
     }
 }
 
@@ -313,8 +327,12 @@ impl Trainable for Learner {
         self.state.memories.clear();
     }
 
-    fn to_device(&mut self, batch: &HostBatch) -> Result<DeviceBatch, TrialError> {
-        Self::to_device(self, batch)
+    fn to_device(
+        &mut self,
+        batch: &HostBatch,
+        marks: &mut dyn CopyMarks,
+    ) -> Result<DeviceBatch, TrialError> {
+        self.to_device_marked(batch, marks)
     }
 
     fn micro_step(

@@ -20,8 +20,8 @@ use crate::TrialError;
 pub(crate) struct OpenStep {
     pub(crate) epoch: u64,
     pub(crate) step: u64,
-    /// CLOCK_MONOTONIC at its end.
-    pub(crate) ended: u64,
+    /// CLOCK_MONOTONIC when the host had queued all of it; where the host computes, its end.
+    pub(crate) queued: u64,
     pub(crate) learning_rate: Option<f64>,
     pub(crate) is_warmup: bool,
     pub(crate) wait_seconds: f64,
@@ -203,7 +203,8 @@ impl Ledger {
         let mut divergence = None;
         for (index, (step, time)) in open.iter().zip(times).enumerate() {
             let loss = losses.get(index).copied();
-            let mut row = self.step_row(step, *time, loss);
+            let ended = time.ended.unwrap_or(step.queued);
+            let mut row = self.step_row((step, ended), *time, loss);
             if let Some(measured) = gradients.iter().find(|one| one.step == step.step) {
                 self.add_gradient(&mut row, measured);
                 layer_rows(&row, measured).try_for_each(|row| tables.add_layer(&row))?;
@@ -222,7 +223,7 @@ impl Ledger {
                     EpochPlace {
                         epoch: step.epoch,
                         step: step.step,
-                        at: step.ended,
+                        at: ended,
                     },
                     None,
                     tables,
@@ -276,10 +277,15 @@ impl Ledger {
         }
     }
 
-    fn step_row(&self, step: &OpenStep, time: StepSeconds, loss: Option<f64>) -> StepRow {
+    fn step_row(
+        &self,
+        (step, ended): (&OpenStep, u64),
+        time: StepSeconds,
+        loss: Option<f64>,
+    ) -> StepRow {
         StepRow {
             kiln_table: STEPS.version.to_string(),
-            run_seconds: self.run_seconds(step.ended),
+            run_seconds: self.run_seconds(ended),
             epoch: step.epoch,
             step: step.step,
             loss: loss.filter(|loss| loss.is_finite()),
@@ -348,7 +354,7 @@ mod tests {
         OpenStep {
             epoch: 1,
             step,
-            ended: step * 1_000_000_000,
+            queued: step * 1_000_000_000,
             learning_rate: Some(0.5),
             is_warmup: step < 3,
             wait_seconds: 0.25,
@@ -366,6 +372,7 @@ mod tests {
     const TIME: StepSeconds = StepSeconds {
         step: Some(0.5),
         copy: None,
+        ended: None,
     };
 
     fn read<R: serde::de::DeserializeOwned>(folder: &std::path::Path, name: &str) -> Vec<R> {

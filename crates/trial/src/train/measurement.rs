@@ -49,12 +49,20 @@ pub(crate) struct AllocatorPeaks {
 }
 
 impl AllocatorPeaks {
-    /// The higher of each.
+    /// Of two devices over the same time: the higher of each.
     pub(crate) fn highest(self, other: Self) -> Self {
         Self {
             allocated_bytes: self.allocated_bytes.max(other.allocated_bytes),
             reserved_bytes: self.reserved_bytes.max(other.reserved_bytes),
             retries: self.retries.max(other.retries),
+        }
+    }
+
+    /// Of a time and the next one: the higher peaks, and all retries.
+    pub(super) fn followed_by(self, next: Self) -> Self {
+        Self {
+            retries: self.retries.saturating_add(next.retries),
+            ..self.highest(next)
         }
     }
 }
@@ -81,10 +89,19 @@ pub(crate) struct TrainingFigures {
 }
 
 impl TrainingFigures {
-    /// The peaks of the window are the highest of its stretches between evaluations.
+    /// Peaks of the time in which memory ran out, of which some may be known already.
     pub(crate) fn raise_allocator(&mut self, found: Option<AllocatorPeaks>) {
         let Some(found) = found else { return };
         self.allocator = Some(self.allocator.map_or(found, |known| known.highest(found)));
+    }
+
+    /// Adds the next of the window's stretches between evaluations.
+    fn add_allocator(&mut self, found: Option<AllocatorPeaks>) {
+        let Some(found) = found else { return };
+        self.allocator = Some(
+            self.allocator
+                .map_or(found, |known| known.followed_by(found)),
+        );
     }
 }
 
@@ -185,7 +202,7 @@ impl<'a, 'b, W: Write> Measurement<'a, 'b, W> {
         self.ledger.open(OpenStep {
             epoch: self.plan.epoch(step),
             step,
-            ended: now,
+            queued: now,
             learning_rate,
             is_warmup,
             wait_seconds: cost.wait_seconds,
@@ -236,7 +253,7 @@ impl<'a, 'b, W: Write> Measurement<'a, 'b, W> {
     /// Waits. A window that never opened stays closed.
     pub(crate) fn close_window(&mut self, device: &mut impl DeviceWork) -> Result<(), TrialError> {
         device.wait()?;
-        self.raise_allocator(device);
+        self.end_stretch(device);
         self.watch_memory(device);
         self.timing.close_window(self.clock.now());
         match self.timing.figures() {
@@ -254,8 +271,16 @@ impl<'a, 'b, W: Write> Measurement<'a, 'b, W> {
     /// Work that is not a step begins. Waits. Out: the moment.
     pub(crate) fn begin_cut(&mut self, device: &mut impl DeviceWork) -> Result<u64, TrialError> {
         device.wait()?;
-        self.raise_allocator(device);
-        Ok(self.clock.now())
+        self.end_stretch(device);
+        let now = self.clock.now();
+        if self.timing.is_open() {
+            let message = Message::CutStarted {
+                step: self.figures.steps,
+                monotonic_nanoseconds: now,
+            };
+            self.messages.cut(&message, now)?;
+        }
+        Ok(now)
     }
 
     /// That work, begun at `from`, has ended: its time is cut out of the window. Waits. Out: the
@@ -267,6 +292,14 @@ impl<'a, 'b, W: Write> Measurement<'a, 'b, W> {
     ) -> Result<(u64, f64), TrialError> {
         device.wait()?;
         device.reset_allocator_peaks();
+        if self.timing.is_open() {
+            let now = self.clock.now();
+            let message = Message::CutEnded {
+                step: self.figures.steps,
+                monotonic_nanoseconds: now,
+            };
+            self.messages.cut(&message, now)?;
+        }
         let to = self.clock.now();
         self.clock.restart(to);
         self.timing.cut(from, to);
@@ -279,10 +312,10 @@ impl<'a, 'b, W: Write> Measurement<'a, 'b, W> {
         self.figures.seconds_before + self.timing.seconds_since_start(now)
     }
 
-    /// Does nothing outside the window.
-    fn raise_allocator(&mut self, device: &impl DeviceWork) {
+    /// A stretch of the window ends; does nothing outside the window.
+    fn end_stretch(&mut self, device: &impl DeviceWork) {
         if self.timing.is_open() {
-            self.figures.raise_allocator(device.allocator_peaks());
+            self.figures.add_allocator(device.allocator_peaks());
         }
     }
 

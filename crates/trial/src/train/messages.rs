@@ -22,6 +22,8 @@ pub(crate) struct Messenger<'a, W: Write> {
     excluded: u64,
     samples: u64,
     wait_seconds: f64,
+    /// Time of the last message of a cut.
+    cut_sent: Option<u64>,
 }
 
 impl<'a, W: Write> Messenger<'a, W> {
@@ -34,6 +36,7 @@ impl<'a, W: Write> Messenger<'a, W> {
             excluded: 0,
             samples: 0,
             wait_seconds: 0.0,
+            cut_sent: None,
         }
     }
 
@@ -87,6 +90,17 @@ impl<'a, W: Write> Messenger<'a, W> {
             return Ok(());
         }
         self.sent = now;
+        self.send(message)
+    }
+
+    /// Sends that a cut of the window begins or ends, at `now`, unless the last such message is recent:
+    /// the parent reads the device at each.
+    pub(crate) fn cut(&mut self, message: &Message, now: u64) -> Result<(), TrialError> {
+        let is_recent = |sent| seconds_between(sent, now) < PROGRESS_SECONDS;
+        if self.cut_sent.is_some_and(is_recent) {
+            return Ok(());
+        }
+        self.cut_sent = Some(now);
         self.send(message)
     }
 

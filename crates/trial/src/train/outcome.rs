@@ -5,7 +5,12 @@ use std::{io::Write, path::Path};
 
 use kiln_core::{
     plan::{Outcome, TrialFile},
-    record::{TrialResult, message::exit_status, note::StoppedEarly, run_file::write_json},
+    record::{
+        TrialResult,
+        message::exit_status,
+        note::{ReplayedSteps, StoppedEarly},
+        run_file::write_json,
+    },
     statistics::FEWEST_MEASURED,
     units::{Bytes, counted},
 };
@@ -93,7 +98,7 @@ impl<W: Write> Measured<'_, '_, '_, W> {
         }
         self.step_note
             .iter()
-            .for_each(|text| note(result, "cuda_graph", text.clone()));
+            .for_each(|text| note(result, ReplayedSteps::COLUMN, text.clone()));
         if let Some(reason) = &self.copying.note {
             note(result, "pin_memory", reason.clone());
         }

@@ -30,7 +30,7 @@ use crate::engine::cuda;
 use crate::{
     TrialError,
     data::HostBatch,
-    engine::{self, error_from_text},
+    engine::{self, CopyMarks, error_from_text},
     error::panic_text,
     model::TextMemory,
 };
@@ -271,9 +271,13 @@ impl Trainable for Parallel {
 
     /// To the replica whose turn it is: between two steps the first one's, which makes the
     /// evaluations.
-    fn to_device(&mut self, batch: &HostBatch) -> Result<DeviceBatch, TrialError> {
+    fn to_device(
+        &mut self,
+        batch: &HostBatch,
+        marks: &mut dyn CopyMarks,
+    ) -> Result<DeviceBatch, TrialError> {
         let turn = self.round.len();
-        self.replicas[turn].to_device(batch)
+        Trainable::to_device(&mut self.replicas[turn], batch, marks)
     }
 
     /// A round is made once it has a batch for each replica; a step is made of whole rounds.

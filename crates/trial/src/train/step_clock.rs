@@ -13,13 +13,15 @@ use std::{mem, rc::Rc};
 use super::clock::{monotonic_nanoseconds, seconds_between};
 use crate::TrialError;
 
-/// One step, in seconds; `None` where it could not be timed.
+/// The times of one step, in seconds; `None` where it could not be timed.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub(crate) struct StepSeconds {
     /// From the end of the step before (or of what was cut out) to its own end.
     pub(crate) step: Option<f64>,
     /// Part of it in which batches were copied to the device.
     pub(crate) copy: Option<f64>,
+    /// Its end, CLOCK_MONOTONIC in nanoseconds.
+    pub(crate) ended: Option<u64>,
 }
 
 /// Times steps. `now` is always a reading of [`StepClock::now`]. Nothing here waits but
@@ -86,6 +88,7 @@ impl StepClock for WallClock {
         self.ended.push(StepSeconds {
             step: Some(step),
             copy: Some(mem::take(&mut self.copy_seconds)),
+            ended: Some(now),
         });
     }
 
@@ -122,6 +125,8 @@ impl StreamMoment for crate::engine::cuda::DeviceMoment {
 pub(crate) struct EventClock<M> {
     /// End of the last step or cut.
     mark: Option<Rc<M>>,
+    /// The last moment of which the host's time is known too: the device had done all its work then.
+    anchor: Option<(Rc<M>, u64)>,
     copy_began: Option<M>,
     copies: Vec<(M, M)>,
     ended: Vec<Timed<M>>,
@@ -131,6 +136,7 @@ pub(crate) struct EventClock<M> {
 /// A step between two moments, and its copies.
 struct Timed<M> {
     ends: Option<(Rc<M>, Rc<M>)>,
+    anchor: Option<(Rc<M>, u64)>,
     copies: Vec<(M, M)>,
 }
 
@@ -138,6 +144,7 @@ impl<M: StreamMoment> EventClock<M> {
     pub(crate) fn new() -> Self {
         let mut clock = Self {
             mark: None,
+            anchor: None,
             copy_began: None,
             copies: Vec::new(),
             ended: Vec::new(),
@@ -166,16 +173,22 @@ impl<M: StreamMoment> EventClock<M> {
             .iter()
             .map(|(from, to)| from.seconds_until(to))
             .sum::<Result<f64, _>>()?;
+        let ended = timed.anchor.as_ref().map(|(anchor, at)| {
+            let seconds = anchor.seconds_until(to)?;
+            Ok::<u64, TrialError>(at + (seconds * 1e9) as u64)
+        });
         Ok(StepSeconds {
             step: Some(from.seconds_until(to)?),
             copy: Some(copy),
+            ended: ended.transpose()?,
         })
     }
 }
 
 impl<M: StreamMoment> StepClock for EventClock<M> {
-    fn restart(&mut self, _: u64) {
+    fn restart(&mut self, now: u64) {
         self.mark = self.record().map(Rc::new);
+        self.anchor = self.mark.clone().map(|mark| (mark, now));
     }
 
     fn begin_copy(&mut self, _: u64) {
@@ -192,6 +205,7 @@ impl<M: StreamMoment> StepClock for EventClock<M> {
         let ends = mem::replace(&mut self.mark, now.clone()).zip(now);
         self.ended.push(Timed {
             ends,
+            anchor: self.anchor.clone(),
             copies: mem::take(&mut self.copies),
         });
     }
@@ -247,10 +261,11 @@ mod tests {
         }
     }
 
-    fn timed(step: f64, copy: f64) -> StepSeconds {
+    fn timed(step: f64, copy: f64, ended: Option<f64>) -> StepSeconds {
         StepSeconds {
             step: Some(step),
             copy: Some(copy),
+            ended: ended.map(|seconds| (seconds * SECOND as f64) as u64),
         }
     }
 
@@ -269,18 +284,26 @@ mod tests {
 
     #[test]
     fn both_clocks_time_steps_and_copies_and_leave_out_cuts() {
-        let expected = [timed(2.0, 0.5), timed(3.0, 0.0)];
+        let expected =
+            |ends: [Option<f64>; 2]| [timed(2.0, 0.5, ends[0]), timed(3.0, 0.0, ends[1])];
         let host = |seconds: f64| (seconds * SECOND as f64) as u64;
         let mut wall = WallClock::new(0);
-        assert_eq!(two_steps(&mut wall, host), expected);
+        assert_eq!(
+            two_steps(&mut wall, host),
+            expected([Some(2.0), Some(13.0)])
+        );
         assert_eq!((wall.take(), wall.failure()), (Vec::new(), None));
         SHOWN.set(0.0);
         let mut events = EventClock::<Shown>::new();
         let device = |seconds: f64| {
             SHOWN.set(seconds);
-            0 // The host's clock has no say.
+            // The host's clock has no say but where the device waits: it runs ahead.
+            match seconds == 10.0 {
+                true => 60 * SECOND,
+                false => 0,
+            }
         };
-        assert_eq!(two_steps(&mut events, device), expected);
+        assert_eq!(two_steps(&mut events, device), expected([None, Some(63.0)]));
         assert_eq!((events.take(), events.failure()), (Vec::new(), None));
     }
 
@@ -297,7 +320,7 @@ mod tests {
         assert_eq!(
             clock.take(),
             [
-                timed(1.0, 0.0),
+                timed(1.0, 0.0, None),
                 StepSeconds::default(),
                 StepSeconds::default()
             ]

@@ -286,6 +286,7 @@ mod tests {
         StepSeconds {
             step: Some(step),
             copy: Some(0.125),
+            ended: None,
         }
     }
 

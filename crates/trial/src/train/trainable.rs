@@ -9,7 +9,7 @@ use super::{
     generation::Writing, gradient::MeasuredGradient, measurement::DeviceWork, objective::Scores,
     optimizer::Counters,
 };
-use crate::{TrialError, data::HostBatch, model::TextMemory};
+use crate::{TrialError, data::HostBatch, engine::CopyMarks, model::TextMemory};
 
 /// A model that can be trained. Work may be queued on the device; only methods that say so wait for
 /// it.
@@ -20,7 +20,12 @@ pub(crate) trait Trainable: DeviceWork {
     /// The next micro-batch is the first of an epoch: nothing is remembered of the batches before.
     fn begin_epoch(&mut self) {}
 
-    fn to_device(&mut self, batch: &HostBatch) -> Result<Self::Batch, TrialError>;
+    /// Copies a batch; `marks` hears of the copies, for which nothing waits.
+    fn to_device(
+        &mut self,
+        batch: &HostBatch,
+        marks: &mut dyn CopyMarks,
+    ) -> Result<Self::Batch, TrialError>;
 
     /// Forward and backward of micro-batch `micro` (from 0) of step `step` (from 1); gradients add
     /// up. `total_targets` counts the targets of the whole step, which its loss and gradient are

@@ -25,10 +25,11 @@ use super::{
     responses::Responses,
     sample::{TextSampler, Written},
     schedule::{Plateau, learning_rate},
+    step_clock::StepClock,
     timing::{DataCost, Work},
     trainable::Trainable,
 };
-use crate::TrialError;
+use crate::{TrialError, engine::CopyMarks};
 
 /// The ways in which a training ends without an error.
 #[derive(Clone, Debug, PartialEq)]
@@ -200,11 +201,9 @@ impl<T: Trainable, W: Write> Training<'_, '_, T, W> {
             pairs: batch.pair_counts(),
         });
         let Measurement { clock, plan, .. } = &mut self.measurement;
-        let now = clock.now();
-        clock.begin_copy(now);
-        let on_device = self.trainee.to_device(&batch)?;
-        let now = clock.now();
-        clock.end_copy(now);
+        let on_device = self
+            .trainee
+            .to_device(&batch, &mut TimedCopies(&mut **clock))?;
         // Training samples are whole: every target counts.
         let total_targets = batch
             .step_targets
@@ -236,6 +235,21 @@ impl<T: Trainable, W: Write> Training<'_, '_, T, W> {
         let (to, seconds) = self.measurement.end_cut(&mut self.trainee, from)?;
         self.feed.loader.resume();
         Ok((given, to, seconds))
+    }
+}
+
+/// Copies that a clock times.
+struct TimedCopies<'a>(&'a mut dyn StepClock);
+
+impl CopyMarks for TimedCopies<'_> {
+    fn begin(&mut self) {
+        let now = self.0.now();
+        self.0.begin_copy(now);
+    }
+
+    fn end(&mut self) {
+        let now = self.0.now();
+        self.0.end_copy(now);
     }
 }
 

@@ -58,20 +58,25 @@ int kiln_seed(int device, uint64_t seed) {
   });
 }
 
-// `count` values (`number` is 0 for i64, 1 for f32, 2 for bytes) in a buffer [count] on a CUDA device; if `device` is negative in a buffer of libtorch's own on the CPU. Does not wait for the
-// copy. A pinned buffer goes back to libtorch's host allocator when this returns, and that does not hand it out again before the
-// copy is done: copies without waiting record an event with it. From pageable memory the driver copies aside before it returns,
-// after a wait for the stream if the buffer is larger than 64 KiB.
-// 2 where there is no page-locked memory for it.
-int kiln_copy(const void *values, int64_t count, int number, int device, int pinned, Tensor **out) {
+// `count` values (`number` is 0 for i64, 1 for f32, 2 for bytes) in a buffer [count] of libtorch's own on the host. 2 where there is no
+// page-locked memory for it.
+int kiln_stage(const void *values, int64_t count, int number, int pinned, Tensor **out) {
   OutsideOfGraphs outside;
   auto kind = number == 0 ? at::kLong : number == 1 ? at::kFloat : at::kByte;
   Tensor host;
   if (guarded([&] { host = at::empty({count}, at::TensorOptions().dtype(kind).pinned_memory(pinned != 0)); }) != 0) return pinned != 0 ? 2 : 1;
   return guarded([&] {
     if (count > 0) std::memcpy(host.data_ptr(), values, host.nbytes());
-    give(out, device < 0 ? host : host.to(cuda(device), kind, /*non_blocking=*/true));
+    give(out, host);
   });
+}
+
+// Staged values on a CUDA device. Does not wait for the copy. A pinned buffer goes back to libtorch's host allocator when its tensor
+// goes, and that does not hand it out again before the copy is done: copies without waiting record an event with it. From pageable
+// memory the driver copies aside before it returns, after a wait for the stream if the buffer is larger than 64 KiB.
+int kiln_send(Tensor *host, int device, Tensor **out) {
+  OutsideOfGraphs outside;
+  return guarded([&] { give(out, host->to(cuda(device), host->scalar_type(), /*non_blocking=*/true)); });
 }
 
 // Marks a moment on the current stream of the first CUDA device, once the current streams of the first `devices` have come this far;

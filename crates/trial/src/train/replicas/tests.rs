@@ -47,7 +47,7 @@ fn batch(number: usize) -> HostBatch {
 /// One round of these two batches as step 1.
 fn round(parallel: &mut Parallel, batches: [usize; 2]) {
     for (micro, number) in (0..).zip(batches) {
-        let on_device = parallel.to_device(&batch(number)).unwrap();
+        let on_device = parallel.to_device(&batch(number), &mut ()).unwrap();
         parallel
             .micro_step(on_device, 1, micro, TOKENS as u64)
             .unwrap();

@@ -14,7 +14,9 @@ use super::{Eager, MicroBatch, StepRunner, StepState, batch_memory::shape_of};
 use crate::{
     engine::{fixed::Raw, guard_result},
     error::TrialError,
+    train::measurement::{AllocatorPeaks, DeviceWork},
 };
+use kiln_core::record::note::ReplayedSteps;
 use parts::{Parts, Recorded, duplicate_of};
 
 pub(in crate::train) use parts::Recorder;
@@ -36,6 +38,7 @@ pub(in crate::train) struct Captured {
     failure: Option<String>,
     replayed_steps: u64,
     peak_allocated_bytes: Option<u64>,
+    peaks_before: Option<AllocatorPeaks>,
 }
 
 /// The way in which the current step is run.
@@ -64,7 +67,18 @@ impl Captured {
             failure: None,
             replayed_steps: 0,
             peak_allocated_bytes: None,
+            peaks_before: None,
         }
+    }
+
+    /// What came before a recording, such as cuDNN's trials, is no part of its peak.
+    fn begin_recording(&mut self, state: &StepState) {
+        let peaks = DeviceWork::allocator_peaks(&state.device);
+        self.peaks_before = match (self.peaks_before, peaks) {
+            (Some(before), Some(peaks)) => Some(before.followed_by(peaks)),
+            (before, peaks) => before.or(peaks),
+        };
+        state.device.reset_allocator_peaks();
     }
 
     /// Decides how a step that begins with this micro-batch is run.
@@ -104,6 +118,9 @@ impl Captured {
         micro: &MicroBatch,
         is_first: bool,
     ) -> Result<(), TrialError> {
+        if self.shapes[at].parts.is_none() {
+            self.begin_recording(state);
+        }
         let Self {
             recorder, shapes, ..
         } = self;
@@ -264,15 +281,14 @@ impl StepRunner for Captured {
             .iter()
             .filter(|of_shape| of_shape.parts.is_some())
             .count();
-        let by = if self.recorder == Recorder::Graph {
-            "CUDA graphs"
-        } else {
-            "closures on the CPU, a test of CUDA graphs"
-        };
-        Some(format!(
-            "{} steps replayed from {by}; shapes of batches recorded: {shapes}",
-            self.replayed_steps
-        ))
+        let steps = self.replayed_steps;
+        Some(match self.recorder {
+            Recorder::Graph => ReplayedSteps { steps, shapes }.to_string(),
+            Recorder::Closure => format!(
+                "{steps} steps replayed from closures on the CPU, a test of CUDA graphs; shapes of batches \
+                 recorded: {shapes}"
+            ),
+        })
     }
 
     fn give_back(&mut self, shortage: &TrialError) -> bool {
@@ -290,6 +306,14 @@ impl StepRunner for Captured {
 
     fn peak_allocated_bytes(&self) -> Option<u64> {
         self.peak_allocated_bytes
+    }
+
+    fn peaks_before_recording(&self) -> Option<AllocatorPeaks> {
+        self.peaks_before
+    }
+
+    fn forget_peaks(&mut self) {
+        self.peaks_before = None;
     }
 }
 

@@ -13,7 +13,7 @@ use std::fmt::Debug;
 use burn::tensor::{Gradients, Tensor};
 use kiln_core::{kinds::InputShape, plan::TrialFile, spec::CudaGraph};
 
-use super::{DeviceBatch, optimizer::Updater};
+use super::{DeviceBatch, measurement::AllocatorPeaks, optimizer::Updater};
 use crate::{
     engine::{EngineDevice, Ops, guard_result},
     error::TrialError,
@@ -82,6 +82,15 @@ pub(super) trait StepRunner: Debug + Send {
     fn peak_allocated_bytes(&self) -> Option<u64> {
         None
     }
+
+    /// The allocator's figures since they were last reset from outside, if a recording has reset them
+    /// since then.
+    fn peaks_before_recording(&self) -> Option<AllocatorPeaks> {
+        None
+    }
+
+    /// The allocator's figures are reset from outside.
+    fn forget_peaks(&mut self) {}
 }
 
 /// The number that a loss is divided by.

@@ -117,7 +117,7 @@ impl<T: Trainable, W: Write> Training<'_, '_, T, W> {
             let batch = loader
                 .next_batch()
                 .map_err(|error| TrialError::Failed(format!("validation: {error}")))?;
-            let on_device = self.trainee.to_device(&batch)?;
+            let on_device = self.trainee.to_device(&batch, &mut ())?;
             drop(batch);
             self.trainee.evaluate(on_device)?;
             let message = Message::Evaluating {

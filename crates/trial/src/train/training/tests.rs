@@ -33,7 +33,7 @@ use crate::{
         objective::Scores,
         optimizer::Counters,
         outcome::{conclude, empty_result},
-        step_clock::{StepClock, StepSeconds, WallClock},
+        step_clock::{StepSeconds, WallClock},
         tables::Tables,
         train_with,
         trainable::Copying,
@@ -160,6 +160,9 @@ struct Fake {
     steps: u64,
     /// Bytes that it allocates at each step and never gives back.
     leak: u64,
+    /// Of its allocator since the last reset, if it keeps any: one per step, ten per batch of an
+    /// evaluation.
+    retries: Option<u64>,
     open: Vec<f64>,
     fails_at: Option<u64>,
     /// Tokens that it gives outputs for, before it panics.
@@ -174,18 +177,26 @@ impl DeviceWork for Fake {
         Ok(())
     }
     fn allocator_peaks(&self) -> Option<AllocatorPeaks> {
-        None
+        Some(AllocatorPeaks {
+            allocated_bytes: 1 << 30,
+            reserved_bytes: 1 << 31,
+            retries: self.retries?,
+        })
     }
     fn allocated_bytes(&self) -> Option<u64> {
         Some((1 << 30) + self.steps * self.leak)
     }
-    fn reset_allocator_peaks(&mut self) {}
+    fn reset_allocator_peaks(&mut self) {
+        self.retries = self.retries.map(|_| 0);
+    }
 }
 
 impl Trainable for Fake {
     type Batch = ();
 
-    fn to_device(&mut self, _: &HostBatch) -> Result<(), TrialError> {
+    fn to_device(&mut self, _: &HostBatch, marks: &mut dyn CopyMarks) -> Result<(), TrialError> {
+        marks.begin();
+        marks.end();
         Ok(())
     }
     fn micro_step(
@@ -206,6 +217,7 @@ impl Trainable for Fake {
     fn update(&mut self, _: f64) -> Result<(), TrialError> {
         self.computing.pass(self.step_milliseconds);
         self.steps += 1;
+        self.retries = self.retries.map(|retries| retries + 1);
         self.open.push((self.losses)(self.steps));
         Ok(())
     }
@@ -223,6 +235,7 @@ impl Trainable for Fake {
     }
     fn evaluate(&mut self, (): ()) -> Result<(), TrialError> {
         self.computing.pass(self.evaluation_milliseconds);
+        self.retries = self.retries.map(|retries| retries + 10);
         if self.interrupted_after == Some(self.steps) {
             self.is_interrupted.store(true, Ordering::SeqCst);
         }
@@ -263,6 +276,7 @@ fn fake() -> Fake {
         valid_loss: |_| 3.0,
         steps: 0,
         leak: 0,
+        retries: None,
         open: Vec::new(),
         fails_at: None,
         tokens_left: u64::MAX,
@@ -838,6 +852,7 @@ impl StepClock for Scripted {
         let times = StepSeconds {
             step: Some(seconds),
             copy: Some(seconds / 4.0),
+            ended: Some((100 + self.made) * 1_000_000_000),
         };
         self.open.push(if self.has_failed() {
             StepSeconds::default()
@@ -851,6 +866,60 @@ impl StepClock for Scripted {
     fn failure(&self) -> Option<&str> {
         self.has_failed().then_some("the events ran out")
     }
+}
+
+/// Steps 3 to 8 are the window; the evaluations after steps 4 and 6 lie in it.
+#[test]
+fn a_window_with_evaluations_has_all_its_retries_and_its_cuts_are_told() {
+    let trained = |milliseconds: u64| {
+        train_on_the_manual_clock(
+            "steps: 8, evaluate: {every: 2}",
+            Fake {
+                step_milliseconds: milliseconds,
+                evaluation_milliseconds: milliseconds,
+                retries: Some(0),
+                ..fake()
+            },
+            8,
+            0,
+        )
+    };
+    let cuts = |trained: &Trained| -> Vec<(bool, u64, u64)> {
+        let edge = |message: &Message| match *message {
+            Message::CutStarted {
+                step,
+                monotonic_nanoseconds,
+            } => Some((true, step, monotonic_nanoseconds)),
+            Message::CutEnded {
+                step,
+                monotonic_nanoseconds,
+            } => Some((false, step, monotonic_nanoseconds)),
+            _ => None,
+        };
+        trained.messages.iter().filter_map(edge).collect()
+    };
+    let slow = trained(100);
+    assert_eq!(slow.result.figures.allocator_retries, Some(6));
+    let told = cuts(&slow);
+    let places: Vec<(bool, u64)> = told
+        .iter()
+        .map(|(begins, step, _)| (*begins, *step))
+        .collect();
+    assert_eq!(places, [(true, 4), (false, 4), (true, 6), (false, 6)]);
+    let moments: Vec<u64> = told.iter().map(|(.., moment)| *moment).collect();
+    let cut: Vec<u64> = slow
+        .result
+        .window_cuts_nanoseconds
+        .iter()
+        .flat_map(|(from, to)| [*from, *to])
+        .collect();
+    assert_eq!(moments, cut);
+    // Cuts that come more often than progress are told as often as that.
+    let fast = trained(1);
+    assert_eq!(fast.result.figures.allocator_retries, Some(6));
+    assert_eq!(fast.result.window_cuts_nanoseconds.len(), 2);
+    let told = cuts(&fast);
+    assert!(told.len() == 1 && told[0].0 && told[0].1 == 4, "{told:?}");
 }
 
 fn train_by_script(keys: &str, clock: Scripted) -> Trained {
@@ -875,6 +944,12 @@ fn the_device_clocks_times_become_the_columns_of_the_steps_they_belong_to() {
         (1..=8)
             .map(|step| Some(f64::from(step)))
             .collect::<Vec<_>>()
+    );
+    let ended: Vec<f64> = trained.steps.iter().map(|row| row.run_seconds).collect();
+    assert_eq!(
+        ended,
+        (101..=108).map(f64::from).collect::<Vec<_>>(),
+        "the device's ends, not when the host had queued the steps"
     );
     // Steps 3 to 8 are the window.
     let result = trained.result;
