@@ -1,7 +1,7 @@
 //! Rules on steps that are too small for the device: launches, small batches, memory to spare.
 
 use kiln_core::{
-    record::TrialRow,
+    record::{TrialRow, note::ReplayedSteps},
     units::{Bytes, Fraction, Seconds},
 };
 
@@ -231,6 +231,10 @@ fn unused(case: &TrialContext<'_>) -> Weight {
 fn launch_bound(case: &TrialContext<'_>) -> Option<RuleMatch> {
     let seconds = pass_seconds(case)
         .filter(|seconds| case.is_on_gpu() && is_fed(case) && SHORT_STEP.is_met(*seconds))?;
+    // The host starts few kernels of a replayed step.
+    if ReplayedSteps::of(case.row).is_some() {
+        return None;
+    }
     if !works_below(case, FEW_SMS, LITTLE_ARITHMETIC) || grows_with_the_batch(case, seconds) {
         return None;
     }
@@ -266,6 +270,14 @@ fn launch_bound(case: &TrialContext<'_>) -> Option<RuleMatch> {
     // `tf32` is refused on the CPU.
     let compares_cpu = is_tiny && case.row.precision != "tf32" && case.row.engine == "libtorch";
     let next = Next::new().vary(BATCH, case.larger_batches());
+    let is_recordable = case.trains()
+        && !case.is_command()
+        && case.row.engine == "libtorch"
+        && case.row.note(ReplayedSteps::COLUMN).is_none()
+        && case.row.gradient_noise_step.is_none();
+    let next = next.when(is_recordable, |next| {
+        next.vary("train.cuda_graph", ["off", "on"])
+    });
     let next = next.when(compares_cpu, |next| {
         next.vary("run.devices", ["cpu", "auto"])
     });

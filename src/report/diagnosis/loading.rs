@@ -226,8 +226,12 @@ fn waits(case: &TrialContext<'_>) -> Option<f64> {
     let wait = case.row.data_wait_fraction.filter(|_| case.has_loader())?;
     // Others may keep the device busy.
     let is_alone = case.is_on_gpu() && case.row.others_on_device().is_none();
-    let utilization = case.row.mean_gpu_utilization.filter(|_| is_alone);
-    Some(utilization.map_or(wait, |busy| wait.min(1.0 - busy)))
+    // A MIG instance has no utilization. Kernels run at least as long as multiprocessors have work.
+    let busy = case.row.mean_gpu_utilization.or(case.row.mean_sm_active);
+    Some(
+        busy.filter(|_| is_alone)
+            .map_or(wait, |busy| wait.min(1.0 - busy)),
+    )
 }
 
 /// `waited for data in 94.0 % of the window, the GPU's utilization was 3.0 %`.

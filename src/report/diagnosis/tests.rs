@@ -3,7 +3,7 @@
 
 use kiln_core::{
     plan::Outcome,
-    record::{TableRow, TrialRow, TrialTable},
+    record::{TableRow, TrialRow, TrialTable, note::ReplayedSteps},
 };
 
 use super::*;
@@ -297,7 +297,31 @@ fn a_tiny_model_gains_nothing_from_a_gpu() {
     );
     assert_eq!(
         found.next_yaml,
-        "sweep: {grid: {train.batch_size: [16, 64, 256], run.devices: [cpu, auto]}}\n"
+        "sweep: {grid: {train.batch_size: [16, 64, 256], train.cuda_graph: [off, on], \
+         run.devices: [cpu, auto]}}\n"
+    );
+    // Kernels that are replayed are not started by the host one by one.
+    let replayed = ReplayedSteps {
+        steps: 96,
+        shapes: 1,
+    };
+    assert!(
+        !names(&alone(TrialRow {
+            notes: Some(format!("{}: {replayed}", ReplayedSteps::COLUMN)),
+            ..tiny.clone()
+        }))
+        .contains(&"launch-bound")
+    );
+    assert!(
+        !only(
+            TrialRow {
+                notes: Some("cuda_graph: trained operator by operator because no".to_owned()),
+                ..tiny.clone()
+            },
+            "launch-bound"
+        )
+        .next_yaml
+        .contains("cuda_graph")
     );
     assert!(
         !only(
