@@ -36,6 +36,9 @@ EPOCHS = (
     "kiln_table run_seconds epoch step train_loss valid_loss valid_perplexity evaluation_seconds samples valid_top1 valid_top5"
     " valid_mean_absolute_error valid_hit_rate valid_bleu4 valid_chrf"
 ).split()
+COUNTED = ("kiln_trial_result", "trial", "attempt", "outcome", "reason", "steps", "left_out_steps", "notes")
+COUNTS = ("parameters", "flops_per_sample", "skipped_steps", "allocator_retries", "train_samples", "steps_to_target")
+NUMBERS = ("train_loss", "valid_", "mfu", "mean_", "max_", "energy_", "samples_per_", "tokens_per_", "seconds_to_", "data_wait_", "transfer_")
 OUTSIDE_KILN = {"measure.warmup_steps": 10, "measure.warmup_seconds": 2.0, "measure.log_every": 10, "device": "cpu", "folder": "."}
 
 
@@ -68,6 +71,19 @@ def _now():
 def _number(value):
     """A plain number of a tensor or array with one value; waits for its device."""
     return value.item() if hasattr(value, "item") else value
+
+
+def _is_count(name):
+    return name.endswith("_bytes") or name in COUNTS
+
+
+def _is_figure(name, value):
+    """Whether a column may have this value; text is for columns that are no numbers."""
+    if isinstance(value, bool):
+        return False
+    if _is_count(name):
+        return isinstance(value, int) and value >= 0
+    return isinstance(value, (int, float)) or (isinstance(value, str) and not name.startswith(NUMBERS))
 
 
 def _name_of_loss(value):
@@ -213,13 +229,20 @@ class Trial:
 
     def note(self, column, reason):
         """Why a cell of trials.csv is empty, or what its value is not."""
-        self._notes[column] = reason
+        self._notes[str(column)] = str(reason)
 
     def finish(self, **figures):
         """The training is complete. `figures` are columns of trials.csv, such as valid_loss or peak_allocated_bytes."""
         self._close_window()
         self._settle()
         figures = {name: _number(value) for name, value in figures.items() if value is not None}
+        for name in [name for name, value in figures.items() if name in COUNTED or not _is_figure(name, value)]:
+            # A figure that cannot be is left out: it costs no training.
+            given = repr(figures.pop(name))[:60]
+            why = "kiln_child counts it itself" if name in COUNTED else "it must be a whole number of 0 or more" if _is_count(name) else "it must be a number"
+            if name not in COUNTED:
+                self._notes[name] = f"the program gave {given}, and {why}"
+            self.notice(f"trial.finish: `{name}` is {given} and left out: {why}")
         if "valid_loss" in figures and self._evaluated_at != self._made:
             self._take_valid_loss(float(figures["valid_loss"]), None)
         for name, value in figures.items():
@@ -284,6 +307,12 @@ class Trial:
             self._result["epoch_seconds"] = self._steps_per_epoch * self._window_seconds / steps
 
     def _end_step(self, step, samples, tokens, loss, learning_rate):
+        if self._made >= step.number:
+            raise RuntimeError(f"step.done(…) was called twice in step {step.number}")
+        if samples < 0 or (tokens or 0) < 0:
+            raise ValueError(f"step.done: step {step.number} has {samples} samples and {tokens} tokens; they cannot be negative")
+        if learning_rate is not None and not math.isfinite(learning_rate):
+            learning_rate = None
         ended, moment = _now(), self._moment()
         seconds, self._mark = (ended - self._mark) / 1e9, ended
         # The host runs ahead of a device: its own clock does not time the device's steps.
@@ -489,7 +518,7 @@ class Trial:
         times = sorted(self._window["times"]) if self._window and None not in self._window["times"] else []
         if times:
             result["median_step_seconds"] = (times[(len(times) - 1) // 2] + times[len(times) // 2]) / 2
-        elif self._window:
+        elif self._window and self._window["times"]:
             self._notes.setdefault("median_step_seconds", "the program gave no timed events of its device; see samples_per_second")
         result["notes"] = self._notes
         path = os.path.join(self["folder"], "trial.json")
@@ -523,7 +552,11 @@ class Step:
     def next(self, batches):
         """The next of an iterator of batches; the time until it is there counts as data wait."""
         begun = _now()
-        batch = next(batches)
+        try:
+            batch = next(batches)
+        except StopIteration:
+            total = self._of._total_steps
+            raise RuntimeError(f"the iterator of batches ended in step {self.number} of {total}; begin it again for each epoch") from None
         self.waited = (self.waited or 0.0) + (_now() - begun) / 1e9
         return batch
 
@@ -553,5 +586,6 @@ def _is_of_full_disk(error):
 
 def _is_out_of_memory(error):
     names = {kind.__name__ for kind in type(error).__mro__}
-    text = str(error)
-    return bool(names & {"MemoryError", "OutOfMemoryError"}) or "out of memory" in text or "can't allocate memory" in text
+    text = str(error).lower()
+    is_told = "out of memory" in text or "can't allocate memory" in text
+    return bool(names & {"MemoryError", "OutOfMemoryError"}) or (isinstance(error, RuntimeError) and is_told)

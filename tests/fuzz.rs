@@ -313,7 +313,7 @@ fn try_table(bytes: &[u8]) {
                 .is_empty()
         );
         assert!(
-            [page.markdown(), page.csv(), page.json()]
+            [page.markdown(), page.csv(), page.value().to_string()]
                 .iter()
                 .all(|told| !told.is_empty())
         );

@@ -18,6 +18,7 @@ use crate::{
     },
 };
 use kiln_core::units::{listed, without_controls};
+use serde_json::{Value, json};
 
 #[derive(clap::Args)]
 pub(super) struct Args {
@@ -229,14 +230,20 @@ pub(super) fn run(args: Args) -> Result<Status, Stop> {
             ));
         }
     }
+    options.is_other_mean = treatment.has_other_mean();
     options.treatment = Some(treatment);
     // Keys that were set for one side are what the comparison is about.
     options
         .across_settings
         .extend(args.again.keys_of_one_side());
-    let status = judge(&base, &new, &options, &args.asked, None, |page, _| {
-        show(page, args.asked.format, None)
-    })?;
+    let status = judge(
+        &base,
+        &new,
+        &options,
+        &args.asked,
+        None,
+        |page, conclusion| show(page, args.asked.format, conclusion),
+    )?;
     if args.asked.format == CompareFormat::Text {
         print(&short_tables(&base, &new).unwrap_or_default())?;
     }
@@ -301,21 +308,27 @@ fn within(args: &Args, axis: &str) -> Result<Status, Stop> {
         facts: None,
         found: &found,
     };
-    show(&page, args.asked.format, None)?;
-    Ok(status(&found, &args.asked))
+    let conclusion = Conclusion {
+        gates: gates(&found, &args.asked),
+        closing: None,
+    };
+    show(&page, args.asked.format, &conclusion)?;
+    Ok(status(&found, &args.asked, &conclusion.gates))
 }
 
 /// Conclusion of a comparison: a sentence for the end of the page, and an answer for the exit
 /// status.
 pub(super) type Closing = fn(&Comparisons) -> Reproduction;
 
-/// Prints a comparison with the record of a run. The status is 1 if a gate fails or nothing could be compared, and 4 if a
+/// Prints a comparison with the record of a run, in the format asked for, or as one JSON event for
+/// programs that follow a run. The status is 1 if a gate fails or nothing could be compared, and 4 if a
 /// gate cannot be decided.
-pub(super) fn compare_and_print(
+pub(super) fn compare_and_conclude(
     base: &TableSource,
     new: &TableSource,
     asked: &CompareOptions,
     closing: Closing,
+    is_event: bool,
 ) -> Result<Status, Stop> {
     judge(
         base,
@@ -323,7 +336,14 @@ pub(super) fn compare_and_print(
         &options_of_reproduction(base, new, asked),
         asked,
         Some(closing),
-        |page, closing| show(page, asked.format, closing),
+        |page, conclusion| match is_event {
+            true => {
+                let mut event = whole(page, conclusion);
+                event["event"] = "comparison".into();
+                print_json(&format!("{event}\n"))
+            }
+            false => show(page, asked.format, conclusion),
+        },
     )
 }
 
@@ -334,16 +354,42 @@ fn options_of_reproduction(
 ) -> Options {
     Options {
         columns: columns_of_commands(&[base, new]),
+        is_other_mean: Treatment::between(base.subject(), new.subject()).has_other_mean(),
         ..asked.options()
     }
+}
+
+/// The answers below a comparison.
+struct Conclusion {
+    /// Of `--fail-on`: as it is spelled there.
+    gates: Vec<(String, Gate)>,
+    closing: Option<Reproduction>,
+}
+
+/// The JSON form of a comparison with its answers.
+fn whole(page: &ComparisonPage<'_>, conclusion: &Conclusion) -> Value {
+    let mut whole = page.value();
+    whole["gates"] = conclusion
+        .gates
+        .iter()
+        .map(|(spelled, gate)| {
+            json!({"gate": spelled, "answer": gate.answer(), "points": gate.points()})
+        })
+        .collect();
+    if let Some(closing) = &conclusion.closing {
+        whole["closing"] = closing.sentence.as_str().into();
+        whole["answer"] = closing.gate.answer().into();
+    }
+    whole
 }
 
 fn show(
     page: &ComparisonPage<'_>,
     format: CompareFormat,
-    closing: Option<&Reproduction>,
+    conclusion: &Conclusion,
 ) -> Result<(), Stop> {
     let closing = |escape: fn(&str) -> String| {
+        let closing = conclusion.closing.as_ref();
         closing
             .map(|closing| format!("\n{}\n", escape(&closing.sentence)))
             .unwrap_or_default()
@@ -352,30 +398,8 @@ fn show(
         CompareFormat::Text => print(&(page.text(page_style()) + &closing(without_controls))),
         CompareFormat::Markdown => print(&(page.markdown() + &closing(markdown::line))),
         CompareFormat::Csv => print(&page.csv()),
-        CompareFormat::Json => print_json(&page.json()),
+        CompareFormat::Json => print_json(&format!("{:#}\n", whole(page, conclusion))),
     }
-}
-
-/// The comparison as one JSON event, for programs that follow a run.
-pub(super) fn compare_and_tell(
-    base: &TableSource,
-    new: &TableSource,
-    asked: &CompareOptions,
-    closing: Closing,
-) -> Result<Status, Stop> {
-    judge(
-        base,
-        new,
-        &options_of_reproduction(base, new, asked),
-        asked,
-        Some(closing),
-        |page, closing| {
-            let mut event = page.value();
-            event["event"] = "comparison".into();
-            event["closing"] = closing.map(|closing| closing.sentence.as_str()).into();
-            print_json(&format!("{event}\n"))
-        },
-    )
 }
 
 fn judge(
@@ -384,14 +408,17 @@ fn judge(
     options: &Options,
     asked: &CompareOptions,
     closing: Option<Closing>,
-    show: impl FnOnce(&ComparisonPage<'_>, Option<&Reproduction>) -> Result<(), Stop>,
+    show: impl FnOnce(&ComparisonPage<'_>, &Conclusion) -> Result<(), Stop>,
 ) -> Result<Status, Stop> {
     let found = compare(&base.table, &new.table, options).map_err(Stop::bad_input)?;
     if found.is_empty() {
         return Err(nothing_in_common(base, new, options));
     }
     let record = record(base, new);
-    let closing = closing.map(|closing| closing(&found));
+    let conclusion = Conclusion {
+        gates: gates(&found, asked),
+        closing: closing.map(|closing| closing(&found)),
+    };
     show(
         &ComparisonPage {
             base: &base.name,
@@ -399,12 +426,15 @@ fn judge(
             facts: record.as_deref(),
             found: &found,
         },
-        closing.as_ref(),
+        &conclusion,
     )?;
-    let of_closing = closing.map_or(Status::Success, |closing| {
-        asked.cannot_tell.status(&closing.gate)
-    });
-    Ok(surer(status(&found, asked), of_closing))
+    let of_closing = conclusion
+        .closing
+        .as_ref()
+        .map_or(Status::Success, |closing| {
+            asked.cannot_tell.status(&closing.gate)
+        });
+    Ok(surer(status(&found, asked, &conclusion.gates), of_closing))
 }
 
 /// Combines two exit statuses: a failure takes precedence over an undecided gate.
@@ -426,8 +456,14 @@ fn record(base: &TableSource, new: &TableSource) -> Option<Vec<Fact>> {
     })
 }
 
+/// The gates of `--fail-on`, as they are spelled there, with their answers.
+fn gates(found: &Comparisons, asked: &CompareOptions) -> Vec<(String, Gate)> {
+    let of = |reason: &Reason| (reason.spelled().to_owned(), answer(reason, found));
+    asked.fail_on.iter().map(of).collect()
+}
+
 /// Fails if nothing could be compared or a gate fails; prints the result of each gate.
-fn status(found: &Comparisons, asked: &CompareOptions) -> Status {
+fn status(found: &Comparisons, asked: &CompareOptions, gates: &[(String, Gate)]) -> Status {
     let is_refused = found.pairs.iter().all(|pair| {
         pair.comparisons
             .iter()
@@ -438,10 +474,9 @@ fn status(found: &Comparisons, asked: &CompareOptions) -> Status {
     } else {
         Status::Success
     };
-    for reason in &asked.fail_on {
-        let (spelled, gate) = (reason.spelled(), answer(reason, found));
+    for (spelled, gate) in gates {
         note(&format!("gate {spelled}: {}", gate.sentence()));
-        status = surer(status, asked.cannot_tell.status(&gate));
+        status = surer(status, asked.cannot_tell.status(gate));
     }
     status
 }

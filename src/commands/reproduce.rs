@@ -15,7 +15,7 @@ use kiln_core::{
 
 use super::{
     Status, Stop,
-    compare::{CompareOptions as Comparing, compare_and_print, compare_and_tell, surer},
+    compare::{CompareOptions as Comparing, compare_and_conclude, surer},
     continuation,
     launched::{Launched, PlannedFile, dry_run, instruments_for, start_with, status},
     launching::{Launching, stopped},
@@ -77,10 +77,8 @@ pub(super) fn run(args: Args) -> Result<Status, Stop> {
         return Err(interrupted(&report, &launch, &base));
     }
     let new = of_folder(&without_links(&report.folder.trials_table()))?;
-    let compared = match launch.style() {
-        ProgressMode::Json => compare_and_tell(&base, &new, &args.comparing, reproduced)?,
-        _ => compare_and_print(&base, &new, &args.comparing, reproduced)?,
-    };
+    let is_event = launch.style() == ProgressMode::Json;
+    let compared = compare_and_conclude(&base, &new, &args.comparing, reproduced, is_event)?;
     Ok(surer(status(&report), compared))
 }
 

@@ -372,12 +372,13 @@ impl Metric {
         };
         let value = value * self.settings.times();
         if !value.is_finite() {
-            return Err(match self.target.is_loss() {
-                true => MetricFault::Diverged(format!("`{name}` is {value}")),
-                false => {
-                    MetricFault::Missing(format!("`{name}` is {value}, which is not a number"))
-                }
-            });
+            return match (self.target.is_loss(), self.settings.optional) {
+                (true, _) => Err(MetricFault::Diverged(format!("`{name}` is {value}"))),
+                (false, true) => Ok(None),
+                (false, false) => Err(MetricFault::Missing(format!(
+                    "`{name}` is {value}, which is not a number"
+                ))),
+            };
         }
         let is_count = (0.0..=MOST_COUNT).contains(&value) && (value - value.round()).abs() <= 1e-6;
         if self.target.is_count() && !is_count {

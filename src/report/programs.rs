@@ -44,6 +44,34 @@ pub(in crate::report) fn program_facts(launch: &Launch) -> BTreeMap<String, Stri
     facts
 }
 
+/// Leaves out the files of programs that the other side has under another path, with the same name and
+/// content: a run in another folder. `key` is a key as [`program_facts`] makes them.
+pub(in crate::report) fn drop_moved<K: Ord + Clone, V: PartialEq>(
+    [base, new]: [&mut BTreeMap<K, V>; 2],
+    key: fn(&K) -> &str,
+) {
+    let name = |place: &K| {
+        let path = key(place).strip_prefix("programs.")?;
+        path.rsplit('/').next().map(str::to_owned)
+    };
+    let alone: Vec<(K, String)> = base
+        .keys()
+        .filter(|place| !new.contains_key(place))
+        .filter_map(|place| Some((place.clone(), name(place)?)))
+        .collect();
+    for (place, file) in alone {
+        let is_it = |other: &&K| {
+            !base.contains_key(other)
+                && name(other).as_ref() == Some(&file)
+                && new.get(other) == base.get(&place)
+        };
+        if let Some(moved) = new.keys().find(is_it).cloned() {
+            new.remove(&moved);
+            base.remove(&place);
+        }
+    }
+}
+
 /// The libraries that a launch's own programs loaded and `kiln-trial` did not.
 pub(in crate::report) fn further_libraries(launch: &Launch) -> BTreeMap<String, String> {
     let libraries = launch

@@ -190,6 +190,34 @@ class ATrialOfKiln(unittest.TestCase):
         child = Child("import kiln_child\nwith kiln_child.trial() as trial:\n    model = [0] * 9**18", TRIAL).end()
         self.failed(child, "ran out of memory while the model was built", "oom", 4)
 
+    def test_a_text_about_memory_in_another_error_is_a_failure(self):
+        self.failed(run(body="raise ValueError(\"file 'out of memory.txt' not found\")"), "ValueError: file 'out of memory.txt'")
+
+    def test_figures_that_cannot_be_are_left_out_with_a_note_and_cost_no_training(self):
+        end = ("trial.note('mfu', None); trial.finish(valid_loss=True, valid_top1='0.5', peak_allocated_bytes=5.5, peak_reserved_bytes=7, "
+               "parameters=-1, steps=3, mean_gpu_utilization=[1])")
+        child = run(end=end)
+        self.assertEqual((child.status, child.result["outcome"], child.result["steps"]), (0, "completed", 20), child.stderr)
+        self.assertEqual((child.result["parameters"], child.result["peak_reserved_bytes"]), (2, 7))
+        left_out = {"valid_loss", "valid_top1", "peak_allocated_bytes", "mean_gpu_utilization"}
+        self.assertFalse(left_out & set(child.result))
+        self.assertEqual(set(child.result["notes"]), left_out | {"parameters", "mfu"})
+        self.assertIn("the program gave 5.5, and it must be a whole number", child.result["notes"]["peak_allocated_bytes"])
+        self.assertTrue(any("`steps` is 3 and left out" in message.get("text", "") for message in child.messages), child.messages)
+
+    def test_steps_and_batches_that_do_not_add_up_are_named(self):
+        self.failed(run(body="step.done(samples=4)"), "step.done(…) was called twice in step 1")
+        self.failed(run(body="step.next(iter([]))"), "the iterator of batches ended in step 1 of 20")
+        self.failed(run(body="step.done(samples=-4)"), "they cannot be negative")
+
+    def test_the_ends_of_a_cut_are_told_within_the_window(self):
+        child = run(body="if step.number in (2, 10): trial.evaluate(lambda: time.sleep(0.3) or 0.7)")
+        told = [message for message in child.messages if message["event"].startswith("cut_")]
+        self.assertEqual([(message["event"], message["step"]) for message in told], [("cut_started", 9), ("cut_ended", 9)])
+        (begin, end), = child.result["window_cuts_nanoseconds"]
+        self.assertEqual(told[0]["monotonic_nanoseconds"], begin)
+        self.assertLess(abs(told[1]["monotonic_nanoseconds"] - end), 5e7)
+
     def test_a_loss_that_is_no_number_is_diverged_at_its_step(self):
         text = PROGRAM.format(body="pass", end="trial.finish()", honours="*").replace("1.0 / step.number", "[1.0, float('nan')][step.number > 6]")
         child = Child(text, {**TRIAL, "differs_from_defaults": []}).end()

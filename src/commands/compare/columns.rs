@@ -39,6 +39,10 @@ pub(super) fn columns(
 ) -> Result<Vec<ColumnMetric>, Stop> {
     if texts.is_empty() {
         let columns = columns_of_commands(runs);
+        let commands = commands_of(runs);
+        for column in &columns {
+            refuse_two_directions(column.name, &commands)?;
+        }
         if columns.is_empty() && asked.fail_on.contains(&Reason::of_columns()) {
             return Err(Stop::bad_input(
                 "`--fail-on worse` is about the columns of `--metric`; name one",
@@ -59,6 +63,9 @@ pub(super) fn columns(
             }
             None => (text.as_str(), None),
         };
+        if told.is_none() {
+            refuse_two_directions(name, &commands)?;
+        }
         let is_better_high = told.or_else(|| direction(name, &commands));
         let Some(column) = column(name, is_better_high.unwrap_or_default(), runs) else {
             return Err(Stop::bad_input(not_a_column(name, runs)));
@@ -102,6 +109,22 @@ fn not_a_column(name: &str, runs: &[&TableSource]) -> String {
         "`--metric {name}` is not a column of numbers of `trials.csv`; {own}docs/tables.md lists \
          the others"
     )
+}
+
+/// Errors: the experiments of the runs name different directions of a metric as the better one.
+fn refuse_two_directions(name: &str, commands: &[Command]) -> Result<(), Stop> {
+    let own = name.strip_prefix(METRIC_PREFIX).unwrap_or(name);
+    let told: Vec<Better> = commands
+        .iter()
+        .filter_map(|command| command.better(own))
+        .collect();
+    match told.iter().any(|better| *better != told[0]) {
+        true => Err(Stop::bad_input(format!(
+            "`model.metrics.{own}.better` is `high` in one run and `low` in the other; say which one \
+             counts, with `--metric {own}:high` or `--metric {own}:low`"
+        ))),
+        false => Ok(()),
+    }
 }
 
 /// Which direction of a metric is better: `better` of the experiment, else what is known of the

@@ -106,12 +106,7 @@ impl ComparisonPage<'_> {
             .collect()
     }
 
-    /// For programs: one object, a line feed at its end.
-    pub fn json(&self) -> String {
-        serde_json::to_string_pretty(&self.value()).unwrap_or_default() + "\n"
-    }
-
-    /// Returns that object.
+    /// For programs: one object.
     pub fn value(&self) -> Value {
         let mut whole = json!({
             "kiln_compare": KILN_COMPARE,
@@ -123,6 +118,11 @@ impl ComparisonPage<'_> {
             (&mut whole, serde_json::to_value(self.found))
         {
             whole.extend(found);
+        }
+        for (place, pair) in self.found.pairs.iter().enumerate() {
+            for (index, comparison) in pair.comparisons.iter().enumerate() {
+                whole["pairs"][place]["comparisons"][index]["word"] = word(comparison).into();
+            }
         }
         whole
     }

@@ -6,7 +6,9 @@ use kiln_core::{
     units::{counted, listed},
 };
 
-use super::{Compared, ComparedMetric, Comparison, Comparisons, DisturbedRun, Verdict, word};
+use super::{
+    Compared, ComparedMetric, Comparison, Comparisons, DisturbedRun, Verdict, word, words::USABLE,
+};
 
 /// Answer of a gate.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -36,6 +38,23 @@ impl Gate {
             }
             (Self::CannotTell(one), _) | (_, Self::CannotTell(one)) => Self::CannotTell(one),
             (Self::Pass, Self::Pass) => Self::Pass,
+        }
+    }
+
+    /// The answer for programs.
+    pub fn answer(&self) -> &'static str {
+        match self {
+            Self::Pass => "pass",
+            Self::Fail(_) => "fail",
+            Self::CannotTell(_) => "cannot-tell",
+        }
+    }
+
+    /// The points for which it does not pass, with reasons where it cannot be told.
+    pub fn points(&self) -> &[String] {
+        match self {
+            Self::Pass => &[],
+            Self::Fail(points) | Self::CannotTell(points) => points,
         }
     }
 
@@ -100,11 +119,17 @@ pub fn gate(found: &Comparisons, metric: ComparedMetric) -> Gate {
             _ if pair.ends.is_some() => {
                 untold.push(format!("{} (not all its trials completed)", pair.name))
             }
-            None => untold.push(format!(
-                "{} (no {} on both sides)",
-                pair.name,
-                metric.name()
-            )),
+            None => {
+                let unusable = pair
+                    .unusable
+                    .iter()
+                    .find(|column| **column == metric.name());
+                let why = match unusable {
+                    Some(column) => format!("a `{column}` is not {USABLE}"),
+                    _ => format!("no {} on both sides", metric.name()),
+                };
+                untold.push(format!("{} ({why})", pair.name));
+            }
             Some(comparison) if comparison.base_missing + comparison.new_missing > 0 => {
                 untold.push(format!(
                     "{} (a run lacks `{}`)",

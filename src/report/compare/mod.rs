@@ -67,6 +67,8 @@ pub struct Options {
     /// Settings in which the runs are known to differ; `None` refuses whatever `across` does not
     /// name.
     pub treatment: Option<Treatment>,
+    /// The training losses of the two sides are means of different numbers of steps.
+    pub is_other_mean: bool,
     /// Exclude disturbed runs ([`TrialRow::disturbances`]).
     pub is_clean: bool,
     /// Columns to compare besides those of every comparison.
@@ -352,7 +354,7 @@ impl Matchup<'_> {
                 disturbed,
                 blocks,
                 side: self.side.clone(),
-                ..without_numbers(pair, unlike, &found.metrics)
+                ..without_numbers(pair, unlike, &found.metrics, self.options.is_other_mean)
             });
         }
         let new_keys = |known: &[TreatedKey], keys: Vec<TreatedKey>| -> Vec<TreatedKey> {

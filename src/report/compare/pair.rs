@@ -24,24 +24,22 @@ pub(super) fn without_numbers(
     pair: &MatchedPair<'_>,
     unlike: Vec<Unlike>,
     metrics: &[ComparedMetric],
+    is_other_mean: bool,
 ) -> Compared {
     let twice = pair
         .base
         .iter()
         .filter_map(|old| Some((*old, *pair.new.iter().find(|new| new.trial == old.trial)?)));
-    let twice: Vec<(&TrialRow, &TrialRow)> = twice.collect();
-    let losses: Vec<bool> = twice
-        .iter()
-        .filter_map(|(old, new)| equal_losses(old, new))
+    let twice: Vec<TwoLosses> = twice
+        .map(|(old, new)| TwoLosses {
+            train: [old, new].map(|row| row.train_loss.filter(|_| !is_other_mean)),
+            valid: [old, new].map(|row| row.valid_loss),
+        })
         .collect();
-    let apart = twice.iter().flat_map(|(old, new)| {
-        [
-            (old.train_loss, new.train_loss),
-            (old.valid_loss, new.valid_loss),
-        ]
-    });
+    let losses: Vec<bool> = twice.iter().filter_map(TwoLosses::are_equal).collect();
+    let apart = twice.iter().flat_map(|two| [two.train, two.valid]);
     let apart = apart
-        .filter_map(|(old, new)| Some(((new? - old?) / old?).abs()))
+        .filter_map(|[old, new]| Some(((new? - old?) / old?).abs()))
         .filter(|share| !share.is_nan())
         .map(|share| share.min(FURTHEST));
     let is_whole = |rows: &[&TrialRow]| rows.iter().all(|row| row.outcome == Outcome::Completed);
@@ -56,10 +54,7 @@ pub(super) fn without_numbers(
         unlike,
         losses: losses.len(),
         equal_losses: losses.iter().filter(|equal| **equal).count(),
-        lacking_losses: twice
-            .iter()
-            .filter(|(old, new)| lacks_loss(old, new))
-            .count(),
+        lacking_losses: twice.iter().filter(|two| two.is_one_lacking()).count(),
         losses_apart: apart.reduce(f64::max),
         ends: (!whole).then(|| [ends(&pair.base), ends(&pair.new)]),
         outliers: [("base", &pair.base), ("new", &pair.new)]
@@ -90,23 +85,29 @@ fn is_same_run(old: &TrialRow, new: &TrialRow) -> bool {
     old.started_utc.is_some() && old == new
 }
 
-/// Whether one of two attempts of a trial has a loss that the other lacks.
-fn lacks_loss(old: &TrialRow, new: &TrialRow) -> bool {
-    let differs = |old: Option<f64>, new: Option<f64>| old.is_some() != new.is_some();
-    differs(old.train_loss, new.train_loss) || differs(old.valid_loss, new.valid_loss)
+/// The losses of two attempts of a trial, base first, as far as they compare.
+struct TwoLosses {
+    train: [Option<f64>; 2],
+    valid: [Option<f64>; 2],
 }
 
-/// Whether two attempts of a trial have equal losses; `None` where a loss is missing.
-fn equal_losses(old: &TrialRow, new: &TrialRow) -> Option<bool> {
-    let is_equal = |old: Option<f64>, new: Option<f64>| Some(old?.to_bits() == new?.to_bits());
-    match (
-        is_equal(old.train_loss, new.train_loss),
-        is_equal(old.valid_loss, new.valid_loss),
-    ) {
-        // One of them was not evaluated.
-        (Some(_), None) if old.valid_loss.is_some() != new.valid_loss.is_some() => Some(false),
-        (Some(train), valid) => Some(train && valid.unwrap_or(true)),
-        (None, valid) => valid,
+impl TwoLosses {
+    /// Whether one has a loss that the other lacks.
+    fn is_one_lacking(&self) -> bool {
+        [self.train, self.valid]
+            .iter()
+            .any(|[old, new]| old.is_some() != new.is_some())
+    }
+
+    /// Whether they are equal to the bit; `None` where a loss is missing.
+    fn are_equal(&self) -> Option<bool> {
+        let is_equal = |[old, new]: [Option<f64>; 2]| Some(old?.to_bits() == new?.to_bits());
+        match (is_equal(self.train), is_equal(self.valid)) {
+            // One of them was not evaluated.
+            (Some(_), None) if self.valid[0].is_some() != self.valid[1].is_some() => Some(false),
+            (Some(train), valid) => Some(train && valid.unwrap_or(true)),
+            (None, valid) => valid,
+        }
     }
 }
 

@@ -14,15 +14,33 @@ use kiln_core::{
 use serde::Serialize;
 use serde_json::Value;
 
-use crate::report::programs::{further_libraries, package_facts, program_facts};
+use super::words::shown_value;
+use crate::report::programs::{drop_moved, further_libraries, package_facts, program_facts};
 
-/// A fact that two runs recorded differently. A side that recorded none is empty.
+/// A fact that two runs recorded differently. `None`: not set, where all that is set was recorded, else
+/// not recorded.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub struct Fact {
     /// Dotted: `git.commit`, `libraries.libtorch`, `experiment.train.batch_size`.
     pub what: String,
-    pub base: String,
-    pub new: String,
+    pub base: Option<String>,
+    pub new: Option<String>,
+}
+
+/// Sections that are recorded as a whole: what is missing was not set.
+const WHOLE: [&str; 3] = ["experiment.", "environment.", "continues"];
+
+impl Fact {
+    /// A side as a page shows it.
+    pub(in crate::report) fn shown(&self, side: &Option<String>) -> String {
+        match side {
+            Some(value) => shown_value(value),
+            None if WHOLE.iter().any(|section| self.what.starts_with(section)) => {
+                "(not set)".to_owned()
+            }
+            None => "(not recorded)".to_owned(),
+        }
+    }
 }
 
 /// Sections of a launch that decide numbers.
@@ -73,7 +91,9 @@ pub fn facts(
         .unwrap_or_default();
     let of_programs = runs[0].zip(runs[1]).map(|(base, new)| {
         let [base, new] = [base, new].map(|run| run.newest_at_work());
-        let [old, other] = [base, new].map(|launch| launch.map(of_programs).unwrap_or_default());
+        let [mut old, mut other] =
+            [base, new].map(|launch| launch.map(of_programs).unwrap_or_default());
+        drop_moved([&mut old, &mut other], String::as_str);
         let with_files = |Difference {
                               key,
                               old,
@@ -112,8 +132,8 @@ pub fn facts(
     };
     let fact = |Difference { key, old, new }: Difference| Fact {
         what: key,
-        base: spelled(old),
-        new: spelled(new),
+        base: old.map(spelled),
+        new: new.map(spelled),
     };
     // Values that differ only in notation read the same.
     of_experiment
@@ -192,10 +212,7 @@ fn launch(run: &RunFile) -> Option<BTreeMap<String, Value>> {
     Some(leaves(Value::Object(telling), &|_| false))
 }
 
-fn spelled(value: Option<Value>) -> String {
-    let Some(value) = value else {
-        return String::new();
-    };
+fn spelled(value: Value) -> String {
     short_hash(&value.as_str().map_or_else(|| show(&value), str::to_owned))
 }
 
@@ -236,16 +253,19 @@ mod tests {
         let found: Vec<(String, String, String)> =
             facts([Some(&base), Some(&new)], experiments.map(Some), [None; 2])
                 .into_iter()
-                .map(|fact| (fact.what, fact.base, fact.new))
+                .map(|fact| {
+                    let [base, new] = [&fact.base, &fact.new].map(|side| fact.shown(side));
+                    (fact.what, base, new)
+                })
                 .collect();
         let of =
             |what: &str, base: &str, new: &str| (what.to_owned(), base.to_owned(), new.to_owned());
         let expected = [
             of("experiment.train.batch_size", "8", "16"),
-            of("experiment.train.steps", "", "3"),
+            of("experiment.train.steps", "(not set)", "3"),
             of("git.commit", "0123456789ab…", "f123456789ab…"),
             of("git.dirty", "false", "true"),
-            of("libraries.cudnn", "", "9"),
+            of("libraries.cudnn", "(not recorded)", "9"),
         ];
         assert_eq!(found, expected);
         assert_eq!(facts([Some(&base), None], [None, None], [None; 2]), []);
@@ -274,7 +294,10 @@ mod tests {
         let found = facts([Some(&base), Some(&new)], [None, None], packages.map(Some));
         let told: Vec<String> = found
             .iter()
-            .map(|fact| format!("{}: {} → {}", fact.what, fact.base, fact.new))
+            .map(|fact| {
+                let [base, new] = [&fact.base, &fact.new].map(|side| fact.shown(side));
+                format!("{}: {base} → {new}", fact.what)
+            })
             .collect();
         let expected = [
             "interpreters.python.packages: 2 packages (010101010101…), in packages-1.txt → \
@@ -286,6 +309,16 @@ mod tests {
             "packages.scipy: 1.11 → (none)",
         ];
         assert_eq!(told, expected);
+        // The same file, named from another folder.
+        let moved = run(json!({"programs": {"model": {
+            "program": ["python train.py"], "files": {"/other/train.py": "5c".repeat(32), "/other/conf": "cd"},
+        }}}));
+        let told: Vec<String> = facts([Some(&base), Some(&moved)], [None, None], [None; 2])
+            .into_iter()
+            .map(|fact| fact.what)
+            .filter(|what| what.starts_with("programs."))
+            .collect();
+        assert_eq!(told, ["programs./other/conf", "programs.conf"]);
         let same = facts(
             [Some(&base), Some(&base)],
             [None, None],
@@ -301,8 +334,8 @@ mod tests {
         let found = facts([Some(&anew), Some(&continued)], [None, None], [None; 2]);
         let expected = Fact {
             what: "continues".to_owned(),
-            base: String::new(),
-            new: BEGINNING.to_owned(),
+            base: None,
+            new: Some(BEGINNING.to_owned()),
         };
         assert_eq!(found, [expected]);
         assert_eq!(

@@ -12,7 +12,7 @@ use super::{
     Compared, ComparedMetric, Comparison, Comparisons, Fact, Verdict, between_page, order,
     words::{
         USABLE, beside, changes_without_interval, difference, disturbed, heading, interval_of,
-        missing, reach, refusals, shown, shown_value, treated, verdict, visible, words,
+        missing, reach, refusals, shown, treated, verdict, visible, words,
     },
 };
 use crate::{
@@ -466,12 +466,10 @@ pub fn now_different(facts: &[Fact]) -> String {
 
 /// The first of them.
 fn lines_of(facts: &[Fact]) -> impl Iterator<Item = String> {
-    facts
-        .iter()
-        .take(MOST_FACTS)
-        .map(|Fact { what, base, new }| {
-            format!("{what}: {} → {}", shown_value(base), shown_value(new))
-        })
+    facts.iter().take(MOST_FACTS).map(|fact| {
+        let [base, new] = [&fact.base, &fact.new].map(|side| fact.shown(side));
+        format!("{}: {base} → {new}", fact.what)
+    })
 }
 
 /// Returns the lines to print, and the number of hidden lines. Of very many, changes for the worse

@@ -54,7 +54,7 @@ fn losses(found: &Comparisons) -> (Gate, String) {
     match all {
         0 => {
             let sentence = "cannot tell whether it is reproduced: no trial has a loss in both \
-                            tables"
+                            tables that can be compared"
                 .to_owned();
             (Gate::CannotTell(named(&|_| true)), sentence)
         }

@@ -3,7 +3,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use kiln_core::record::TrialTable;
+use kiln_core::{record::TrialTable, spec::learned::LOG_EVERY};
 use serde::Serialize;
 
 use super::matching::{Matched, by_settings};
@@ -98,6 +98,11 @@ impl Treatment {
     /// Whether these are few enough settings to be called one treatment.
     pub fn is_few(&self) -> bool {
         (1..=MOST_TREATED).contains(&self.settings.len())
+    }
+
+    /// Whether the training losses of the two runs are means of different numbers of steps.
+    pub fn has_other_mean(&self) -> bool {
+        self.has(LOG_EVERY)
     }
 
     /// Whether one of its settings is a path of data. Such a setting no longer counts as a difference

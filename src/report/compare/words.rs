@@ -41,7 +41,7 @@ pub(super) fn missing(point: &str, comparison: &Comparison) -> Option<String> {
 
 pub(super) fn shown_value(value: &str) -> String {
     match value.chars().count() {
-        0 => "(not recorded)".to_owned(),
+        0 => "(empty)".to_owned(),
         many if many > LONGEST_FACT => {
             format!("{}…", value.chars().take(LONGEST_FACT).collect::<String>())
         }

@@ -12,7 +12,7 @@ use std::collections::BTreeMap;
 use serde::Serialize;
 
 use self::record::{Missing, RunRecord};
-use super::{run_settings::Setting, subject::Subject};
+use super::{programs::drop_moved, run_settings::Setting, subject::Subject};
 
 /// A kind of fact. The order is that of the page.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize)]
@@ -125,7 +125,9 @@ pub struct RunDiff {
 
 impl RunDiff {
     pub fn of(a: Subject<'_>, b: Subject<'_>) -> Self {
-        let records = [a, b].map(RunRecord::of);
+        let mut records = [a, b].map(RunRecord::of);
+        let facts = records.each_mut().map(|record| &mut record.facts);
+        drop_moved(facts, |(_, key)| key);
         let mut found = Self::default();
         found.add_settings(&records);
         found.add_facts(&records);

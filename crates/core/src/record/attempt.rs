@@ -130,7 +130,9 @@ pub fn result(folder: &Path) -> Result<TrialResult, ResultError> {
             found: kiln_trial_result,
         });
     }
-    let result: TrialResult = serde_json::from_slice(&bytes).map_err(|error| unreadable(&error))?;
+    let result: TrialResult = serde_json::from_slice(&bytes)
+        .or_else(|error| TrialResult::without_unreadable(&bytes).ok_or(error))
+        .map_err(|error| unreadable(&error))?;
     result
         .without_impossible()
         .map_err(|error| unreadable(&error))
@@ -174,6 +176,51 @@ mod tests {
                 "valid_top1: the program reported 37.5: it is a share, from 0 to 1",
                 "valid_topl: the program reported it, and no column has this name"
             ]
+        );
+    }
+
+    #[test]
+    fn figures_of_another_type_are_notes_and_cost_no_training() {
+        let folder = tempfile::tempdir().unwrap();
+        let read = |more: &str| {
+            let text = format!(
+                r#"{{"kiln_trial_result": 1, "trial": "4f0c1a2b3d", "attempt": 1, "outcome": "completed",
+                "steps": 3, {more}}}"#
+            );
+            fs::write(folder.path().join("trial.json"), text).unwrap();
+            result(folder.path())
+        };
+        let found = read(
+            r#""peak_allocated_bytes": 5.5, "parameters": -1, "valid_loss": true, "train_loss": 0.25,
+            "valid_top1": "0.5", "notes": {"steps": null, "energy_counter_joules": "no counter"}"#,
+        )
+        .unwrap();
+        let figures = &found.figures;
+        assert_eq!((figures.steps, figures.train_loss), (Some(3), Some(0.25)));
+        assert_eq!(
+            (figures.valid_loss, figures.parameters, figures.valid_top1),
+            (None, None, None)
+        );
+        assert!(
+            found.notes["valid_loss"].starts_with("the program reported true: invalid type")
+                && found.notes["peak_allocated_bytes"].starts_with("the program reported 5.5: ")
+                && found.notes["parameters"].starts_with("the program reported -1: ")
+                && found.notes["energy_counter_joules"] == "no counter",
+            "{:?}",
+            found.notes
+        );
+        // What is no figure is told as before.
+        let refused = read(r#""valid_loss": 0.5, "window_started_nanoseconds": "noon""#);
+        assert!(
+            refused.unwrap_err().to_string().contains("invalid type"),
+            "a window that cannot be read"
+        );
+        let many: Vec<String> = (0..2000).map(|name| format!("\"name{name}\": 1")).collect();
+        let found = read(&many.join(", ")).unwrap();
+        assert_eq!(found.notes.len(), 21);
+        assert_eq!(
+            found.notes["unknown"],
+            "the program reported 1980 more, and no column has their names"
         );
     }
 

@@ -411,11 +411,17 @@ pub(super) fn scan<R: Read + Seek>(
     };
     let mut cells = csv::StringRecord::new();
     for number in 1.. {
-        if !reader
-            .read_record(&mut cells)
-            .map_err(|error| bad(error, number, late_lines))?
-        {
-            break;
+        match reader.read_record(&mut cells) {
+            Ok(true) => {}
+            Ok(false) => break,
+            // A marker has one cell.
+            Err(_) if cells.get(0).is_some_and(is_conflict_marker) => {
+                return Err(TableError::Head {
+                    path: path.to_owned(),
+                    problem: CONFLICT.to_owned(),
+                });
+            }
+            Err(error) => return Err(bad(error, number, late_lines)),
         }
         check_version(path, &cells, number, version, late_lines)?;
         each(&Record {
@@ -461,9 +467,13 @@ pub(super) fn open_plain(
 fn check_first_column(first: Option<&String>) -> Result<(), String> {
     let Some(name) = first else {
         return Err(format!(
-            "its first column is empty, expected `{VERSION_COLUMN}`; name a table that kiln wrote"
+            "it has no line of columns that ends with a line feed (an empty file, a table in UTF-16, or line \
+             ends of old Macs), expected `{VERSION_COLUMN},…`; name a table that kiln wrote, saved as UTF-8 text"
         ));
     };
+    if is_conflict_marker(name) {
+        return Err(CONFLICT.to_owned());
+    }
     if name == VERSION_COLUMN {
         return Ok(());
     }
@@ -476,11 +486,22 @@ fn check_first_column(first: Option<&String>) -> Result<(), String> {
             separator.escape_default()
         ),
         None => format!(
-            "its first column is `{name}`, expected `{VERSION_COLUMN}`; name a table that kiln \
-             wrote"
+            "its first column is `{name}`, expected `{VERSION_COLUMN}`; name a `trials.csv` that kiln \
+             wrote (a `summary.csv` is only read by people)"
         ),
     })
 }
+
+/// Whether a cell is a marker of a merge conflict of git.
+fn is_conflict_marker(cell: &str) -> bool {
+    ["<<<<<<<", "=======", ">>>>>>>", "|||||||"]
+        .iter()
+        .any(|marker| cell.starts_with(marker))
+}
+
+/// What to do about one.
+const CONFLICT: &str = "it has the marks of a merge conflict; keep the rows of one side (`git checkout --ours` or \
+                        `--theirs`): the rows of two runs belong into two tables";
 
 fn check_size(file: &File, limit: &'static Limit) -> io::Result<()> {
     limit.check(file.metadata()?.len()).map_err(input::refused)

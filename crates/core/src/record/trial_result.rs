@@ -4,16 +4,21 @@
 use std::collections::BTreeMap;
 
 use serde::{Deserialize, Serialize};
-use serde_json::Value;
+use serde_json::{Map, Value};
 
-use super::{TrialFigures, tables::TRIALS};
+use super::{TrialFigures, table::shorten, tables::TRIALS};
 use crate::{
-    kinds::data::PairCounts,
+    kinds::{data::PairCounts, text_of},
     plan::{Outcome, TrialId},
 };
 
 /// A share of 1 may be larger by this, where it is a sum of shares.
 const ROUNDING: f64 = 1e-6;
+
+/// Most fields without a column that are noted by name: a row stays one that can be read.
+const MOST_UNKNOWN: usize = 20;
+/// Longest such name, and longest value, in characters.
+const LONGEST_VALUE: usize = 60;
 
 /// Format of `trial.json`.
 pub const TRIAL_RESULT: u32 = 1;
@@ -159,6 +164,32 @@ impl TrialResult {
         }
     }
 
+    /// Reads a result without the figures and notes that have another type than theirs, which become
+    /// notes: one misread figure of a program must not cost a training. `None` if something else is
+    /// wrong with it.
+    pub(super) fn without_unreadable(text: &[u8]) -> Option<Self> {
+        let mut whole: Map<String, Value> = serde_json::from_slice(text).ok()?;
+        let mut notes: BTreeMap<String, String> = BTreeMap::new();
+        for column in TRIALS.columns {
+            let Some(value) = whole.get(column.name) else {
+                continue;
+            };
+            let alone = Map::from_iter([(column.name.to_owned(), value.clone())]);
+            if let Err(error) = serde_json::from_value::<TrialFigures>(Value::Object(alone)) {
+                let value = shorten(&value.to_string(), LONGEST_VALUE);
+                let note = format!("the program reported {value}: {error}");
+                notes.insert(column.name.to_owned(), note);
+            }
+        }
+        whole.retain(|name, _| !notes.contains_key(name));
+        if let Some(Value::Object(told)) = whole.remove("notes") {
+            let told = told.into_iter();
+            notes.extend(told.map(|(column, note)| (column, text_of(&note))));
+        }
+        whole.insert("notes".to_owned(), serde_json::to_value(notes).ok()?);
+        serde_json::from_value(Value::Object(whole)).ok()
+    }
+
     /// Leaves out figures that cannot be: shares outside of 0 to 1 and negative times and rates. A
     /// note says so, and names fields that are none: a misspelled column would be an empty cell.
     ///
@@ -178,9 +209,16 @@ impl TrialResult {
             self.notes.insert(column.name.to_owned(), note);
         }
         self.figures = serde_json::from_value(figures)?;
-        for name in std::mem::take(&mut self.unknown).into_keys() {
+        let unknown = std::mem::take(&mut self.unknown);
+        let more = unknown.len().saturating_sub(MOST_UNKNOWN);
+        for name in unknown.into_keys().take(MOST_UNKNOWN) {
             let note = "the program reported it, and no column has this name";
+            let name = shorten(&name, LONGEST_VALUE);
             self.notes.entry(name).or_insert_with(|| note.to_owned());
+        }
+        if more > 0 {
+            let note = format!("the program reported {more} more, and no column has their names");
+            self.notes.insert("unknown".to_owned(), note);
         }
         Ok(self)
     }

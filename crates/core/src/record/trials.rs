@@ -3,6 +3,7 @@
 use std::{
     collections::{HashMap, hash_map::Entry},
     fs::OpenOptions,
+    hash::{DefaultHasher, Hash, Hasher},
     io::{Read, Seek},
     path::Path,
 };
@@ -400,6 +401,8 @@ struct Reading {
     rows: usize,
     /// First row of each trial, by the id as it stands there.
     forms: HashMap<TrialId, usize>,
+    /// Row and hash of each attempt.
+    attempts: HashMap<(TrialId, u64), (usize, u64)>,
     /// The oldest version among the rows so far.
     oldest: Option<u32>,
 }
@@ -438,6 +441,7 @@ impl Reading {
         };
         self.check_id(record, &fixed.trial)?;
         check_finite(record, &fixed)?;
+        self.check_attempt(record, &fixed)?;
         self.rows += 1;
         let columns = || record.head().columns.iter().zip(record.cells());
         for (column, cell) in columns() {
@@ -480,6 +484,28 @@ impl Reading {
             Some(_) => Ok(()),
             None => {
                 self.forms.insert(id.clone(), self.rows);
+                Ok(())
+            }
+        }
+    }
+
+    /// Rows never change, so that two of one attempt are of two runs; one would hide the other. The same
+    /// row twice says nothing else.
+    fn check_attempt(&mut self, record: &Record<'_>, row: &TrialRow) -> Result<(), TableError> {
+        let mut hasher = DefaultHasher::new();
+        record.cells().for_each(|cell| cell.hash(&mut hasher));
+        let hash = hasher.finish();
+        match self.attempts.entry((row.trial.clone(), row.attempt)) {
+            Entry::Occupied(known) if known.get().1 != hash => Err(record.problem(format!(
+                "trial {} attempt {} has other values in record {}: two runs were joined; keep the rows \
+                 of each run in a separate table, and compare the two tables",
+                row.trial,
+                row.attempt,
+                known.get().0 + 1
+            ))),
+            Entry::Occupied(_) => Ok(()),
+            Entry::Vacant(place) => {
+                place.insert((self.rows, hash));
                 Ok(())
             }
         }
@@ -564,7 +590,12 @@ mod tests {
         writer
             .append(&row(&[("gflops", 12.5), ("other", 1.0)]))
             .unwrap();
-        writer.append(&row(&[])).unwrap();
+        let bare = || {
+            let mut bare = row(&[]);
+            bare.fixed.attempt = 2;
+            bare
+        };
+        writer.append(&bare()).unwrap();
         let text = fs::read_to_string(&path).unwrap();
         let header: Vec<&str> = text.lines().next().unwrap().split(',').collect();
         assert_eq!(header[AXES_AT..AXES_AT + 3], columns);
@@ -579,7 +610,7 @@ mod tests {
         assert_eq!(table.axes, columns[..1]);
         assert_eq!(table.metrics, columns[1..]);
         assert_eq!(table.rows[0], row(&[("gflops", 12.5)]));
-        assert_eq!(table.rows[1], row(&[]));
+        assert_eq!(table.rows[1], bare());
         let gflops = Metric::named("gflops");
         assert_eq!(gflops.name(), "metric.gflops");
         assert_eq!(table.rows[0].fixed.metric(gflops), Some(12.5));

@@ -29,7 +29,12 @@ pub enum OtherNumber {
     Data,
     /// The training loss is computed otherwise.
     Loss,
+    /// The training loss is the mean of another number of steps.
+    Mean,
 }
+
+/// The number of steps whose mean loss is a trial's training loss.
+pub const LOG_EVERY: &str = "measure.log_every";
 
 impl OtherNumber {
     /// `None` if numbers of the column under two values of the key compare, or are not learned.
@@ -44,6 +49,9 @@ impl OtherNumber {
         }
         if column == "train_loss" && key == "train.label_smoothing" {
             return Some(Self::Loss);
+        }
+        if column == "train_loss" && key == LOG_EVERY {
+            return Some(Self::Mean);
         }
         // Training on more rows is evaluated on the same ones.
         let leaves =
@@ -72,6 +80,9 @@ impl OtherNumber {
         match self {
             Self::Data => format!("`{key}` makes it a {what} on other data"),
             Self::Loss => format!("`{key}` changes the training loss itself"),
+            Self::Mean => {
+                format!("`{key}` makes the training loss a mean of another number of steps")
+            }
         }
     }
 }
@@ -96,6 +107,8 @@ mod tests {
         );
         assert_eq!(of("train.label_smoothing", "seconds_to_target"), None);
         assert_eq!(of("train.label_smoothing", "valid_loss"), None);
+        assert_eq!(of(LOG_EVERY, "train_loss"), Some(OtherNumber::Mean));
+        assert_eq!(of(LOG_EVERY, "valid_loss"), None);
         assert_eq!(
             of("train.label_smoothing", "train_loss"),
             Some(OtherNumber::Loss)

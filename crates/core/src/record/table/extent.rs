@@ -12,6 +12,8 @@ use crate::limits::ROW_BYTES;
 pub(super) struct Extent {
     pub(super) bytes: u64,
     pub(super) torn: Option<TornLine>,
+    /// Whether the last row has no line feed, which some editors remove.
+    pub(super) lacks_line_feed: bool,
 }
 
 impl Extent {
@@ -68,11 +70,20 @@ pub(super) fn whole_extent<R: Read + Seek>(source: &mut R) -> io::Result<Extent>
         return Ok(Extent {
             bytes: whole,
             torn: None,
+            lacks_line_feed: false,
+        });
+    }
+    let source = reader.into_inner();
+    if !quoted && !has_hole && position - whole <= most && is_whole_row(source, position)? {
+        return Ok(Extent {
+            bytes: position,
+            torn: None,
+            lacks_line_feed: true,
         });
     }
     let mut rest = Vec::new();
-    reader.seek(SeekFrom::Start(whole))?;
-    reader.take(1000).read_to_end(&mut rest)?;
+    source.seek(SeekFrom::Start(whole))?;
+    source.take(1000).read_to_end(&mut rest)?;
     let text = shorten(&String::from_utf8_lossy(&rest), 200);
     Ok(Extent {
         bytes: whole,
@@ -80,7 +91,30 @@ pub(super) fn whole_extent<R: Read + Seek>(source: &mut R) -> io::Result<Extent>
             line: whole_lines + 1,
             text,
         }),
+        lacks_line_feed: false,
     })
+}
+
+/// Whether what follows the last line feed of a table of so many bytes is a row and not a part of one: it
+/// has all cells, and the last one is that of the row before.
+fn is_whole_row<R: Read + Seek>(source: &mut R, bytes: u64) -> io::Result<bool> {
+    source.seek(SeekFrom::Start(0))?;
+    let mut reader = csv::ReaderBuilder::new()
+        .has_headers(false)
+        .flexible(true)
+        .from_reader(io::BufReader::new(source.take(bytes)));
+    let (mut columns, mut records) = (0, 0_u64);
+    let (mut before, mut last) = (csv::ByteRecord::new(), csv::ByteRecord::new());
+    let mut next = csv::ByteRecord::new();
+    while reader.read_byte_record(&mut next)? {
+        if records == 0 {
+            columns = next.len();
+        }
+        records += 1;
+        (before, last, next) = (last, next, before);
+    }
+    let is_full = [&before, &last].iter().all(|row| row.len() == columns);
+    Ok(records > 2 && is_full && before.iter().last() == last.iter().last())
 }
 
 /// A torn line is one row. If it contains more rows, they were once complete: an edit left a quote

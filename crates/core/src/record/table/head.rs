@@ -163,6 +163,15 @@ pub(super) fn check_version(
             }
             Ok(())
         }
+        _ if found == VERSION_COLUMN => Err(TableError::Record {
+            path,
+            line,
+            record,
+            problem:
+                "it is a second line of columns: two tables were joined; keep the rows of each \
+                      run in a separate table"
+                    .to_owned(),
+        }),
         _ => Err(TableError::OtherTable {
             path,
             line,

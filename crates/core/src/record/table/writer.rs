@@ -84,6 +84,9 @@ impl TableWriter {
             let header = writer.header();
             writer.write_here(&header)?;
         }
+        if extent.lacks_line_feed {
+            writer.write_here(b"\n")?;
+        }
         Ok((writer, extent.torn))
     }
 
