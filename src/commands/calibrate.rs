@@ -16,12 +16,13 @@ use serde::Deserialize;
 
 use super::{
     Status, Stop,
+    device_choice::leased,
     machine::{nvml_library, trial_program, warn_of_busy_host},
     note, print,
 };
 use crate::{
     output::table::TextTable,
-    schedule::{self, Instruments, Lease, instruments::LeasedGpu},
+    schedule::{Instruments, Lease, instruments::LeasedGpu},
 };
 
 /// A peak this fraction below the stored best one was probably measured under other conditions.
@@ -36,21 +37,6 @@ pub(super) struct Args {
     /// libtorch's threads on the CPU; all cores if not given.
     #[arg(long, value_parser = clap::value_parser!(u64).range(1..=1024))]
     cpu_threads: Option<u64>,
-}
-
-/// The device to start the child on.
-#[derive(Clone, Debug, PartialEq)]
-enum CalibrationDevice {
-    Cpu,
-    /// The first idle GPU of these.
-    Gpus(Vec<LeasedGpu>),
-}
-
-/// The GPUs that may be measured.
-struct CalibrationOffer<'a> {
-    visible: &'a [LeasedGpu],
-    /// Reason why there are none.
-    absence: &'a str,
 }
 
 /// The result of the child.
@@ -71,7 +57,7 @@ struct MeasuredPeaks {
 
 pub(super) fn run(args: Args) -> Result<Status, Stop> {
     let instruments = Instruments::open(nvml_library().as_deref());
-    let lease = leased(&args.device, &instruments)?;
+    let lease = leased(&args.device, &instruments, "`kiln calibrate`")?;
     let gpu = lease.as_ref().and_then(Lease::gpu);
     if gpu.is_none() {
         warn_of_busy_host(
@@ -88,93 +74,6 @@ pub(super) fn run(args: Args) -> Result<Status, Stop> {
     let place = without_controls(&place);
     print(&format!("{}\n{}{place}\n", printed(&kept), remarks(&kept)))?;
     Ok(Status::Success)
-}
-
-/// The GPU to measure, held until the lease is dropped; `None` for the CPU.
-pub(super) fn leased(asked: &str, instruments: &Instruments) -> Result<Option<Lease>, Stop> {
-    let devices = instruments.devices();
-    let visible = schedule::visible_gpus(
-        &devices,
-        std::env::var("CUDA_VISIBLE_DEVICES").ok().as_deref(),
-    );
-    let absence = match (devices.is_empty(), instruments.absence()) {
-        (false, _) => "`CUDA_VISIBLE_DEVICES` hides every GPU".to_owned(),
-        (true, Some(absence)) => absence,
-        (true, None) => match instruments.unusable().first() {
-            Some((index, why)) => format!("GPU {index} cannot be used: {why}"),
-            None => "the NVIDIA driver reports no GPU".to_owned(),
-        },
-    };
-    match chosen(
-        asked,
-        &CalibrationOffer {
-            visible: &visible,
-            absence: &absence,
-        },
-    )? {
-        CalibrationDevice::Gpus(gpus) => schedule::take_first_idle(
-            &gpus,
-            instruments,
-            &schedule::locks_folder(),
-            "`kiln calibrate`",
-        )
-        .map(Some)
-        .map_err(|why| {
-            Stop::new(
-                Status::CannotRun,
-                format!(
-                    "no device is idle: {why}; try again later, or name another with `--device`"
-                ),
-            )
-        }),
-        CalibrationDevice::Cpu => {
-            if asked == "auto" {
-                note(&format!("{absence}; this is done on the CPU"));
-            }
-            Ok(None)
-        }
-    }
-}
-
-fn chosen(asked: &str, offer: &CalibrationOffer) -> Result<CalibrationDevice, Stop> {
-    let is_asked = |gpu: &&LeasedGpu| gpu.is_named(asked) || asked.parse() == Ok(gpu.index);
-    match asked {
-        "cpu" => return Ok(CalibrationDevice::Cpu),
-        "auto" if offer.visible.is_empty() => return Ok(CalibrationDevice::Cpu),
-        "auto" => return Ok(CalibrationDevice::Gpus(offer.visible.to_vec())),
-        _ => {}
-    }
-    if asked.parse::<u32>().is_err()
-        && !["GPU-", "MIG-"]
-            .iter()
-            .any(|start| asked.starts_with(start))
-    {
-        return Err(Stop::bad_input(format!(
-            "`--device {asked}` is not a device; give `cpu`, `auto`, an index or a UUID (`GPU-…`, \
-             `MIG-…`)"
-        )));
-    }
-    offer
-        .visible
-        .iter()
-        .find(is_asked)
-        .map(|gpu| CalibrationDevice::Gpus(vec![gpu.clone()]))
-        .ok_or_else(|| {
-            let listed: Vec<String> = offer
-                .visible
-                .iter()
-                .map(|gpu| format!("{} ({})", gpu.index, gpu.uuid))
-                .collect();
-            let have = if listed.is_empty() {
-                offer.absence.to_owned()
-            } else {
-                format!("there are {}", listed.join(", "))
-            };
-            let text = format!(
-                "`--device {asked}` is not here: {have}; give `cpu`, `auto`, an index or a UUID"
-            );
-            Stop::new(Status::CannotRun, text)
-        })
 }
 
 fn measure(gpu: Option<&LeasedGpu>, threads: u64) -> Result<CalibrationRun, Stop> {
@@ -358,60 +257,6 @@ fn remark(peak: &Kept) -> Option<String> {
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    fn gpu(index: u32, uuid: &str) -> LeasedGpu {
-        LeasedGpu {
-            index,
-            uuid: uuid.to_owned(),
-            name: "NVIDIA H200".to_owned(),
-            memory_total_bytes: None,
-            ..LeasedGpu::default()
-        }
-    }
-
-    #[test]
-    fn a_device_is_chosen_by_word_index_or_uuid_among_those_visible() {
-        // GPU 0 is hidden: indices are still those of nvidia-smi.
-        let visible = [gpu(1, "GPU-b"), gpu(2, "GPU-c")];
-        let of = |asked: &str, visible: &[LeasedGpu]| {
-            chosen(
-                asked,
-                &CalibrationOffer {
-                    visible,
-                    absence: "no NVIDIA driver found",
-                },
-            )
-        };
-        assert_eq!(
-            of("auto", &visible).unwrap(),
-            CalibrationDevice::Gpus(visible.to_vec())
-        );
-        assert_eq!(of("auto", &[]).unwrap(), CalibrationDevice::Cpu);
-        assert_eq!(of("cpu", &visible).unwrap(), CalibrationDevice::Cpu);
-        assert_eq!(
-            of("1", &visible).unwrap(),
-            CalibrationDevice::Gpus(vec![visible[0].clone()])
-        );
-        assert_eq!(
-            of("GPU-c", &visible).unwrap(),
-            CalibrationDevice::Gpus(vec![visible[1].clone()])
-        );
-        let stop = of("0", &visible).unwrap_err();
-        assert_eq!(stop.status, Status::CannotRun);
-        assert!(
-            stop.message
-                .contains("`--device 0` is not here: there are 1 (GPU-b), 2 (GPU-c)"),
-            "{}",
-            stop.message
-        );
-        assert!(
-            of("0", &[])
-                .unwrap_err()
-                .message
-                .contains("no NVIDIA driver found")
-        );
-        assert_eq!(of("foo", &visible).unwrap_err().status, Status::BadInput);
-    }
 
     #[test]
     fn a_lower_peak_is_told_and_a_much_lower_one_is_doubted() {

@@ -11,7 +11,10 @@ use kiln_core::{
     folder::names_in,
     input,
     limits::STATE_BYTES,
-    record::model_use::{ExportTask, UseAnswer, UseTask},
+    record::{
+        checkpoint::MODEL_FILE,
+        model_use::{ExportTask, UseAnswer, UseTask},
+    },
     units::shell_word,
 };
 use rustix::fs::{AtFlags, CWD, StatxAttributes, StatxFlags, statx};
@@ -30,11 +33,11 @@ const LOADER: &str = "model.py";
 /// The exported folder for `transformers`.
 const FOLDER: &str = "huggingface";
 /// All that an export may write into it.
-const WRITTEN_BELOW: [&str; 3] = ["config.json", "model.safetensors", "tokenizer.json"];
+const WRITTEN_BELOW: [&str; 3] = ["config.json", MODEL_FILE, "tokenizer.json"];
 
 /// All that an export may write.
 const WRITTEN: [&str; 8] = [
-    "model.safetensors",
+    MODEL_FILE,
     "config.json",
     LOADER,
     "__pycache__",

@@ -7,6 +7,7 @@ mod compare;
 mod completions;
 mod continuation;
 mod data;
+mod device_choice;
 mod diff;
 mod doctor;
 mod examples;

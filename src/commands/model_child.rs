@@ -19,7 +19,7 @@ use kiln_hardware::host::usable_cores;
 
 use super::{
     Status, Stop,
-    calibrate::leased,
+    device_choice::leased,
     machine::{nvml_library, trial_program},
     trained::Trained,
 };
@@ -42,7 +42,10 @@ pub(super) fn ask(
 ) -> Result<(), Stop> {
     let lease = match device {
         "cpu" => None,
-        _ => leased(device, &Instruments::open(nvml_library().as_deref()))?,
+        _ => {
+            let instruments = Instruments::open(nvml_library().as_deref());
+            leased(device, &instruments, task.verb())?
+        }
     };
     let request = request(trained, lease.as_ref(), task);
     let text = serde_json::to_vec(&request).map_err(|error| {

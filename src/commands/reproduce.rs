@@ -173,7 +173,7 @@ fn tell_what_differs(base: &TableSource, request: &RunRequest, instruments: &Ins
     let (now, packages) = schedule::record_now(request, instruments);
     let experiments = [
         base.experiment_value(),
-        serde_yaml::from_str(request.resolved).ok(),
+        spec::read_yaml(request.resolved).ok(),
     ];
     note_page(&format!(
         "{}: {}\n",

@@ -2,7 +2,10 @@
 //! answers it.
 
 use kiln_core::{
-    record::model_use::{SampleTask, UseAnswer, UseTask},
+    record::{
+        BETWEEN_TEXTS,
+        model_use::{SampleTask, UseAnswer, UseTask},
+    },
     units::Seconds,
 };
 use serde_json::{Value, json};
@@ -62,9 +65,6 @@ fn temperature(text: &str) -> Result<f64, String> {
         .filter(|value| (0.0..=100.0).contains(value))
         .ok_or_else(|| "expected a number from 0 to 100".to_owned())
 }
-
-/// Stands between two texts, as in `sample.txt`.
-const BETWEEN_TEXTS: &str = "---------------\n";
 
 pub(super) fn run(args: Args) -> Result<Status, Stop> {
     let trained = find(&args.model)?;

@@ -6,17 +6,16 @@
 use std::path::{Path, PathBuf};
 
 use kiln_core::{
-    input,
-    limits::STATE_BYTES,
-    plan::{TRIAL_FILE, TrialFile, TrialId},
+    plan::{TrialFile, TrialId},
     record::{
         Checkpoints, RunFolder, TableRow, TrialTable,
         attempt::{RESULT_FILE, attempts, result},
-        checkpoint::{ListedCheckpoint, aside},
+        checkpoint::{ListedCheckpoint, MODEL_FILE, aside},
         run_folder::LATEST,
+        trial_file::{self, TrialFileError},
         trial_result::OutputNames,
     },
-    spec::{self, AfterTraining, learned::OtherNumber},
+    spec::{AfterTraining, learned::OtherNumber},
     units::{counted, decimals, without_controls},
 };
 use serde_json::{Value, json};
@@ -26,9 +25,6 @@ use super::{
     runs::below_here,
     sources::{table_of, tell_torn, tell_uncollected},
 };
-
-/// The file of a checkpoint that holds the weights.
-const MODEL_FILE: &str = "model.safetensors";
 
 /// The model to use, and the device.
 #[derive(clap::Args)]
@@ -362,21 +358,17 @@ pub(super) fn without_weights(run: &RunFolder, file: &TrialFile, trial: Option<&
 /// Reads the trial as it was trained.
 pub(super) fn trial_file(run: &RunFolder, trial: &TrialId) -> Result<TrialFile, Stop> {
     let path = run.trial_file(trial);
-    let place = path.display();
-    let text = input::read_text(&path, &STATE_BYTES).map_err(|error| {
-        Stop::bad_input(format!(
-            "{place}: {error}; git does not keep the folder `trials`, so use the model on the \
-             machine that trained it, or copy the run's whole folder"
-        ))
+    let file = trial_file::read(&path).map_err(|error| {
+        let remedy = match error {
+            TrialFileError::Unreadable { .. } => {
+                "; git does not keep the folder `trials`, so use the model on the machine that trained \
+                 it, or copy the run's whole folder"
+            }
+            _ => "",
+        };
+        Stop::bad_input(format!("{error}{remedy}"))
     })?;
-    let file: TrialFile = spec::read_yaml(&text)
-        .map_err(|error| Stop::bad_input(format!("{place} is not a trial file: {error}")))?;
-    if file.kiln_trial != TRIAL_FILE {
-        return Err(Stop::bad_input(format!(
-            "{place}: `kiln_trial` is {}; this kiln reads format {TRIAL_FILE}",
-            file.kiln_trial
-        )));
-    }
+    let place = path.display();
     if file.trial != *trial {
         return Err(Stop::bad_input(format!(
             "{place} is of trial {}, and its folder is that of {trial}; put the trial's own file \

@@ -25,11 +25,9 @@ use std::{
 };
 
 use kiln_core::{
-    input,
     kinds::{Model, command::Command},
-    limits::STATE_BYTES,
     plan::TrialFile,
-    record::{Message, message::exit_status},
+    record::{Message, message::exit_status, trial_file},
 };
 use libc::{SIGINT, SIGTERM};
 
@@ -86,10 +84,7 @@ pub fn run(trial_file: &Path) -> i32 {
 }
 
 fn read(path: &Path) -> Result<(TrialFile, Command), String> {
-    let text = input::read_text(path, &STATE_BYTES)
-        .map_err(|error| format!("{}: {error}", path.display()))?;
-    let file: TrialFile =
-        serde_yaml::from_str(&text).map_err(|error| format!("{}: {error}", path.display()))?;
+    let file = trial_file::read(path).map_err(|error| error.to_string())?;
     match file.model.clone() {
         Model::Command(command) => Ok((file, command)),
         other => Err(format!(

@@ -4,7 +4,7 @@
 use kiln_core::{
     plan::Outcome,
     record::{TrialRow, TrialTable, nodes::unlike_nodes},
-    spec::Metric,
+    spec::{self, Metric},
     units::without_controls,
 };
 use serde::Serialize;
@@ -15,6 +15,7 @@ use super::{
     diagnosis::{RuleFinding, diagnose},
     findings::{FindingForm, in_full},
     layout::PageStyle,
+    metrics::LEARNED,
     notices,
     objective::RankedBy,
     points::{Point, Statistic, points},
@@ -30,7 +31,7 @@ const KILN_REPORT: u32 = 1;
 impl Subject<'_> {
     /// The command that compares the values of `sweep.together`.
     fn how_to_compare(&self) -> Option<String> {
-        let experiment: Value = serde_yaml::from_str(self.experiment?).ok()?;
+        let experiment: Value = spec::read_yaml(self.experiment?).ok()?;
         let axis = experiment["sweep"]["together"][0].as_str()?;
         how_to_compare(self.table, axis, self.name)
     }
@@ -167,15 +168,12 @@ fn outcomes(table: &TrialTable) -> Map<String, Value> {
 fn all_points(subject: Subject<'_>) -> Vec<Value> {
     let table = subject.table;
     type Cell = fn(&TrialRow) -> Option<f64>;
-    const MEANS: [(&str, Cell); 8] = [
+    const MEANS: [(&str, Cell); 5] = [
         ("samples_per_second", |row| row.samples_per_second),
         ("tokens_per_second", |row| row.tokens_per_second),
+        ("median_step_seconds", |row| row.median_step_seconds),
         ("data_wait_fraction", |row| row.data_wait_fraction),
         ("mfu", |row| row.mfu),
-        ("train_loss", |row| row.train_loss),
-        ("valid_loss", |row| row.valid_loss),
-        ("valid_top1", |row| row.valid_top1),
-        ("valid_hit_rate", |row| row.valid_hit_rate),
     ];
     let all = points(table);
     let ranking = Ranking::new(&all, table, subject.objective());
@@ -202,8 +200,9 @@ fn all_points(subject: Subject<'_>) -> Vec<Value> {
         for (name, cell) in MEANS {
             tell(name, point.statistic(cell));
         }
+        let learned = LEARNED.iter().map(|column| column.metric);
         // The metrics of a command, and any other that ranks the points.
-        for metric in metrics.iter().copied().chain(ranked) {
+        for metric in learned.chain(metrics.iter().copied()).chain(ranked) {
             tell(metric.name(), point.statistic(|row| row.metric(metric)));
         }
         told

@@ -101,7 +101,7 @@ impl RunSettings {
     /// Reads a resolved experiment; `None` if it is not one.
     pub(super) fn of(text: &str) -> Option<Self> {
         spec::check_growth(text).ok()?;
-        let written: Value = serde_yaml::from_str(text).ok()?;
+        let written: Value = spec::read_yaml(text).ok()?;
         written.as_object()?;
         let complete = completed(&written, text);
         let is_complete = complete.is_some();
@@ -140,7 +140,7 @@ impl RunSettings {
 /// A resolved experiment with every default, or as it was written where this kiln cannot check it.
 pub fn complete_experiment(text: &str) -> Option<Value> {
     spec::check_growth(text).ok()?;
-    let written: Value = serde_yaml::from_str(text).ok()?;
+    let written: Value = spec::read_yaml(text).ok()?;
     Some(completed(&written, text).unwrap_or(written))
 }
 
@@ -157,7 +157,7 @@ fn completed(written: &Value, text: &str) -> Option<Value> {
         ..spec::ExperimentRequest::default()
     };
     let loaded = spec::load(&request).ok()?;
-    let mut whole: Value = serde_yaml::from_str(&spec::write_resolved(&loaded)).ok()?;
+    let mut whole: Value = spec::read_yaml(&spec::write_resolved(&loaded)).ok()?;
     for (section, key, old) in OLD_DEFAULTS {
         if written
             .get(section)

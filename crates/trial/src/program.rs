@@ -9,11 +9,9 @@ use std::{
 };
 
 use kiln_core::{
-    input,
-    limits::{self, STATE_BYTES},
-    plan::{TRIAL_FILE, TrialFile},
-    record::message::exit_status,
-    spec,
+    limits,
+    plan::TrialFile,
+    record::{message::exit_status, trial_file},
 };
 
 use crate::{calibrate, error::TrialError, examine, flavour, model::Registry, model_use, train};
@@ -118,20 +116,11 @@ fn answered(answer: Result<(), TrialError>) -> i32 {
 
 /// Reads a trial file of the format this program knows, with an absolute folder that is there.
 fn read(path: &Path) -> Result<TrialFile, String> {
-    let place = path.display();
-    let text = input::read_text(path, &STATE_BYTES)
-        .map_err(|error| format!("{place} cannot be read: {error}"))?;
-    let file: TrialFile =
-        spec::read_yaml(&text).map_err(|error| format!("{place} is not a trial file: {error}"))?;
-    if file.kiln_trial != TRIAL_FILE {
-        return Err(format!(
-            "{place}: `kiln_trial` is {}; this program reads format {TRIAL_FILE}",
-            file.kiln_trial
-        ));
-    }
+    let file = trial_file::read(path).map_err(|error| error.to_string())?;
     if !file.folder.is_dir() {
         return Err(format!(
-            "{place}: `folder` {} is not a folder; it must exist",
+            "{}: `folder` {} is not a folder; it must exist",
+            path.display(),
             file.folder.display()
         ));
     }

@@ -3,6 +3,7 @@
 
 use std::collections::BTreeSet;
 
+use kiln_core::spec;
 use serde_json::Value;
 
 use crate::report::{
@@ -57,7 +58,7 @@ pub(super) fn of_table(run: &RunView<'_>) -> RunSettings {
         let mut values: Vec<Value> = Vec::new();
         for point in &run.points {
             let text = point.values.get(place).map_or("", |value| shown(value));
-            let value = serde_yaml::from_str(text).unwrap_or_else(|_| text.into());
+            let value = spec::read_yaml(text).unwrap_or_else(|_| text.into());
             if !values.contains(&value) {
                 values.push(value);
             }

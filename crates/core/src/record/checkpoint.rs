@@ -22,6 +22,9 @@ use serde::{Deserialize, Serialize};
 use serde_json::Value;
 use sha2::{Digest, Sha256};
 
+/// The file of a checkpoint with parameters and running statistics.
+pub const MODEL_FILE: &str = "model.safetensors";
+
 use super::run_file::write_json;
 use crate::{
     folder::{self, Folder, system_error},

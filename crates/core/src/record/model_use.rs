@@ -39,6 +39,17 @@ pub enum UseTask {
     Export(ExportTask),
 }
 
+impl UseTask {
+    /// The command that asks for it.
+    pub fn verb(&self) -> &'static str {
+        match self {
+            Self::Sample(_) => "`kiln sample`",
+            Self::Predict(_) => "`kiln predict`",
+            Self::Export(_) => "`kiln export`",
+        }
+    }
+}
+
 /// Continue a prompt, or answer it.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct SampleTask {

@@ -24,6 +24,8 @@ pub use crate::spec::LATEST;
 pub(super) const CHECKPOINTS: &str = "checkpoint";
 /// File of an attempt with the texts of `train.sample`.
 pub const SAMPLE_TEXTS: &str = "sample.txt";
+/// Stands between two of them. Source: nanoGPT's `sample.py`.
+pub const BETWEEN_TEXTS: &str = "---------------\n";
 /// Answers to validation prompts, in an attempt's folder.
 pub const RESPONSES: &str = "responses.jsonl";
 /// The input of a trial's child, in the trial's folder; where several launches work on a run, in

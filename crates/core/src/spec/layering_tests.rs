@@ -11,10 +11,7 @@ use std::fs;
 use serde_json::{Value, json};
 use tempfile::TempDir;
 
-use super::{
-    ExperimentRequest, Goal, Loaded, Optimizer, better_direction, load, objective_of,
-    write_resolved,
-};
+use super::{ExperimentRequest, Goal, Loaded, Optimizer, load, objective_of, write_resolved};
 use crate::kinds::Model;
 
 const BASE: &str = "kiln: 1\nname: x\nmodel: {kind: gpt, d_model: 128}\ndata: {kind: generated, \
@@ -501,7 +498,6 @@ fn a_command_is_ranked_by_its_objective_or_its_first_metric_with_a_direction() {
         let found = loaded.experiment.ranking_objective().unwrap();
         let written = write_resolved(&loaded);
         assert_eq!(objective_of(&written), Some(found), "{written}");
-        assert_eq!(better_direction(&written, "metric.error"), Some(Goal::Min));
         (found.metric.key(), found.goal())
     };
     assert_eq!(objective(""), ("speed", Goal::Max));

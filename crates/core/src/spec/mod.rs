@@ -56,10 +56,7 @@ use std::path::PathBuf;
 use node::{Node, NodeContent};
 use serde::de::DeserializeOwned;
 
-use crate::kinds::{
-    Command, Model,
-    command::{CommandMetric, METRIC_PREFIX},
-};
+use crate::kinds::{Command, Model, command::CommandMetric};
 
 pub use checkpoint::{AfterTraining, Checkpoint};
 pub use condition::{Operator, condition};
@@ -263,18 +260,6 @@ pub fn objective_of(text: &str) -> Option<Objective> {
     let search = part.sweep.and_then(|sweep| sweep.search);
     let search = search.and_then(|search| serde_json::from_value(search).ok());
     objective(part.objective, command.as_ref(), search.as_ref())
-}
-
-/// Which direction of a metric of a command (`gflops`, or `metric.gflops`) is better, by the YAML
-/// text of its experiment; `None` if it does not say so.
-pub fn better_direction(text: &str, metric: &str) -> Option<Goal> {
-    let part: ObjectivePart = read_yaml(text).ok()?;
-    let name = metric.strip_prefix(METRIC_PREFIX).unwrap_or(metric);
-    let asked = part.objective.filter(|asked| asked.metric.key() == name);
-    let better = command_of(part.model.as_ref()?)?.better(name);
-    asked
-        .and_then(|asked| asked.goal)
-        .or(better.map(Goal::from))
 }
 
 #[derive(serde::Deserialize)]

@@ -50,8 +50,8 @@ pub use facts::{cpu_model, flags, libraries};
 pub use guard::{error_from_text, guard, guard_result};
 pub(crate) use host_copy::{CopyMarks, HostCopy, MarkedCopy, on_host};
 pub use loaded::library_files;
-pub(crate) use operations::beside;
 pub use operations::{
     AddedToScores, After, ConvGeometry, ConvNormWeights, IGNORED_TARGET, LstmState, LstmWeights,
     Ops, RunningStats,
 };
+pub(crate) use operations::{BATCH_NORM_EPSILON, LAYER_NORM_EPSILON, RMS_NORM_EPSILON, beside};

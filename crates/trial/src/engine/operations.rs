@@ -18,10 +18,11 @@ use crate::error::TrialError;
 /// A target with this value counts neither in the loss nor in the number of targets.
 pub const IGNORED_TARGET: i64 = -100;
 
-/// Added to a variance before its root. Source: PyTorch's default of `LayerNorm`.
-const LAYER_NORM_EPSILON: f64 = 1e-5;
+/// Added to a variance before its root. Source: PyTorch's defaults of `LayerNorm` and `BatchNorm2d`.
+pub(crate) const LAYER_NORM_EPSILON: f64 = 1e-5;
+pub(crate) const BATCH_NORM_EPSILON: f64 = 1e-5;
 /// Added to a mean square before its root. Source: T5.
-const RMS_NORM_EPSILON: f64 = 1e-6;
+pub(crate) const RMS_NORM_EPSILON: f64 = 1e-6;
 
 /// The weights of one LSTM layer, gates in PyTorch's order: input, forget, cell, output.
 #[derive(Clone, Debug)]

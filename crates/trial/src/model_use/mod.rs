@@ -21,6 +21,7 @@ use kiln_core::{
     limits::STATE_BYTES,
     plan::TrialFile,
     record::{
+        checkpoint::MODEL_FILE,
         message::exit_status,
         model_use::{MODEL_USE, UseAnswer, UseRequest, UseTask},
         trial_result::OutputNames,
@@ -35,7 +36,7 @@ use crate::{
     data::{self},
     engine::guard_result,
     model::{Registry, without_kind},
-    train::{Learner, MODEL_FILE, tensor_file::TensorFile},
+    train::{Learner, tensor_file::TensorFile},
 };
 
 /// Reads a request, does it, and returns the exit status of the process.

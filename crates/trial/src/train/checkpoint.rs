@@ -9,17 +9,14 @@ use kiln_core::{
     plan::{Origin, TrialFile},
     record::{
         Checkpoints, RunFolder,
-        checkpoint::{HEADER, UsableCheckpoint, aside},
+        checkpoint::{HEADER, MODEL_FILE, UsableCheckpoint, aside},
     },
     spec::{AfterTraining, Checkpoint},
 };
 use serde::{Deserialize, Serialize};
 
 use super::{
-    early_stop::EarlyStopState,
-    learner::{MODEL_FILE, TRAINING_FILE},
-    ledger::LedgerState,
-    optimizer::Counters,
+    early_stop::EarlyStopState, learner::TRAINING_FILE, ledger::LedgerState, optimizer::Counters,
     schedule::PlateauState,
 };
 use crate::TrialError;

@@ -19,7 +19,6 @@ use kiln_core::{
     spec::GradientNoise,
 };
 
-pub(crate) use checkpoint::MODEL_FILE;
 pub(super) use checkpoint::{Beginning, SavedLearner, TRAINING_FILE};
 
 use self::{evaluation::Evaluator, gradient_norms::GradientWatch};

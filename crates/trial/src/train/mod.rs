@@ -52,7 +52,6 @@ use kiln_core::{
 };
 use kiln_data::images;
 pub use learner::Learner;
-pub(crate) use learner::MODEL_FILE;
 use learner::{Beginning, SavedLearner};
 pub use optimizer::NamedValues;
 pub use outcome::TrialEnded;

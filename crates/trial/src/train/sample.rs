@@ -17,6 +17,7 @@ use kiln_core::{
         random::{GAMMA, SplitMix64, mix},
     },
     plan::TrialFile,
+    record::BETWEEN_TEXTS,
     spec::Sample,
 };
 use kiln_data::tokenizer::Vocabulary;
@@ -26,9 +27,6 @@ use crate::{
     TrialError,
     model::{GptCache, TextMemory},
 };
-
-/// Stands between two texts. Source: nanoGPT's `sample.py`.
-const BETWEEN_TEXTS: &str = "---------------\n";
 
 /// The request of `train.sample`, ready for generation.
 pub(crate) struct TextSampler {

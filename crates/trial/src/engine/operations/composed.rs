@@ -6,14 +6,13 @@ use burn::tensor::{
 };
 
 use super::{
-    AddedToScores, After, ConvGeometry, ConvNormWeights, IGNORED_TARGET, LAYER_NORM_EPSILON,
-    LstmState, LstmWeights, Operations, RMS_NORM_EPSILON, RunningStats, beside, in_groups, plain,
+    AddedToScores, After, BATCH_NORM_EPSILON, ConvGeometry, ConvNormWeights, IGNORED_TARGET,
+    LAYER_NORM_EPSILON, LstmState, LstmWeights, Operations, RMS_NORM_EPSILON, RunningStats, beside,
+    in_groups, plain,
 };
 
-/// Share of a batch's statistics in the running ones, and what is added to a variance. Source:
-/// PyTorch's defaults.
+/// Share of a batch's statistics in the running ones. Source: PyTorch's default.
 const MOMENTUM: f64 = 0.1;
-const NORM_EPSILON: f64 = 1e-5;
 
 /// Settings of one pass.
 #[derive(Clone, Copy, Debug, PartialEq)]
@@ -129,7 +128,8 @@ impl ComposedOps {
         } else {
             stats.get()
         };
-        (x - per_channel(mean)) / (per_channel(variance) + NORM_EPSILON).sqrt() * per_channel(gain)
+        (x - per_channel(mean)) / (per_channel(variance) + BATCH_NORM_EPSILON).sqrt()
+            * per_channel(gain)
             + per_channel(shift)
     }
 }

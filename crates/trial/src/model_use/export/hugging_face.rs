@@ -6,8 +6,12 @@ use kiln_core::kinds::{InputShape, Model};
 use kiln_data::pairs;
 use serde_json::{Value, json};
 
-use super::{Exporting, NORM_EPSILON, NamedNumbers, Numbers, RMS_NORM_EPSILON};
-use crate::{TrialError, model_use::Trained};
+use super::{Exporting, NamedNumbers, Numbers};
+use crate::{
+    TrialError,
+    engine::{LAYER_NORM_EPSILON, RMS_NORM_EPSILON},
+    model_use::Trained,
+};
 
 /// GPT-2's linear layers, whose weights are [in, out].
 const CONV1D: [&str; 4] = ["attn.c_attn", "attn.c_proj", "mlp.c_fc", "mlp.c_proj"];
@@ -53,7 +57,7 @@ fn gpt2_config(gpt: &kiln_core::kinds::Gpt, vocabulary: u64) -> Value {
         "embd_pdrop": gpt.dropout,
         "attn_pdrop": gpt.dropout,
         "resid_pdrop": gpt.dropout,
-        "layer_norm_epsilon": NORM_EPSILON,
+        "layer_norm_epsilon": LAYER_NORM_EPSILON,
         "scale_attn_weights": true,
         "scale_attn_by_inverse_layer_idx": false,
         "reorder_and_upcast_attn": false,

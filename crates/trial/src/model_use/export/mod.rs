@@ -29,15 +29,12 @@ use crate::{
     data::{
         BatchPixels, BatchSamples, HostBatch, ImageSamples, PairSamples, PanelSamples, TargetScale,
     },
-    engine::IGNORED_TARGET,
+    engine::{BATCH_NORM_EPSILON, IGNORED_TARGET, LAYER_NORM_EPSILON, RMS_NORM_EPSILON},
     train::tensor_file::{self, Said},
 };
 
 /// Version of `config.json`.
 const EXPORT: u32 = 1;
-/// Epsilon of layer norms, of batch norms, and of T5's RMS norms, as the engine has them.
-const NORM_EPSILON: f64 = 1e-5;
-const RMS_NORM_EPSILON: f64 = 1e-6;
 /// The beginning of every `model.py`, and its end: the loader, and the check of its outputs.
 const HEAD: &str = include_str!("python/head.py");
 const LOADER: &str = include_str!("python/loader.py");
@@ -254,7 +251,8 @@ fn config(
         InputShape::Panel(panel) => set("panel", json!(panel)),
     }
     match model {
-        Model::Gpt(_) | Model::Resnet(_) => set("norm_epsilon", json!(NORM_EPSILON)),
+        Model::Gpt(_) => set("norm_epsilon", json!(LAYER_NORM_EPSILON)),
+        Model::Resnet(_) => set("norm_epsilon", json!(BATCH_NORM_EPSILON)),
         Model::Seq2seq(_) => set("norm_epsilon", json!(RMS_NORM_EPSILON)),
         _ => {}
     }

@@ -3,7 +3,7 @@
 use std::{cell::RefCell, path::Path};
 
 use burn::tensor::{Tensor, TensorData};
-use kiln_core::{kinds::InputShape, plan::TrialFile};
+use kiln_core::{kinds::InputShape, plan::TrialFile, record::checkpoint::MODEL_FILE};
 
 use super::{Learner, Replica};
 use crate::{
@@ -26,8 +26,6 @@ pub(crate) struct SavedLearner {
     counters: Counters,
 }
 
-/// Parameters and running statistics.
-pub(crate) const MODEL_FILE: &str = "model.safetensors";
 /// Moments of the optimizer, and what a recurrent network remembers.
 pub(in crate::train) const TRAINING_FILE: &str = "training.safetensors";
 

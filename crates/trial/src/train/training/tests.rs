@@ -13,7 +13,7 @@ use std::{
 use kiln_core::{
     kinds::data::{Sampling, Tokenizer},
     plan::{Outcome, TrialFile, TrialId},
-    record::{Checkpoints, EpochRow, StepRow, TrialResult},
+    record::{Checkpoints, EpochRow, StepRow, TrialResult, checkpoint::MODEL_FILE},
 };
 use kiln_data::tokenizer::Vocabulary;
 
@@ -28,7 +28,7 @@ use crate::{
         TrainingSetting,
         feed::{StepPlan, Validation},
         generation::Writing,
-        learner::{MODEL_FILE, TRAINING_FILE},
+        learner::TRAINING_FILE,
         measurement::{AllocatorPeaks, DeviceWork},
         objective::Scores,
         optimizer::Counters,
