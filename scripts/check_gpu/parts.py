@@ -38,6 +38,7 @@ ALL = [
     # How fast it is, and what it survives.
     Part("calibrate", 120, "kiln calibrate: the peak of matrix products", trials.calibrate),
     Part("mfu", 180, "GPT-2 124M, batch 12: the share of that peak", trials.mfu),
+    Part("measured", 180, "energy, power and GPM over long windows, with and without checkpoints", trials.trial_part("measured")),
     Part("graphs-gpt", 120, "a GPT of batch 4: steps replayed from CUDA graphs, their losses and their speed", trials.trial_part("graphs-gpt")),
     Part("speed-gpt-28m", 240, "the 28 M GPT, batch 4", programs.speed_part("gpt-28m", "tiny-gpt"), 150),
     Part("speed-resnet50-224", 300, "ResNet-50 at 224 × 224, batch 64", programs.speed_part("resnet50-224", "tiny-resnet"), 150),

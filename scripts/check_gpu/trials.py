@@ -1,6 +1,7 @@
 """Parts that run experiments of tests/experiments/gpu: each model and precision, copies, products, MFU."""
 
 import dataclasses
+import json
 import math
 import re
 import shutil
@@ -106,6 +107,10 @@ TRIALS = {
     ),
     "products": Trial(
         "products", ("model.size=64", "sweep.grid.train.precision=[f32, bf16]"), trials=3, tiny_trials=2, expected={"trains": False, "copies": False}
+    ),
+    "measured": Trial(
+        "measured", (*TINY_GPT, "model.vocabulary=64", "data.characters=20000", "sweep.grid.train.checkpoint=[null, {every_steps: 5, after: delete}]"),
+        trials=2, expected={"learns": False, "copies": False}
     ),
     "gpt2-124m": Trial(
         "gpt2-124m", TINY_GPT + ("model.vocabulary=64", "data.characters=20000"), expected={"learns": False}
@@ -221,6 +226,10 @@ def check_copies(setting, checks, run):
         checks.that(math.isclose(one, other, rel_tol=0 if setting.is_rehearsal else 1e-2), f"step {step}: losses {one} and {other}")
 
 
+# Three steps of a shape come before its recording.
+FIRST_REPLAYS = 8
+
+
 def check_graphs(setting, checks, run):
     """Checks that equal seeds give equal losses, with kernels launched one by one or replayed; notes the speedup of the replay."""
     rows = {row["train.cuda_graph"]: row for row in run.last_rows()}
@@ -229,7 +238,9 @@ def check_graphs(setting, checks, run):
         return
     losses = {value: [step.number("loss") for step in run.steps(row)] for value, row in rows.items()}
     for step, (one, other) in enumerate(zip(*losses.values(), strict=True), 1):
-        checks.that(math.isclose(one, other, rel_tol=0 if setting.is_rehearsal else 1e-2), f"step {step}: losses {losses['off'][step - 1]} and {losses['on'][step - 1]}")
+        # Later steps magnify the last bits of kernels that add with atomics; a replay that does another thing shows at once.
+        near = 0 if setting.is_rehearsal else 1e-3 if step <= FIRST_REPLAYS else 1e-2
+        checks.that(math.isclose(one, other, rel_tol=near), f"step {step}: losses {losses['off'][step - 1]} and {losses['on'][step - 1]}")
     notes = rows["on"]["notes"]
     replayed = re.search(r"cuda_graph: (\d+) steps replayed from (CUDA graphs|closures)", notes)
     checks.that(replayed is not None and int(replayed[1]) > 0, f"no step was replayed: {notes}")
@@ -264,9 +275,61 @@ def check_products(setting, checks, run):
         checks.that(rate > 0, f"{row['precision']}: no rate of products")
 
 
+def check_measured(setting, checks, run):
+    """Checks the hardware columns of two trainings of which checkpoints cut one. A CPU has none: the rehearsal plants an H200's."""
+    rows = run.last_rows()
+    checks.that(len(rows) == 2, f"{len(rows)} rows, expected one without checkpoints and one with them")
+    if setting.is_rehearsal:
+        setting.note("a CPU has no such readings: planted rows are checked")
+        rows = [planted(row) for row in rows]
+    for row in rows:
+        check_readings(checks, f"checkpoint {row['train.checkpoint'] or 'none'}", row)
+    if len(rows) == 2:
+        check_energy_of_cuts(checks, *sorted(rows, key=lambda row: row["train.checkpoint"] != ""))
+
+
+def planted(row):
+    readings = {
+        "window_seconds": "18.0", "window_samples": "8040", "mean_gpu_utilization": "0.98", "mean_sm_active": "0.9", "mean_power_watts": "610.0",
+        "energy_counter_joules": "10980.0", "energy_integral_joules": "" if row["train.checkpoint"] else "10900.0", "throttled_fraction": "0.1",
+        "peak_nvml_used_bytes": "30000000000", "peak_nvml_process_bytes": "29000000000", "peak_reserved_bytes": "28000000000",
+        "peak_allocated_bytes": "27000000000", "max_temperature_celsius": "61.0", "idle_power_watts": "75.0", "mean_sm_clock_megahertz": "1800.0",
+        "data_wait_fraction": "0.0", "mean_reading_seconds": "0.005", "power_limit_watts": "700.0",
+    }
+    notes = "energy_integral_joules: evaluations and checkpoints cut the window into 4 pieces" if row["train.checkpoint"] else ""
+    return type(row)({**row, **readings, "notes": notes}, row.table)
+
+
+def check_readings(checks, what, row):
+    checks.that(row.number("window_seconds") > 8, f"{what}: a window of {row['window_seconds']} s is too short for its readings")
+    power, limit = row.number("mean_power_watts"), row.number("power_limit_watts")
+    checks.that(row.number("idle_power_watts") < power <= 1.05 * limit, f"{what}: mean power {power} W, idle {row['idle_power_watts']} W, limit {limit} W")
+    counted = row.number("energy_counter_joules")
+    checks.that(math.isclose(counted, power * row.number("window_seconds"), rel_tol=0.06), f"{what}: {counted} J by the counter, {power} W over the window")
+    if row["energy_integral_joules"]:
+        integrated = row.number("energy_integral_joules")
+        checks.that(math.isclose(counted, integrated, rel_tol=0.05), f"{what}: {counted} J by the counter, {integrated} J by the power readings")
+    checks.that(row.number("mean_gpu_utilization") > 0.85, f"{what}: utilization is {row['mean_gpu_utilization']!r}: {row['notes']}")
+    is_told = "mean_sm_active:" in row["notes"]
+    checks.that(row.number("mean_sm_active") > 0.3 or is_told, f"{what}: mean_sm_active is {row['mean_sm_active']!r}: {row['notes']}")
+    used, reserved = row.number("peak_nvml_used_bytes"), row.number("peak_reserved_bytes")
+    checks.that(used >= reserved, f"{what}: {used:.0f} B used on the device, {reserved:.0f} B reserved by the allocator")
+    checks.that(row.number("data_wait_fraction") < 0.1, f"{what}: it waits for data: {row['data_wait_fraction']}")
+    checks.that(0 <= row.number("throttled_fraction") <= 1, f"{what}: throttled_fraction is {row['throttled_fraction']!r}")
+
+
+def check_energy_of_cuts(checks, whole, cut):
+    """What checkpoints cut out of the window costs no energy in it: a sample needs as much as without them."""
+    per_sample = [row.number("energy_counter_joules") / row.number("window_samples") for row in (whole, cut)]
+    apart = per_sample[1] / per_sample[0] - 1
+    checks.that(abs(apart) < 0.05, f"joules per sample: {per_sample[0]:.4f} without checkpoints, {per_sample[1]:.4f} with them")
+    checks.that(whole["energy_integral_joules"] != "", f"no integral of power without checkpoints: {whole['notes']}")
+    checks.that("energy_integral_joules:" in cut["notes"], f"the integral of pieces of some seconds is {cut['energy_integral_joules']!r}: {cut['notes']}")
+
+
 EXTRA = {
     "seq2seq": check_responses, "chatlm": check_responses, "mlp": check_sample, "shakespeare": check_sample, "copies": check_copies,
-    "products": check_products, **{name: check_graphs for name in TRIALS if name.startswith("graphs-")},
+    "products": check_products, "measured": check_measured, **{name: check_graphs for name in TRIALS if name.startswith("graphs-")},
     **{name: check_precisions for name in TRIALS if name.startswith("precisions-")},
 }
 
@@ -281,7 +344,19 @@ def calibrate(setting):
     for precision in wanted:
         checks.that(any(precision in line.split() for line in said.splitlines()), f"calibrate tells nothing of {precision}")
     checks.that(peaks(setting).exists(), f"{peaks(setting)} was not written")
+    if peaks(setting).exists():
+        check_peaks(setting, checks, json.loads(peaks(setting).read_text()))
     checks.done()
+
+
+def check_peaks(setting, checks, kept):
+    """Checks that f32 is not TF32 in disguise and that mixed precision is as much faster as tensor cores are."""
+    found = {peak["precision"]: peak["flops"] for peak in kept["peaks"]}
+    setting.note("peaks in TFLOP/s: " + ", ".join(f"{name} {flops / 1e12:.3f}" for name, flops in sorted(found.items())))
+    if setting.is_rehearsal:
+        found = {"f32": 52e12, "tf32": 360e12, "amp-bf16": 700e12}
+    checks.that(found["f32"] < 0.5 * found["tf32"], f"f32 has {found['f32']:.3g} FLOP/s beside {found['tf32']:.3g} in tf32")
+    checks.that(found["amp-bf16"] > 1.3 * found["tf32"], f"amp-bf16 has {found['amp-bf16']:.3g} FLOP/s beside {found['tf32']:.3g} in tf32")
 
 
 def peaks(setting):
