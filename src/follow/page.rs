@@ -1,6 +1,6 @@
 //! The page of a run: what it does, its trials, their losses and readings.
 
-use kiln_core::units::{Bytes, Fraction, counted, decimals, significant};
+use kiln_core::units::{Bytes, Fraction, WholePercent, counted, decimals, significant};
 
 use super::{
     life::Life,
@@ -125,7 +125,7 @@ fn readings(readings: &DeviceReadings) -> String {
     if let Some(absence) = &readings.absence {
         return format!("  {}: {absence}", readings.device);
     }
-    let percent = |share: f64| format!("{:.0} %", share * 100.0);
+    let percent = |share: f64| WholePercent(share).to_string();
     let figures = if readings.device == "cpu" {
         [
             readings

@@ -1,6 +1,6 @@
 //! A table on a page: columns of cells, as wide as the terminal allows.
 
-use kiln_core::units::without_controls;
+use kiln_core::units::{WholePercent, without_controls};
 
 use crate::output::{
     markdown,
@@ -31,7 +31,7 @@ pub(super) fn share_of_fastest(share: f64) -> String {
     match share {
         share if share >= 1.0 => "100 %".to_owned(),
         share if share >= 0.985 => format!("{:.1} %", (share * 100.0).min(99.9)),
-        share => format!("{:.0} %", share * 100.0),
+        share => WholePercent(share).to_string(),
     }
 }
 

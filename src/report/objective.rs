@@ -85,6 +85,14 @@ pub(super) struct Objective {
 }
 
 impl Objective {
+    /// The metric that ranks, unless it is the speed.
+    pub(super) fn metric(&self) -> Option<Metric> {
+        match self.by {
+            RankedBy::Metric(metric, _) => Some(metric),
+            RankedBy::Speed => None,
+        }
+    }
+
     /// `asked` is the experiment's own objective.
     pub(super) fn of(table: &TrialTable, asked: Option<spec::Objective>) -> Self {
         if let Some(asked) = asked {

@@ -11,7 +11,6 @@ use kiln_core::{
 
 use super::{
     metrics::accuracy,
-    objective::RankedBy,
     points::{Point, ended, points},
     ranking::Ranking,
 };
@@ -243,10 +242,7 @@ pub fn point_table(table: &TrialTable, asked: Option<spec::Objective>) -> String
         }
     }
     // A metric that no column shows, such as an objective's error or time, then a command's own.
-    let ranked = match ranking.objective.by {
-        RankedBy::Metric(ranked, _) => Some(ranked.name()),
-        RankedBy::Speed => None,
-    };
+    let ranked = ranking.objective.metric().map(Metric::name);
     let own = table.metrics.iter().map(String::as_str);
     for name in ranked.into_iter().chain(own) {
         if !sheet.heads.iter().any(|head| head == name) {

@@ -11,7 +11,7 @@ use kiln_core::{
 use super::{
     layout::{MUST_STAY, PageColumn, PageStyle, fitting, layout, share_of_fastest},
     metrics::{self, LEARNED},
-    objective::{self, RankedBy},
+    objective,
     points::{Point, Speed, Statistic, pieces, short_names, shown},
     ranking::{RankedPoint, Ranking, words::metric_with_spread},
 };
@@ -129,7 +129,7 @@ impl RankedTable<'_> {
         )];
         columns.extend(self.axis_columns());
         columns.extend(self.pieces());
-        if let RankedBy::Metric(metric, _) = ranking.objective.by {
+        if let Some(metric) = ranking.objective.metric() {
             let of = |row: &TrialRow| ranking.objective.value(row);
             let print = |value| metric_with_spread(metric, value);
             columns.push(self.statistic(metric_head(metric), MUST_STAY, of, print));
@@ -137,7 +137,7 @@ impl RankedTable<'_> {
         columns.push(self.failures());
         columns.extend(self.rates());
         for learned in &LEARNED {
-            if !matches!(ranking.objective.by, RankedBy::Metric(own, _) if own == learned.metric) {
+            if ranking.objective.metric() != Some(learned.metric) {
                 columns.push(self.mean(
                     learned.head,
                     learned.keep,
@@ -147,8 +147,7 @@ impl RankedTable<'_> {
             }
         }
         let own = ranking.metrics_of_command().filter_map(|metric| {
-            let is_ranked =
-                matches!(ranking.objective.by, RankedBy::Metric(own, _) if own == metric);
+            let is_ranked = ranking.objective.metric() == Some(metric);
             (!is_ranked).then(|| {
                 let of = move |row: &TrialRow| row.metric(metric);
                 let print = |value| metric_with_spread(metric, value);

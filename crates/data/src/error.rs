@@ -104,7 +104,8 @@ impl DataError {
     }
 }
 
-fn describe_absence(kind: &str, looked: &[PathBuf], fetch: Option<&&'static str>) -> String {
+/// The places of data that was not found, and what to do; `fetch` is its name if it can be downloaded.
+fn places_and_remedy(looked: &[PathBuf], fetch: Option<&str>) -> (String, String) {
     let places: Vec<String> = looked
         .iter()
         .map(|path| path.display().to_string())
@@ -117,15 +118,17 @@ fn describe_absence(kind: &str, looked: &[PathBuf], fetch: Option<&&'static str>
             "a relative `data.path` is relative to the directory where kiln was started".to_owned()
         }
     };
+    (places.join(", "), remedy)
+}
+
+fn describe_absence(kind: &str, looked: &[PathBuf], fetch: Option<&&'static str>) -> String {
+    let (places, remedy) = places_and_remedy(looked, fetch.copied());
     let endings = if kind == "image-folder" {
         ""
     } else {
         " (each also with .gz and .xz)"
     };
-    format!(
-        "the data of `data.kind` {kind} was not found; looked for {}{endings}; {remedy}",
-        places.join(", ")
-    )
+    format!("the data of `data.kind` {kind} was not found; looked for {places}{endings}; {remedy}")
 }
 
 fn describe_no_file(path: &Path) -> &'static str {

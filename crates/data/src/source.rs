@@ -16,11 +16,11 @@ use super::{
 };
 
 /// Names the folder of data sets.
-pub const DATA_FOLDER: &str = "KILN_DATA";
+pub const DATA_VARIABLE: &str = "KILN_DATA";
 
 /// `$KILN_DATA` as it is written; `None` if it is not set, or empty.
 pub fn data_folder() -> Option<PathBuf> {
-    let folder = env::var_os(DATA_FOLDER).filter(|folder| !folder.is_empty());
+    let folder = env::var_os(DATA_VARIABLE).filter(|folder| !folder.is_empty());
     folder.map(PathBuf::from)
 }
 

@@ -292,6 +292,16 @@ impl fmt::Display for Fraction {
     }
 }
 
+/// A fraction of 1 in whole percent, such as a threshold: `3 %`.
+#[derive(Clone, Copy, Debug, PartialEq, PartialOrd)]
+pub struct WholePercent(pub f64);
+
+impl fmt::Display for WholePercent {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{:.0} %", self.0 * 100.0)
+    }
+}
+
 /// A fraction of 1 in percent: `3.4`. Values below 0.05 print as 0.0.
 fn percent(share: f64) -> String {
     let hundredths = share * 100.0;

@@ -15,7 +15,7 @@ use crate::{
     },
 };
 use columns::{Columns, or_dash};
-use kiln_core::units::{Bytes, without_controls};
+use kiln_core::units::{Bytes, WholePercent, without_controls};
 use kiln_hardware::{DeviceFacts, Tick};
 
 /// Lines between two headings when lines are not redrawn in place.
@@ -96,7 +96,7 @@ fn page(columns: &Columns, devices: &[DeviceFacts], seen: &[WatchReading], utc: 
 
 fn host_line(time: &str, tick: &Tick) -> String {
     let host = &tick.host;
-    let percent = |share: f64| format!("{:.0} %", share * 100.0);
+    let percent = |share: f64| WholePercent(share).to_string();
     format!(
         "{time}  host  CPU {} busy, {} of memory available, load {}, busiest disk {}",
         or_dash(host.cpu_fraction, percent),

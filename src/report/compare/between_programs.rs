@@ -7,6 +7,7 @@ use kiln_core::{
     kinds::command::{Command, Placeholders},
     record::{
         ProgramRecord, RunFile,
+        libraries::split_build_id,
         programs::{COMMAND_PROGRAM, engine_key},
         run_file::Launch,
     },
@@ -182,12 +183,11 @@ fn lines(base: &SideProgram<'_>, new: &SideProgram<'_>) -> Vec<String> {
 /// Whether these are known to be different libraries. A program reports a version or a file, the
 /// kernel a file and its build id; a version and a file tell nothing of each other.
 fn is_other(base: &str, new: &str) -> bool {
-    const BUILD_ID: &str = ", build id ";
     let is_file = |library: &str| library.starts_with("lib");
-    let file = |library: &str| library.split(BUILD_ID).next().map(str::to_owned);
-    match [base, new].map(|library| library.contains(BUILD_ID)) {
-        [true, true] | [false, false] => is_file(base) == is_file(new) && base != new,
-        _ => is_file(base) && is_file(new) && file(base) != file(new),
+    let [(base_file, base_id), (new_file, new_id)] = [base, new].map(split_build_id);
+    match base_id.is_some() == new_id.is_some() {
+        true => is_file(base) == is_file(new) && base != new,
+        false => is_file(base) && is_file(new) && base_file != new_file,
     }
 }
 

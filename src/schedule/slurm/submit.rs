@@ -14,7 +14,7 @@ use kiln_core::{
     units::counted,
 };
 
-use kiln_data::source::{DATA_FOLDER, absolute_data_folder};
+use kiln_data::source::{DATA_VARIABLE, absolute_data_folder};
 
 use super::{
     client::{Client, ClientError},
@@ -206,7 +206,10 @@ pub(super) fn variables(slurm: &Slurm) -> (BTreeMap<String, String>, Vec<String>
     let mut variables = launch::environment();
     variables.remove(SET_BY_SLURM);
     if let Some(data) = absolute_data_folder() {
-        variables.insert(DATA_FOLDER.to_owned(), data.to_string_lossy().into_owned());
+        variables.insert(
+            DATA_VARIABLE.to_owned(),
+            data.to_string_lossy().into_owned(),
+        );
     }
     let mut missing = Vec::new();
     for name in &slurm.environment {

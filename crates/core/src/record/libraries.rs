@@ -6,7 +6,7 @@ use std::{collections::BTreeMap, fs::File, io, os::unix::fs::FileExt, path::Path
 use crate::input;
 
 /// Between a library's file and its build id.
-pub(super) const BUILD_ID: &str = ", build id ";
+const BUILD_ID: &str = ", build id ";
 
 /// Name here and the beginning of the file's name.
 const WATCHED: [(&str, &str); 26] = [
@@ -54,6 +54,14 @@ pub fn watched_files(maps: &str) -> BTreeMap<String, String> {
 /// `libtorch_cpu.so, build id 5c7710aa3e9d…`, or the file alone.
 pub fn with_build_id(file: &str, id: Option<&str>) -> String {
     id.map_or(file.to_owned(), |id| format!("{file}{BUILD_ID}{id}"))
+}
+
+/// The file and the build id of a library as [`with_build_id`] names it.
+pub fn split_build_id(library: &str) -> (&str, Option<&str>) {
+    match library.split_once(BUILD_ID) {
+        Some((file, id)) => (file, Some(id)),
+        None => (library, None),
+    }
 }
 
 /// Most bytes of the notes of a library that are read.

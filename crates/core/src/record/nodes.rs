@@ -2,7 +2,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use super::{libraries::BUILD_ID, run_file::Launch};
+use super::{libraries::split_build_id, run_file::Launch};
 use crate::units::short_hash;
 
 /// Clocks may be apart by so much, in seconds.
@@ -31,7 +31,7 @@ fn other_builds(launches: &[Launch]) -> Vec<String> {
             libraries.map(|library| (Some(key.as_str()), library))
         });
         for (of, (name, value)) in own.chain(of_programs) {
-            if let Some((_, id)) = value.split_once(BUILD_ID) {
+            if let (_, Some(id)) = split_build_id(value) {
                 let builds = by_library.entry((name, of)).or_default();
                 builds.entry(id).or_default().insert(place(launch));
             }

@@ -2,6 +2,7 @@
 
 use std::path::PathBuf;
 
+use super::places_and_remedy;
 use crate::suffix::ARCHIVES;
 
 /// A fault of the files of a panel, with a remedy.
@@ -63,22 +64,10 @@ pub enum PanelError {
 }
 
 fn describe_absence(kind: &str, looked: &[PathBuf], fetch: Option<&str>) -> String {
-    let places: Vec<String> = looked
-        .iter()
-        .map(|path| path.display().to_string())
-        .collect();
-    let remedy = match fetch {
-        Some(name) => {
-            format!("run `kiln data fetch {name}`, or set `data.path` or KILN_DATA to where it is")
-        }
-        None => {
-            "a relative `data.path` is relative to the directory where kiln was started".to_owned()
-        }
-    };
+    let (places, remedy) = places_and_remedy(looked, fetch);
     let endings = ARCHIVES.join(", ");
     format!(
         "the panel of `data.kind` {kind} was not found; looked for CSV files, or an archive of \
-         them ({endings}), in {}; {remedy}",
-        places.join(", ")
+         them ({endings}), in {places}; {remedy}"
     )
 }

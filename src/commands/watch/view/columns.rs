@@ -30,7 +30,7 @@ use ViewColumn::{
     Active, Clock, Held, Index, Limit, Name, Power, Temperature, Tensor, Time, Total, Used,
     Utilization,
 };
-use kiln_core::units::Bytes;
+use kiln_core::units::{Bytes, WholePercent};
 use kiln_hardware::{
     DeviceFacts, GpuTick, Tick,
     sampler::{THROTTLED, throttle_names},
@@ -266,7 +266,7 @@ fn name(device: &DeviceFacts) -> &str {
 }
 
 fn percent(share: Option<f64>) -> String {
-    or_dash(share, |share| format!("{:.0} %", share * 100.0))
+    or_dash(share, |share| WholePercent(share).to_string())
 }
 
 fn memory(bytes: Option<u64>) -> String {

@@ -18,7 +18,7 @@ use super::{
 };
 use crate::{
     statistics::{SEARCH_EQUAL, WORTH},
-    units::{Fraction, counted},
+    units::{Fraction, WholePercent, counted},
 };
 
 /// A grid of fewer sizes is not reduced to a quarter if that is less than [`LEAST`] trials.
@@ -437,9 +437,10 @@ impl BestThroughputBatch {
         let [low, high] = [f64::min, f64::max]
             .map(|of| speed(speeds.iter().copied().reduce(of).unwrap_or_default()));
         let spread = Fraction(end.standings.spread().unwrap_or_default());
+        let worth = WholePercent(WORTH);
         format!(
             "batch sizes {sizes} cannot be told apart: {low} to {high} {}, and runs of one size \
-             vary by {spread} (standard deviation); {} is the smallest within 3 % of the {} \
+             vary by {spread} (standard deviation); {} is the smallest within {worth} of the {} \
              of them, as far as their speeds are known",
             self.unit(race, proposed),
             self.sizes.at(proposed),

@@ -10,7 +10,7 @@ use super::{
 };
 use crate::{
     statistics::WORTH,
-    units::{Fraction, counted},
+    units::{Fraction, WholePercent, counted},
 };
 
 /// Minimum budget of a search, even if it exceeds a quarter of the grid: 0 to 8 workers by
@@ -308,11 +308,11 @@ impl Workers {
         let [low, high] = [f64::min, f64::max]
             .map(|of| speed(speeds.iter().copied().reduce(of).unwrap_or_default()));
         let spread = Fraction(end.standings.spread().unwrap_or_default());
-        let proposed = end.proposed().unwrap_or_default();
+        let (proposed, worth) = (end.proposed().unwrap_or_default(), WholePercent(WORTH));
         format!(
             "{numbers} workers cannot be told apart: {low} to {high} per second, and runs of one \
-             number vary by {spread} (standard deviation); {proposed} is the smallest within 3 % \
-             of the fastest of them, as far as their speeds are known"
+             number vary by {spread} (standard deviation); {proposed} is the smallest within \
+             {worth} of the fastest of them, as far as their speeds are known"
         )
     }
 
