@@ -38,8 +38,13 @@ EPOCHS = (
 ).split()
 COUNTED = ("kiln_trial_result", "trial", "attempt", "outcome", "reason", "steps", "left_out_steps", "notes")
 COUNTS = ("parameters", "flops_per_sample", "skipped_steps", "allocator_retries", "train_samples", "steps_to_target")
-NUMBERS = ("train_loss", "valid_", "mfu", "mean_", "max_", "energy_", "samples_per_", "tokens_per_", "seconds_to_", "data_wait_", "transfer_")
+NUMBERS = ("train_loss", "valid_", "mean_", "max_", "energy_", "persistence_", "majority_", "gradient_noise_")
+NUMBER_ENDS = ("_seconds", "_per_second", "_fraction", "_to_target", "_joules", "_watts", "_flops", "_tokens", "_samples")
 OUTSIDE_KILN = {"measure.warmup_steps": 10, "measure.warmup_seconds": 2.0, "measure.log_every": 10, "device": "cpu", "folder": "."}
+
+
+class BatchesEnded(RuntimeError, StopIteration):
+    """The iterator of batches has no more; a program that begins it again catches it as StopIteration."""
 
 
 class Refused(Exception):
@@ -83,7 +88,9 @@ def _is_figure(name, value):
         return False
     if _is_count(name):
         return isinstance(value, int) and value >= 0
-    return isinstance(value, (int, float)) or (isinstance(value, str) and not name.startswith(NUMBERS))
+    if name.startswith(NUMBERS) or name.endswith(NUMBER_ENDS):
+        return isinstance(value, (int, float))
+    return isinstance(value, (int, float, str, dict, list, tuple))
 
 
 def _name_of_loss(value):
@@ -99,7 +106,7 @@ class Trial:
         self._result, self._notes, self._finished, self._stopped_by, self._busy = {}, {}, False, None, False
         self._evaluated_at, self._loss, self._is_text = None, None, False  # Only the loss of text has a perplexity.
         self._mark = self._sent = self._since = _now()
-        self._cut_said = 0
+        self._cut_said, self._cut_is_said = 0, False
         self._excluded = self._samples_since = self._waited_since = 0
 
     # The settings -----------------------------------------------------------------------------------------------------
@@ -281,9 +288,10 @@ class Trial:
         self._say("window_started", step=number, monotonic_nanoseconds=self._mark)
 
     def _say_cut(self, event, now):
-        """kiln reads the device where a cut begins and ends; at most a few times a second."""
-        if self._window is not None and self._window_seconds is None and now - self._cut_said >= PROGRESS_SECONDS * 1e9:
-            self._cut_said = now
+        """kiln reads the device where a cut begins and ends, of at most a few cuts a second."""
+        is_said = self._cut_is_said if event == "cut_ended" else now - self._cut_said >= PROGRESS_SECONDS * 1e9
+        if self._window is not None and self._window_seconds is None and is_said:
+            self._cut_said, self._cut_is_said = now, event == "cut_started"
             self._say(event, step=self._made, monotonic_nanoseconds=now)
 
     def _close_window(self):
@@ -556,7 +564,7 @@ class Step:
             batch = next(batches)
         except StopIteration:
             total = self._of._total_steps
-            raise RuntimeError(f"the iterator of batches ended in step {self.number} of {total}; begin it again for each epoch") from None
+            raise BatchesEnded(f"the iterator of batches ended in step {self.number} of {total}; begin it again for each epoch") from None
         self.waited = (self.waited or 0.0) + (_now() - begun) / 1e9
         return batch
 

@@ -479,3 +479,73 @@ fn a_reproduction_shows_the_metrics_of_a_command() {
         "{again:?}"
     );
 }
+
+/// A changed unit, source or direction is no improvement, and no gate passes for it.
+#[test]
+fn a_metric_that_the_runs_take_otherwise_is_not_compared() {
+    let place = Place::of_command(
+        "  argv: [cat, det.txt]\n  metrics: {score: {line: 'score (.+)', better: high}}",
+        "sweep: {repeats: 3}",
+    );
+    let text = fs::read_to_string(place.path("x.yaml")).unwrap();
+    let run = |score: &str, line: &str| {
+        fs::write(place.path("det.txt"), format!("score {score}\n")).unwrap();
+        let changed = text.replace("line: 'score (.+)', better: high", line);
+        fs::write(place.path("x.yaml"), changed).unwrap();
+        let ended = place.run("", &["--fresh"]);
+        assert_eq!(ended.status, Some(0), "{ended:?}");
+    };
+    let compare = |more: &[&str]| {
+        let arguments = ["compare", "x~1", "x", "--fail-on", "worse"];
+        let mut kiln = place.kiln(&[&arguments[..], more].concat());
+        Ended::of(kiln.output().unwrap())
+    };
+    run("10", "line: 'score (.+)', better: high");
+    run("5", "line: 'score (.+)', better: high, times: 1000");
+    let other_unit = compare(&[]);
+    assert!(
+        other_unit.status == Some(4)
+            && other_unit
+                .stdout
+                .contains("`model.metrics.score` takes it from another place or in another unit")
+            && !other_unit.stderr.contains("gate worse: pass"),
+        "{other_unit:?}"
+    );
+    let json = compare(&["--format", "json"]);
+    let json: serde_json::Value = serde_json::from_str(&json.stdout).unwrap();
+    assert_eq!(json["gates"][0]["gate"], "worse", "{json}");
+    assert_eq!(json["gates"][0]["answer"], "cannot-tell", "{json}");
+    assert_eq!(
+        json["pairs"][0]["comparisons"][0]["word"], "not-comparable",
+        "{json}"
+    );
+    let meant = compare(&["--across", "model.metrics.score.times"]);
+    assert!(
+        meant.stdout.contains("score: 1 better"),
+        "it may be meant: {meant:?}"
+    );
+    // Defaults that are written out change nothing.
+    run("10", "line: 'score (.+)', better: high");
+    run(
+        "5",
+        "line: 'score (.+)', better: high, times: 1, take: last",
+    );
+    let same = compare(&[]);
+    assert!(
+        !same.stdout.contains("takes it from another place")
+            && same.stdout.contains("score: 1 worse"),
+        "{same:?}"
+    );
+    // One of the runs would decide.
+    run("10", "line: 'score (.+)', better: low");
+    let two = compare(&[]);
+    assert!(
+        two.status == Some(2)
+            && two.stderr.contains(
+                "say which one counts, with `--metric score:high` or `--metric score:low`"
+            ),
+        "{two:?}"
+    );
+    let told = compare(&["--metric", "score:low"]);
+    assert!(told.stdout.contains("score: 1 worse"), "{told:?}");
+}

@@ -302,6 +302,7 @@ fn try_table(bytes: &[u8]) {
             base: "a",
             new: "b",
             facts: None,
+            can_rerun: true,
             found: &found,
         };
         assert!(

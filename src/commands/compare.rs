@@ -4,7 +4,7 @@ mod columns;
 
 use std::path::PathBuf;
 
-use self::columns::{columns, columns_of_commands};
+use self::columns::{columns, columns_of_commands, other_sources, refuse_unlike_directions};
 use super::{
     Status, Stop, note, page_style, print, print_json, rerun,
     sources::{TableSource, source},
@@ -216,6 +216,9 @@ pub(super) fn run(args: Args) -> Result<Status, Stop> {
         true => {
             let sides = rerun::Sides::of(&args.base, named, &args.again)?;
             refuse_without_match(sides.ahead(), args.asked.options())?;
+            if args.metric.is_empty() {
+                refuse_unlike_directions(&sides.ahead())?;
+            }
             sides.run()?
         }
         false => [source(&args.base)?, source(named)?],
@@ -236,6 +239,7 @@ pub(super) fn run(args: Args) -> Result<Status, Stop> {
     options
         .across_settings
         .extend(args.again.keys_of_one_side());
+    options.other_sources = other_sources([&base, &new], &options.across_settings);
     let status = judge(
         &base,
         &new,
@@ -306,6 +310,7 @@ fn within(args: &Args, axis: &str) -> Result<Status, Stop> {
         base: &run.name,
         new: &run.name,
         facts: None,
+        can_rerun: true,
         found: &found,
     };
     let conclusion = Conclusion {
@@ -354,6 +359,7 @@ fn options_of_reproduction(
 ) -> Options {
     Options {
         columns: columns_of_commands(&[base, new]),
+        other_sources: other_sources([base, new], &[]),
         is_other_mean: Treatment::between(base.subject(), new.subject()).has_other_mean(),
         ..asked.options()
     }
@@ -424,6 +430,7 @@ fn judge(
             base: &base.name,
             new: &new.name,
             facts: record.as_deref(),
+            can_rerun: [base, new].iter().all(|side| side.experiment.is_some()),
             found: &found,
         },
         &conclusion,

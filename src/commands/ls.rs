@@ -89,20 +89,19 @@ struct RunLine {
     experiment: String,
     run: String,
     state: RunState,
-    /// Numbers of planned trials, of trials with a final row, and of those without a result.
-    trials: usize,
+    /// Numbers of planned trials, of trials with a final row, and of those without a result; `None` if the
+    /// run cannot be read.
+    trials: Option<usize>,
     /// Whether a search may plan more.
     #[serde(skip_serializing_if = "std::ops::Not::not")]
     is_searching: bool,
-    done: usize,
-    failed: usize,
+    done: Option<usize>,
+    failed: Option<usize>,
     /// The best value of the run's objective.
-    #[serde(skip_serializing_if = "Option::is_none")]
     best: Option<String>,
     age_seconds: Option<f64>,
     size_bytes: u64,
     /// Who runs it, or why it cannot be read.
-    #[serde(skip_serializing_if = "Option::is_none")]
     note: Option<String>,
 }
 
@@ -230,10 +229,10 @@ fn line(experiment: &str, run: &RunFolder, is_newest: bool, holder: Option<&Hold
         experiment: experiment.to_owned(),
         run: run.name(),
         state: RunState::Unreadable,
-        trials: 0,
+        trials: None,
         is_searching: false,
-        done: 0,
-        failed: 0,
+        done: None,
+        failed: None,
         best: None,
         age_seconds: None,
         size_bytes,
@@ -257,10 +256,11 @@ fn line(experiment: &str, run: &RunFolder, is_newest: bool, holder: Option<&Hold
         .ok()
         .and_then(|text| spec::objective_of(&text));
     line.best = report::best_value(&table, objective);
-    line.trials = file.plan.len();
+    let (trials, done) = (file.plan.len(), ends.len());
+    line.trials = Some(trials);
     line.is_searching = file.is_searching;
-    line.done = ends.len();
-    line.failed = ends.iter().filter(|outcome| !outcome.is_result()).count();
+    line.done = Some(done);
+    line.failed = Some(ends.iter().filter(|outcome| !outcome.is_result()).count());
     line.age_seconds = file
         .launches
         .last()
@@ -271,7 +271,7 @@ fn line(experiment: &str, run: &RunFolder, is_newest: bool, holder: Option<&Hold
     if let Some(queue) = TicketQueue::of(run) {
         let counts = queue.counts().unwrap_or_default();
         (is_running, waiting) = (counts.taken > 0, counts.open);
-        let is_done = line.done == line.trials;
+        let is_done = done == trials;
         let uncollected = || collect::uncollected(run).unwrap_or_default();
         let notes = [
             is_running.then(|| {
@@ -285,7 +285,7 @@ fn line(experiment: &str, run: &RunFolder, is_newest: bool, holder: Option<&Hold
         let notes: Vec<String> = notes.into_iter().flatten().collect();
         line.note = (!notes.is_empty()).then(|| notes.join("; "));
     }
-    let is_complete = line.done == line.trials
+    let is_complete = done == trials
         && !line.is_searching
         && waiting == 0
         && !(is_newest && was_killed_in_a_rerun(run, &file, &table));
@@ -377,13 +377,20 @@ const COLUMNS: [LsColumn; 8] = [
         left_out: 0,
         cell: |line| {
             let more = if line.is_searching { "+" } else { "" };
-            format!("{}/{}{more}", line.done, line.trials)
+            match (line.done, line.trials) {
+                (Some(done), Some(trials)) => format!("{done}/{trials}{more}"),
+                _ => String::new(),
+            }
         },
     },
     LsColumn {
         head: FAILED,
         left_out: 1,
-        cell: |line| line.failed.to_string(),
+        cell: |line| {
+            line.failed
+                .map(|failed| failed.to_string())
+                .unwrap_or_default()
+        },
     },
     LsColumn {
         head: "age",
@@ -416,8 +423,9 @@ fn table(lines: &[RunLine], width: usize) -> String {
     let mut text = String::new();
     for kept in (0..=most.unwrap_or(0)).rev() {
         // Zeros alone say nothing.
-        let is_empty =
-            |column: &LsColumn| column.head == FAILED && lines.iter().all(|line| line.failed == 0);
+        let is_empty = |column: &LsColumn| {
+            column.head == FAILED && lines.iter().all(|line| line.failed.unwrap_or(0) == 0)
+        };
         let columns = || {
             let fitting = COLUMNS.iter().filter(|column| column.left_out <= kept);
             fitting.filter(|column| !is_empty(column))

@@ -334,7 +334,12 @@ impl Metric {
 
     fn text(&mut self, text: &str) {
         match number::parse(text) {
-            Some(value) => self.add(value),
+            Some(value) => {
+                if !value.is_finite() && self.settings.optional && !self.target.is_loss() {
+                    self.not_a_number.get_or_insert_with(|| text.to_owned());
+                }
+                self.add(value);
+            }
             None if self.found.count < self.settings.skip() => self.found.count += 1,
             None => {
                 let shown = || text.chars().take(60).collect();

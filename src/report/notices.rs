@@ -5,7 +5,10 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use kiln_core::{
     plan::Outcome,
-    record::{TrialRow, TrialTable, note::ContinuedFrom},
+    record::{
+        TrialRow, TrialTable,
+        note::{ContinuedFrom, UnwrittenCheckpoint},
+    },
     units::{Fraction, counted},
 };
 
@@ -199,9 +202,9 @@ fn continued(points: &[Point<'_>]) -> Option<String> {
 /// figures, or there are none.
 fn unsaved(points: &[Point<'_>]) -> Option<String> {
     let rows = points.iter().flat_map(|point| point.rows.iter());
-    let noted: Vec<(&TrialRow, &str)> = rows
+    let noted: Vec<(&TrialRow, UnwrittenCheckpoint)> = rows
         .clone()
-        .filter_map(|row| Some((*row, row.note("checkpoint_bytes")?)))
+        .filter_map(|row| Some((*row, UnwrittenCheckpoint::of(row)?)))
         .collect();
     let (row, note) = noted.first()?;
     Some(format!(

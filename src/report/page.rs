@@ -17,7 +17,6 @@ use super::{
     layout::PageStyle,
     metrics::LEARNED,
     notices,
-    objective::RankedBy,
     points::{Point, Statistic, points},
     ranking::Ranking,
     subject::Subject,
@@ -178,10 +177,7 @@ fn all_points(subject: Subject<'_>) -> Vec<Value> {
     let all = points(table);
     let ranking = Ranking::new(&all, table, subject.objective());
     let metrics: Vec<Metric> = ranking.metrics_of_command().collect();
-    let ranked = match ranking.objective.by {
-        RankedBy::Metric(metric, _) => Some(metric),
-        RankedBy::Speed => None,
-    };
+    let ranked = ranking.objective.metric();
     let of = |point: &Point<'_>| {
         let trials: Vec<&str> = point.rows.iter().map(|row| row.trial.0.as_str()).collect();
         let mut told = json!({"axes": axes_of(table, point), "trials": trials});

@@ -16,7 +16,7 @@ use std::{
 };
 
 use kiln_core::limits;
-use kiln_data::source::DATA_FOLDER;
+use kiln_data::source::DATA_VARIABLE;
 use rustix::process::{
     Pid, Resource, Rlimit, Signal, WaitId, WaitIdOptions, getpid, getppid, kill_process_group,
     set_child_subreaper, set_parent_process_death_signal, setrlimit, waitid,
@@ -25,7 +25,7 @@ use rustix::process::{
 use super::{
     Event,
     judge::Exit,
-    listen::{ChildListener, keep_stderr},
+    listen::{ChildListener, WindowMoment, keep_stderr},
     memory::MemoryLimit,
     programs::TrialProgram,
     stray::MARK,
@@ -115,7 +115,13 @@ fn listen(child: &mut Child, start: &ChildStart, events: Sender<Event>) -> io::R
     let ear = ChildListener::new(child.id(), start.program.kind.is_relay());
     let (listening, kept_in) = (ear.clone(), start.folder.join("stderr.txt"));
     let (token, window_events) = (start.token, events.clone());
-    let at_window = move || drop(window_events.send(Event::Window(token)));
+    let at_window = move |moment| {
+        let event = match moment {
+            WindowMoment::Window => Event::Window(token),
+            WindowMoment::Cut => Event::Cut(token),
+        };
+        drop(window_events.send(event));
+    };
     let stdout = thread("stdout", move || listening.listen(stdout, at_window))?;
     let stderr = thread("stderr", move || keep_stderr(stderr, &kept_in))?;
     let token = start.token;
@@ -233,7 +239,7 @@ const CUDA_BRANCHES: &str = "KILN_CUDA_BRANCHES";
 fn environment(
     own: impl Iterator<Item = (OsString, OsString)>,
 ) -> Vec<(OsString, Option<OsString>)> {
-    const FOLDERS: [&str; 2] = [DATA_FOLDER, "KILN_LIBTORCH"];
+    const FOLDERS: [&str; 2] = [DATA_VARIABLE, "KILN_LIBTORCH"];
     let own: Vec<(OsString, OsString)> = own.collect();
     let decides =
         |(name, _): &(OsString, OsString)| WAITING.iter().any(|variable| name == *variable);

@@ -55,6 +55,15 @@ pub(super) struct ChildState {
     pub(super) peak_resident_bytes: Option<u64>,
 }
 
+/// A moment at which the device is read at once.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum WindowMoment {
+    /// The measured window begins or ends.
+    Window,
+    /// A cut in it does.
+    Cut,
+}
+
 impl ChildState {
     /// How far the trial is.
     pub(super) fn progress(&self) -> TrialProgress {
@@ -121,7 +130,7 @@ impl ChildListener {
     }
 
     /// Handles one line; returns whether the measured window, or a cut in it, begins or ends with it.
-    fn hear(&self, line: &[u8]) -> bool {
+    fn hear(&self, line: &[u8]) -> Option<WindowMoment> {
         let message = serde_json::from_slice::<Message>(line);
         let mut heard = self.heard();
         // A hello of another version may lack fields of this version.
@@ -132,15 +141,15 @@ impl ChildListener {
         }
         let Ok(message) = message else {
             heard.garbage_lines += 1;
-            return false;
+            return None;
         };
-        let is_window = matches!(
-            message,
-            Message::WindowStarted { .. }
-                | Message::WindowEnded { .. }
-                | Message::CutStarted { .. }
-                | Message::CutEnded { .. }
-        );
+        let moment = match message {
+            Message::WindowStarted { .. } | Message::WindowEnded { .. } => {
+                Some(WindowMoment::Window)
+            }
+            Message::CutStarted { .. } | Message::CutEnded { .. } => Some(WindowMoment::Cut),
+            _ => None,
+        };
         if matches!(message, Message::Finished { .. }) {
             heard.peak_resident_bytes = match self.is_relay {
                 true => peak_resident_bytes_below(self.pid),
@@ -148,12 +157,12 @@ impl ChildListener {
             };
         }
         heard.take(message);
-        is_window
+        moment
     }
 
     /// Reads until the stream ends; calls `at_window` when the measured window, or a cut in it, begins
     /// and when it ends.
-    pub(super) fn listen(&self, stream: impl Read, at_window: impl Fn()) {
+    pub(super) fn listen(&self, stream: impl Read, at_window: impl Fn(WindowMoment)) {
         let mut stream = BufReader::new(stream);
         let mut line = Vec::new();
         while let Ok(length) = stream
@@ -163,8 +172,8 @@ impl ChildListener {
             && length > 0
         {
             if line.last() == Some(&b'\n') {
-                if self.hear(&line) {
-                    at_window();
+                if let Some(moment) = self.hear(&line) {
+                    at_window(moment);
                 }
             } else {
                 self.heard().garbage_lines += 1;
@@ -280,7 +289,7 @@ mod tests {
             b"{\"event\":\"progress\",\"step\":3,\"total_steps\":9,\"loss\":2.5}\n\
               {\"event\":\"finished\",\"outcome\":\"completed\"}\n",
         );
-        ear.listen(text.as_slice(), || {});
+        ear.listen(text.as_slice(), |_| {});
         let heard = ear.heard();
         assert_eq!(
             (
@@ -312,7 +321,7 @@ mod tests {
             ),
         ] {
             let ear = ChildListener::new(std::process::id(), false);
-            ear.listen(format!("{hello}\n").as_bytes(), || {});
+            ear.listen(format!("{hello}\n").as_bytes(), |_| {});
             assert_eq!(ear.heard().foreign_protocol, foreign, "{hello}");
         }
     }
@@ -352,9 +361,9 @@ mod tests {
         let ear = ChildListener::new(std::process::id(), false);
         let finished =
             |outcome: &str| format!("{{\"event\":\"finished\",\"outcome\":\"{outcome}\"}}\n");
-        ear.listen(finished("failed").repeat(2).as_bytes(), || {});
+        ear.listen(finished("failed").repeat(2).as_bytes(), |_| {});
         assert_eq!(ear.heard().finished_before, None);
-        ear.listen(finished("completed").repeat(2).as_bytes(), || {});
+        ear.listen(finished("completed").repeat(2).as_bytes(), |_| {});
         let heard = ear.heard();
         assert_eq!(heard.finished_before, Some(Outcome::Failed));
         assert_eq!(

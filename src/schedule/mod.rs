@@ -305,6 +305,8 @@ enum Event {
     Signal(i32),
     /// The measured window of the child with this token begins or ends.
     Window(u64),
+    /// A cut within the window of the child begins or ends.
+    Cut(u64),
     /// The child with this token has ended and waits to be reaped.
     Ended(u64),
     /// The tickets of these numbers were taken back by another launch.

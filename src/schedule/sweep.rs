@@ -171,6 +171,7 @@ impl<'a> LaunchState<'a> {
             match events.recv_timeout(TICK) {
                 Ok(Event::Signal(signal)) => self.signal(signal),
                 Ok(Event::Window(token)) => self.mark(token),
+                Ok(Event::Cut(token)) => self.look(token),
                 Ok(Event::Ended(token)) => self.ended(token),
                 Ok(Event::TakenBack(lost)) => self.tickets_taken_back(&lost),
                 Ok(Event::StopAsked) => self.stop_as_asked(),
@@ -283,6 +284,13 @@ impl<'a> LaunchState<'a> {
         }
         self.note_unrecorded(recorded);
         Ok(())
+    }
+
+    fn look(&self, token: u64) {
+        let mut running = self.running.iter();
+        if let Some(attempt) = running.find(|attempt| attempt.token == token) {
+            self.instruments.look(&self.trials[attempt.index].id);
+        }
     }
 
     fn mark(&mut self, token: u64) {

@@ -210,6 +210,14 @@ class ATrialOfKiln(unittest.TestCase):
         self.failed(run(body="step.next(iter([]))"), "the iterator of batches ended in step 1 of 20")
         self.failed(run(body="step.done(samples=-4)"), "they cannot be negative")
 
+    def test_batches_that_begin_again_are_caught_as_the_end_of_an_iterator(self):
+        body = ("try: step.next(batches)\n            except StopIteration:\n                batches = iter([1, 2, 3])\n"
+                "                step.next(batches)")
+        text = PROGRAM.format(body=body, end="trial.finish(valid_loss=0.5)", honours="*").replace(
+            "with kiln_child", "batches = iter([1, 2, 3])\n    with kiln_child", 1)
+        child = Child(text, {**TRIAL, "differs_from_defaults": []}).end()
+        self.assertEqual((child.status, child.result["steps"]), (0, 20), child.stderr)
+
     def test_the_ends_of_a_cut_are_told_within_the_window(self):
         child = run(body="if step.number in (2, 10): trial.evaluate(lambda: time.sleep(0.3) or 0.7)")
         told = [message for message in child.messages if message["event"].startswith("cut_")]

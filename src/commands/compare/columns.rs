@@ -3,7 +3,7 @@
 use std::collections::BTreeSet;
 
 use kiln_core::{
-    kinds::command::{Better, Command, METRIC_PREFIX},
+    kinds::command::{Better, Command, METRIC_PREFIX, MetricTarget, metric_target},
     spec::command_of,
     units::listed,
 };
@@ -29,6 +29,35 @@ pub(super) fn columns_of_commands(runs: &[&TableSource]) -> Vec<ColumnMetric> {
         }
     }
     columns
+}
+
+/// The columns of the commands' metrics that the runs do not take alike. One that `--across` names is
+/// compared all the same.
+pub(super) fn other_sources(runs: [&TableSource; 2], across: &[String]) -> Vec<String> {
+    let commands = commands_of(&runs);
+    let [base, new] = commands.as_slice() else {
+        return Vec::new();
+    };
+    let (base, new) = (base.every_metric(), new.every_metric());
+    let is_other = |name: &str| {
+        let sides = [base.get(name), new.get(name)];
+        matches!(sides, [Some(base), Some(new)] if !base.is_same_number(new))
+    };
+    let is_named = |name: &str| {
+        let map = format!("model.metrics.{name}");
+        let below = format!("{map}.");
+        across
+            .iter()
+            .any(|key| *key == map || key.starts_with(&below))
+    };
+    let names = base.iter().map(|(name, _)| name);
+    names
+        .filter(|name| is_other(name) && !is_named(name))
+        .map(|name| match metric_target(name) {
+            MetricTarget::Own => format!("{METRIC_PREFIX}{name}"),
+            MetricTarget::Column(_) | MetricTarget::Progress => name.to_owned(),
+        })
+        .collect()
 }
 
 /// The columns of `--metric`, which has these texts, else those that rank runs of commands.
@@ -109,6 +138,19 @@ fn not_a_column(name: &str, runs: &[&TableSource]) -> String {
         "`--metric {name}` is not a column of numbers of `trials.csv`; {own}docs/tables.md lists \
          the others"
     )
+}
+
+/// The same of every metric of the runs' commands, before they are run.
+///
+/// Errors: see [`refuse_two_directions`].
+pub(super) fn refuse_unlike_directions(runs: &[&TableSource]) -> Result<(), Stop> {
+    let commands = commands_of(runs);
+    commands.iter().try_for_each(|command| {
+        let metrics = command.every_metric();
+        metrics
+            .names()
+            .try_for_each(|name| refuse_two_directions(name, &commands))
+    })
 }
 
 /// Errors: the experiments of the runs name different directions of a metric as the better one.

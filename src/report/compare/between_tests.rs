@@ -265,6 +265,7 @@ fn each_further_value_is_a_side_and_any_may_be_base() {
             base: "x",
             new: "x",
             facts: None,
+            can_rerun: true,
             found: &found,
         }
         .csv()

@@ -120,10 +120,7 @@ pub fn gate(found: &Comparisons, metric: ComparedMetric) -> Gate {
                 untold.push(format!("{} (not all its trials completed)", pair.name))
             }
             None => {
-                let unusable = pair
-                    .unusable
-                    .iter()
-                    .find(|column| **column == metric.name());
+                let unusable = pair.unusable.iter().find(|column| metric.has(column));
                 let why = match unusable {
                     Some(column) => format!("a `{column}` is not {USABLE}"),
                     _ => format!("no {} on both sides", metric.name()),

@@ -73,6 +73,11 @@ impl ComparedMetric {
     }
 
     /// The columns that have it, the one that is taken first.
+    /// Whether it is read from this column.
+    pub(super) fn has(self, column: &str) -> bool {
+        self.columns().iter().any(|known| known.name() == column)
+    }
+
     fn columns(self) -> Vec<MetricColumn> {
         let known: &[KnownColumn] = match self {
             Self::Column(column) => return vec![MetricColumn::Named(column)],

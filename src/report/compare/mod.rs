@@ -67,6 +67,9 @@ pub struct Options {
     /// Settings in which the runs are known to differ; `None` refuses whatever `across` does not
     /// name.
     pub treatment: Option<Treatment>,
+    /// Metrics of commands, by their columns, that the two sides take from different places or in
+    /// different units.
+    pub other_sources: Vec<String>,
     /// The training losses of the two sides are means of different numbers of steps.
     pub is_other_mean: bool,
     /// Exclude disturbed runs ([`TrialRow::disturbances`]).

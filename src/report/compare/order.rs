@@ -5,11 +5,12 @@ use kiln_core::{
     units::{Fraction, counted, listed},
 };
 
-use super::{Compared, Comparison, Comparisons};
+use super::{Compared, Comparison, ComparisonPage, Comparisons};
 
 /// Returns sentences on the order of the runs of both sides and on drift of the machine, for the
 /// metrics that depend on them. The most important point stands for all.
-pub(super) fn sentences(found: &Comparisons, base: &str, new: &str) -> Vec<String> {
+pub(super) fn sentences(found: &Comparisons, page: &ComparisonPage<'_>) -> Vec<String> {
+    let (base, new) = (page.base, page.new);
     let timed = || found.pairs.iter().filter_map(Compared::timed);
     let of = |holds: &dyn Fn(Design) -> bool| {
         timed().filter(|one| one.design.is_some_and(holds)).count()
@@ -37,7 +38,12 @@ pub(super) fn sentences(found: &Comparisons, base: &str, new: &str) -> Vec<Strin
     };
     let jump = Fraction(SESSION_JUMP);
     let mut said = Vec::new();
-    let again = format!("`kiln compare --rerun {base} {new}` runs both in turns");
+    let again = match page.can_rerun {
+        true => format!("`kiln compare --rerun {base} {new}` runs both in turns"),
+        false => {
+            "run both in turns from their experiment files (`kiln compare --rerun`)".to_owned()
+        }
+    };
     if apart > 0 {
         said.push(format!(
             "order: {}the two sides ran one after the other: only changes beyond {jump} are \

@@ -25,19 +25,22 @@ pub struct Fact {
     pub what: String,
     pub base: Option<String>,
     pub new: Option<String>,
+    /// Whether all that is set was recorded on both sides.
+    #[serde(skip)]
+    is_whole: bool,
 }
 
 /// Sections that are recorded as a whole: what is missing was not set.
-const WHOLE: [&str; 3] = ["experiment.", "environment.", "continues"];
+const WHOLE: [&str; 2] = ["experiment.", "continues"];
+/// A section that is, by one version of kiln: others record other variables.
+const WHOLE_OF_VERSION: &str = "environment.";
 
 impl Fact {
     /// A side as a page shows it.
     pub(in crate::report) fn shown(&self, side: &Option<String>) -> String {
         match side {
             Some(value) => shown_value(value),
-            None if WHOLE.iter().any(|section| self.what.starts_with(section)) => {
-                "(not set)".to_owned()
-            }
+            None if self.is_whole => "(not set)".to_owned(),
             None => "(not recorded)".to_owned(),
         }
     }
@@ -130,7 +133,11 @@ pub fn facts(
             && !BESIDE.contains(&difference.key.as_str())
             && !is_one_number(difference)
     };
+    let versions = runs.map(|run| Some(run?.newest_at_work()?.versions.kiln.clone()));
+    let is_one_version = versions[0].is_some() && versions[0] == versions[1];
     let fact = |Difference { key, old, new }: Difference| Fact {
+        is_whole: WHOLE.iter().any(|section| key.starts_with(section))
+            || (is_one_version && key.starts_with(WHOLE_OF_VERSION)),
         what: key,
         base: old.map(spelled),
         new: new.map(spelled),
@@ -336,6 +343,7 @@ mod tests {
             what: "continues".to_owned(),
             base: None,
             new: Some(BEGINNING.to_owned()),
+            is_whole: true,
         };
         assert_eq!(found, [expected]);
         assert_eq!(

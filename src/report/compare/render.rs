@@ -35,6 +35,8 @@ pub struct ComparisonPage<'a> {
     pub new: &'a str,
     /// `None` where a side has no record beside its table.
     pub facts: Option<&'a [Fact]>,
+    /// Whether both sides have the experiment that made them.
+    pub can_rerun: bool,
     pub found: &'a Comparisons,
 }
 
@@ -95,7 +97,7 @@ impl ComparisonPage<'_> {
         }
         let order = match &self.found.between {
             Some(between) => between_page::sentences(self.found, between),
-            None => order::sentences(self.found, self.base, self.new),
+            None => order::sentences(self.found, self),
         };
         if let TableForm::Markdown = form
             && !order.is_empty()

@@ -1,6 +1,9 @@
 //! Decides whether a run was reproduced: an answer for programs, and a sentence.
 
-use kiln_core::units::{Fraction, counted};
+use kiln_core::{
+    statistics::WORTH,
+    units::{Fraction, WholePercent, counted},
+};
 
 use super::{Compared, ComparedMetric, Comparisons, Gate, Verdict};
 
@@ -145,7 +148,7 @@ fn speed(found: &Comparisons) -> String {
             "speed: changed at {} of {all} ({slower} slower, {faster} faster)",
             slower + faster
         ),
-        many if same == many => "speed: unchanged (within 3 %)".to_owned(),
+        many if same == many => format!("speed: unchanged (within {})", WholePercent(WORTH)),
         _ => format!(
             "speed: no change found, but {} of {all} cannot be shown to be unchanged",
             verdicts.len() - same

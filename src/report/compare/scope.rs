@@ -23,9 +23,6 @@ pub(super) fn refusal(
     treatment: &Treatment,
     pair: &MatchedPair<'_>,
 ) -> Option<String> {
-    if let Some(why) = of_source(column, treatment) {
-        return Some(why);
-    }
     match metric {
         ComparedMetric::Loss => of_loss(column, treatment, pair),
         ComparedMetric::Column(of) if of.is_learned() => of_loss(column, treatment, pair),
@@ -43,25 +40,12 @@ pub(super) fn refusal(
     }
 }
 
-/// Settings of a metric that do not change what its number means.
-const OF_METRIC: [&str; 2] = ["better", "optional"];
-
 /// A program's number that the two sides take from different places, or in different units.
-fn of_source(column: &str, treatment: &Treatment) -> Option<String> {
+pub(super) fn of_source(column: &str, other_sources: &[String]) -> Option<String> {
+    let is_other = other_sources.iter().any(|other| other == column);
     let name = column.strip_prefix(METRIC_PREFIX).unwrap_or(column);
-    let map = format!("model.metrics.{name}");
-    let is_other = |key: &str| {
-        let rest = key.strip_prefix(&map);
-        rest.is_some_and(|rest| {
-            rest.is_empty()
-                || rest
-                    .strip_prefix('.')
-                    .is_some_and(|key| !OF_METRIC.contains(&key))
-        })
-    };
-    let mut keys = treatment.settings.iter().map(|one| one.key.as_str());
-    keys.find(|key| is_other(key))
-        .map(|key| format!("`{key}` makes it another number"))
+    is_other
+        .then(|| format!("`model.metrics.{name}` takes it from another place or in another unit"))
 }
 
 /// Why the completed runs of a pair do not stand for all: how the others ended may depend on the

@@ -62,6 +62,7 @@ pub(super) fn page(found: &Comparisons) -> String {
         base: "a",
         new: "b",
         facts: None,
+        can_rerun: true,
         found,
     }
     .text(PageStyle {
@@ -270,6 +271,7 @@ fn numbers_of_any_size_are_short_on_every_form_of_the_page_and_what_cannot_be_in
         base: "a",
         new: "b",
         facts: None,
+        can_rerun: true,
         found: &found,
     };
     for form in [
@@ -310,6 +312,7 @@ fn numbers_of_any_size_are_short_on_every_form_of_the_page_and_what_cannot_be_in
         base: "a",
         new: "b",
         facts: None,
+        can_rerun: true,
         found: &huge,
     }
     .text(PageStyle {
@@ -386,6 +389,7 @@ fn other_boards_of_one_model_are_compared_and_said_to_be_others() {
             base: "a",
             new: "b",
             facts: None,
+            can_rerun: true,
             found: &found
         }
         .markdown()
@@ -447,6 +451,7 @@ fn runs_with_step_times_alone_have_the_sentences_on_order_and_drift_and_a_headli
                 base: "a",
                 new: "b",
                 facts: None,
+                can_rerun: true,
                 found,
             }
             .markdown(),
@@ -1056,6 +1061,7 @@ fn each_field_that_decides_numbers_refuses_by_name_and_can_be_what_is_compared()
             base: "a",
             new: "b",
             facts: None,
+            can_rerun: true,
             found: &refused,
         }
         .text(PageStyle {
@@ -1087,6 +1093,7 @@ fn each_field_that_decides_numbers_refuses_by_name_and_can_be_what_is_compared()
             base: "a",
             new: "b",
             facts: None,
+            can_rerun: true,
             found: &asked,
         }
         .headline();
@@ -1274,6 +1281,7 @@ fn what_is_in_one_table_alone_and_what_ended_otherwise_is_told() {
         base: "a",
         new: "b",
         facts: Some(&[]),
+        can_rerun: true,
         found: &found,
     };
     let text = page.text(PageStyle {

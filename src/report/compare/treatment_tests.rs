@@ -107,6 +107,36 @@ fn faster(row: &mut TrialRow) {
     row.samples_per_second = row.samples_per_second.map(|rate| 2.0 * rate);
 }
 
+/// An identical training whose training loss is a mean of other steps.
+#[test]
+fn training_losses_over_other_numbers_of_steps_are_not_compared() {
+    let logged = |first: u64, when: u64, loss: f64| {
+        let mut run = Run::of(first, when, STEPS, |_| {});
+        for row in &mut run.table.rows {
+            row.fixed.train_loss = Some(loss);
+        }
+        run
+    };
+    let (base, new) = (logged(1, 0, 2.7), logged(1, 20, 2.9));
+    let of = |is_other_mean: bool| {
+        let options = Options {
+            is_other_mean,
+            ..Options::default()
+        };
+        let found = compare(&base.table, &new.table, &options).unwrap();
+        let pair = &found.pairs[0];
+        (
+            pair.losses,
+            pair.equal_losses,
+            pair.losses_apart.unwrap_or(0.0) > 0.01,
+        )
+    };
+    let (losses, equal, is_apart) = of(false);
+    assert!(losses > 0 && equal == 0 && is_apart);
+    let (losses, equal, is_apart) = of(true);
+    assert!(losses > 0 && equal == losses && !is_apart);
+}
+
 #[test]
 fn a_setting_that_differs_between_runs_is_named_and_the_points_of_its_axes_are_compared() {
     let base = Run::of(1, 0, STEPS, same);

@@ -274,11 +274,12 @@ fn launch_bound(case: &TrialContext<'_>) -> Option<RuleMatch> {
         && !case.is_command()
         && case.row.engine == "libtorch"
         && case.row.note(ReplayedSteps::COLUMN).is_none()
-        && case.row.gradient_noise_step.is_none();
-    let next = next.when(is_recordable, |next| {
-        next.vary("train.cuda_graph", ["off", "on"])
-    });
-    let next = next.when(compares_cpu, |next| {
+        && case.row.gradient_noise_step.is_none()
+        && case.row.devices_per_trial.unwrap_or(1) == 1
+        && !case.axes().iter().any(|axis| axis == CUDA_GRAPH);
+    let next = next.when(is_recordable, |next| next.vary(CUDA_GRAPH, ["off", "on"]));
+    // On the CPU nothing is recorded: the two questions are not one grid.
+    let next = next.when(compares_cpu && !is_recordable, |next| {
         next.vary("run.devices", ["cpu", "auto"])
     });
     let told = larger.and_then(|point| {
@@ -291,6 +292,9 @@ fn launch_bound(case: &TrialContext<'_>) -> Option<RuleMatch> {
     });
     Some(RuleMatch::new(says, unused(case), next).with(told))
 }
+
+/// The axis of steps that are run operator by operator, or replayed.
+const CUDA_GRAPH: &str = "train.cuda_graph";
 
 /// The axis of batch sizes.
 pub(super) const BATCH: &str = "train.batch_size";

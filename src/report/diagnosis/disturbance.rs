@@ -124,7 +124,7 @@ pub(super) const BUSY_HOST: Rule = Rule {
     columns: &["mean_cpu_cores", "cpu_threads", "samples_per_second"],
     thresholds: &[OTHERS],
     means: "Processes outside the run kept so many cores busy that timings are unreliable: \
-            libtorch's threads wait for one another.",
+            threads that share a step's work wait for the slowest of them.",
     refuted_by: "A repeat on a host without other processes is not faster.",
     explains: &[],
     is_fault: true,

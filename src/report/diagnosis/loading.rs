@@ -80,6 +80,7 @@ pub(super) const DATA_BOUND: Rule = Rule {
         "cpu_threads",
         "mean_cpu_cores",
         "mean_gpu_utilization",
+        "mean_sm_active",
     ],
     thresholds: &[WAIT_LIMITS, FASTER],
     means: "The trainer waits for the loader to deliver a batch: a faster step does not make the \
@@ -110,6 +111,7 @@ pub(super) const DATA_WAIT: Rule = Rule {
         "load_seconds",
         "window_seconds",
         "mean_gpu_utilization",
+        "mean_sm_active",
     ],
     thresholds: &[WAIT_MATTERS, FASTER],
     means: "The loader begins to limit the speed: it will be the limit once the step is faster.",
@@ -133,6 +135,7 @@ pub(super) const DISK_BOUND: Rule = Rule {
         "trial_seconds",
         "num_workers",
         "mean_gpu_utilization",
+        "mean_sm_active",
     ],
     thresholds: &[WAIT_LIMITS, DISK_BUSY, DISK_READS],
     means: "The loader waits for a disk: more workers would wait for the same disk, and a run \
@@ -163,6 +166,7 @@ pub(super) const WORKERS_STARVED: Rule = Rule {
         "mean_cpu_cores",
         "batch_size",
         "mean_gpu_utilization",
+        "mean_sm_active",
     ],
     thresholds: &[WAIT_LIMITS, WORKERS_BUSY],
     means: "The workers are busy all the time and share too few cores, so more of them cannot \

@@ -194,6 +194,13 @@ impl Instruments {
         }
     }
 
+    /// Takes a reading because a cut within the trial's window begins or ends.
+    pub fn look(&self, trial: &TrialId) {
+        if let Some(keeping) = &self.keeping {
+            keeping.sampler.look(&trial.0);
+        }
+    }
+
     /// Writes pending rows; called a few times a second.
     ///
     /// # Errors

@@ -209,12 +209,39 @@ mod tests {
             "{:?}",
             found.notes
         );
-        // What is no figure is told as before.
-        let refused = read(r#""valid_loss": 0.5, "window_started_nanoseconds": "noon""#);
-        assert!(
-            refused.unwrap_err().to_string().contains("invalid type"),
-            "a window that cannot be read"
+        assert!(!found.notes.contains_key("steps"));
+        let found = read(
+            r#""window_started_nanoseconds": "noon", "peak_resident_bytes": 5.5, "train_loss": 0.5,
+            "metrics": {"x": null, "y": 2}, "libraries": {"torch": 2.4, "numpy": "1.26"}"#,
+        )
+        .unwrap();
+        assert_eq!(
+            (found.window_started_nanoseconds, found.peak_resident_bytes),
+            (None, None)
         );
+        assert_eq!(found.figures.train_loss, Some(0.5));
+        assert_eq!(
+            found.metrics.into_iter().collect::<Vec<_>>(),
+            [("y".to_owned(), 2.0)]
+        );
+        assert_eq!(found.libraries.into_keys().collect::<Vec<_>>(), ["numpy"]);
+        let noted: Vec<String> = found.notes.into_keys().collect();
+        assert_eq!(
+            noted,
+            [
+                "peak_resident_bytes",
+                "torch",
+                "window_started_nanoseconds",
+                "x"
+            ]
+        );
+        // Without these it is no result.
+        fs::write(
+            folder.path().join("trial.json"),
+            r#"{"kiln_trial_result": 1, "trial": 5}"#,
+        )
+        .unwrap();
+        assert!(result(folder.path()).is_err());
         let many: Vec<String> = (0..2000).map(|name| format!("\"name{name}\": 1")).collect();
         let found = read(&many.join(", ")).unwrap();
         assert_eq!(found.notes.len(), 21);

@@ -111,7 +111,7 @@ impl CollectedRows {
     }
 
     /// By number, attempt and trial, whatever the order of the launches: stand-ins of two workers may
-    /// share a number. Of two rows of one attempt the one with the higher
+    /// share a number, and one may have two. Of two rows of one attempt the one with the higher
     /// [`Outcome::weight`] counts, then that of the launch that ran it.
     fn order(&mut self) {
         self.rows.sort_by(|a, b| {
@@ -119,14 +119,15 @@ impl CollectedRows {
                 let (is_own, is_of_another) = (row.table == OWN, row.launch != row.table);
                 (is_own, Reverse(row.weight), is_of_another, row.table)
             };
+            a.key().cmp(&b.key()).then_with(|| key(a).cmp(&key(b)))
+        });
+        self.rows.dedup_by(|later, kept| later.key() == kept.key());
+        self.rows.sort_by(|a, b| {
             let attempt = |row: &CollectedRow| (row.number, row.attempt);
             attempt(a)
                 .cmp(&attempt(b))
                 .then_with(|| a.trial.cmp(&b.trial))
-                .then_with(|| key(a).cmp(&key(b)))
         });
-        self.rows
-            .dedup_by(|later, kept| (&later.trial, later.attempt) == (&kept.trial, kept.attempt));
     }
 
     pub fn len(&self) -> usize {
@@ -456,6 +457,28 @@ mod tests {
             }
         }
         (place, run)
+    }
+
+    /// Two workers give a stand-in the next number that each knows.
+    #[test]
+    fn a_stand_in_with_two_numbers_has_one_row() {
+        use Outcome::{Completed, Killed};
+        let numbered = |row: TableRow, number: u64| TableRow {
+            fixed: Box::new(TrialRow {
+                number,
+                ..(*row.fixed).clone()
+            }),
+            ..row
+        };
+        let (theirs, others) = (row(5, 1, 3, Completed), row(4, 1, 5, Completed));
+        let told = numbered(row(5, 1, 3, Killed), 6);
+        let others = numbered(others, 5);
+        let (_place, run) = run(&[(3, vec![theirs.clone()]), (5, vec![told, others.clone()])]);
+        let collected = CollectedRows::read(&run).unwrap();
+        let mut given = Vec::new();
+        collected.each(&mut |row| given.push(row)).unwrap();
+        given.sort_by_key(|row| row.fixed.trial.clone());
+        assert_eq!(given, [others, theirs]);
     }
 
     #[test]

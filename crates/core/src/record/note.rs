@@ -152,6 +152,40 @@ impl StoppedEarly {
     }
 }
 
+/// A checkpoint could not be written; a note on their size.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct UnwrittenCheckpoint {
+    pub step: u64,
+    pub error: String,
+}
+
+impl UnwrittenCheckpoint {
+    /// The column that it is about.
+    pub const COLUMN: &str = "checkpoint_bytes";
+
+    /// Reads the note of a row; `None` if it has another one, or none.
+    pub fn of(row: &TrialRow) -> Option<Self> {
+        let rest = row
+            .note(Self::COLUMN)?
+            .strip_prefix("the checkpoint of step ")?;
+        let (step, error) = rest.split_once(" could not be written: ")?;
+        Some(Self {
+            step: step.parse().ok()?,
+            error: error.to_owned(),
+        })
+    }
+}
+
+impl fmt::Display for UnwrittenCheckpoint {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Self { step, error } = self;
+        write!(
+            f,
+            "the checkpoint of step {step} could not be written: {error}"
+        )
+    }
+}
+
 /// Steps were replayed from CUDA graphs; a note of its own.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct ReplayedSteps {
@@ -474,6 +508,14 @@ mod tests {
             steps: 96,
             shapes: 2,
         };
+        let unwritten = UnwrittenCheckpoint {
+            step: 40,
+            error: "No space left on device (os error 28)".to_owned(),
+        };
+        let row = noted(&[(UnwrittenCheckpoint::COLUMN, &unwritten.to_string())]);
+        assert_eq!(UnwrittenCheckpoint::of(&row), Some(unwritten));
+        let other = noted(&[(UnwrittenCheckpoint::COLUMN, "this program keeps none")]);
+        assert_eq!(UnwrittenCheckpoint::of(&other), None);
         let row = noted(&[(ReplayedSteps::COLUMN, &replayed.to_string())]);
         assert_eq!(ReplayedSteps::of(&row), Some(replayed));
         for eager in [

@@ -44,13 +44,14 @@ pub enum TableError {
         doing: &'static str,
         cause: io::Error,
     },
-    #[error("{path}: the columns are not those of this table: {difference}; move the file away or \
-             use the kiln version that wrote it", path = path.display())]
+    #[error("{path}: the columns are not those of this table: {difference}; restore the file as \
+             kiln wrote it, use the version that wrote it, or name another file", path = path.display())]
     Columns { path: PathBuf, difference: String },
     #[error("{path}:1:1: {problem}", path = path.display())]
     Head { path: PathBuf, problem: String },
     #[error("{path}: this is not a `{known}` table: its first line is `{found}` instead of kiln's \
-             header; nothing was changed; name another file", path = path.display())]
+             header; nothing was changed; name another file, or, if a program has saved this one with a \
+             byte order mark or quotes, restore it as kiln wrote it", path = path.display())]
     NoTable {
         path: PathBuf,
         found: String,

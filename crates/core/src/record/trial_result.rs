@@ -8,7 +8,7 @@ use serde_json::{Map, Value};
 
 use super::{TrialFigures, table::shorten, tables::TRIALS};
 use crate::{
-    kinds::{data::PairCounts, text_of},
+    kinds::data::PairCounts,
     plan::{Outcome, TrialId},
 };
 
@@ -112,6 +112,12 @@ pub struct TrialResult {
     pub unknown: BTreeMap<String, Value>,
 }
 
+/// The note on a value that cannot be read.
+fn reported(value: &Value, error: &serde_json::Error) -> String {
+    let value = shorten(&value.to_string(), LONGEST_VALUE);
+    format!("the program reported {value}: {error}")
+}
+
 /// Why no figure in this unit has this value; `None` if one can.
 fn impossible(unit: &str, value: f64) -> Option<&'static str> {
     match unit {
@@ -164,30 +170,47 @@ impl TrialResult {
         }
     }
 
-    /// Reads a result without the figures and notes that have another type than theirs, which become
-    /// notes: one misread figure of a program must not cost a training. `None` if something else is
-    /// wrong with it.
+    /// Reads a result without the fields that have another type than theirs, which become notes: one
+    /// misread figure of a program must not cost a training. Of a map its other entries stay. `None` if
+    /// it is not a result without them either.
     pub(super) fn without_unreadable(text: &[u8]) -> Option<Self> {
-        let mut whole: Map<String, Value> = serde_json::from_slice(text).ok()?;
-        let mut notes: BTreeMap<String, String> = BTreeMap::new();
-        for column in TRIALS.columns {
-            let Some(value) = whole.get(column.name) else {
+        const NEEDED: [&str; 4] = ["kiln_trial_result", "trial", "attempt", "outcome"];
+        let whole: Map<String, Value> = serde_json::from_slice(text).ok()?;
+        let (needed, fields): (Map<String, Value>, Map<String, Value>) = whole
+            .into_iter()
+            .partition(|(name, _)| NEEDED.contains(&name.as_str()));
+        let fault = |name: &str, value: &Value| {
+            let mut alone = needed.clone();
+            alone.insert(name.to_owned(), value.clone());
+            serde_json::from_value::<Self>(Value::Object(alone)).err()
+        };
+        let mut kept = needed.clone();
+        let mut notes: Vec<(String, String)> = Vec::new();
+        for (name, value) in fields {
+            let Some(error) = fault(&name, &value) else {
+                kept.insert(name, value);
                 continue;
             };
-            let alone = Map::from_iter([(column.name.to_owned(), value.clone())]);
-            if let Err(error) = serde_json::from_value::<TrialFigures>(Value::Object(alone)) {
-                let value = shorten(&value.to_string(), LONGEST_VALUE);
-                let note = format!("the program reported {value}: {error}");
-                notes.insert(column.name.to_owned(), note);
+            match value {
+                Value::Object(entries) => {
+                    let is_readable = |(entry, value): &(String, Value)| {
+                        let one = Map::from_iter([(entry.clone(), value.clone())]);
+                        fault(&name, &Value::Object(one)).is_none()
+                    };
+                    let (good, bad): (Vec<_>, Vec<_>) = entries.into_iter().partition(is_readable);
+                    kept.insert(name.clone(), Value::Object(Map::from_iter(good)));
+                    let of_notes = name == "notes";
+                    let told = bad
+                        .into_iter()
+                        .filter(|(_, value)| !(of_notes && value.is_null()));
+                    notes.extend(told.map(|(entry, value)| (entry, reported(&value, &error))));
+                }
+                value => notes.push((name, reported(&value, &error))),
             }
         }
-        whole.retain(|name, _| !notes.contains_key(name));
-        if let Some(Value::Object(told)) = whole.remove("notes") {
-            let told = told.into_iter();
-            notes.extend(told.map(|(column, note)| (column, text_of(&note))));
-        }
-        whole.insert("notes".to_owned(), serde_json::to_value(notes).ok()?);
-        serde_json::from_value(Value::Object(whole)).ok()
+        let mut result: Self = serde_json::from_value(Value::Object(kept)).ok()?;
+        result.notes.extend(notes);
+        Some(result)
     }
 
     /// Leaves out figures that cannot be: shares outside of 0 to 1 and negative times and rates. A

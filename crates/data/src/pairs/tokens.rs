@@ -94,6 +94,25 @@ impl TokenFile {
         &self.sha256
     }
 
+    /// SHA-256 over the tokens with their ids: equal where every id is the same token, however the file
+    /// is written.
+    pub fn numbering_sha256(&self) -> String {
+        let mut tokens: Vec<(u32, String)> = self
+            .tokenizer
+            .get_vocab(true)
+            .into_iter()
+            .map(|(token, id)| (id, token))
+            .collect();
+        tokens.sort_unstable();
+        let mut hasher = Sha256::new();
+        for (id, token) in tokens {
+            hasher.update(id.to_le_bytes());
+            hasher.update((token.len() as u64).to_le_bytes());
+            hasher.update(token);
+        }
+        hex::encode(hasher.finalize())
+    }
+
     /// Size of the vocabulary: the highest token id plus 1.
     pub fn len(&self) -> usize {
         self.len

@@ -280,10 +280,10 @@ fn take_targets(state: &mut SamplerState, is_tick: bool) -> Vec<LookTarget> {
     for watched in state
         .watched
         .iter_mut()
-        .filter(|watched| is_tick || watched.is_asked)
+        .filter(|watched| is_tick || watched.is_due)
     {
         let wants_processes = watched.is_asked || watched.looks % TICKS_PER_PROCESS_LIST == 0;
-        watched.is_asked = false;
+        (watched.is_due, watched.is_asked) = (false, false);
         watched.looks += 1;
         targets.push(LookTarget {
             watch: watched.watch.clone(),

@@ -33,6 +33,9 @@ pub use tick::{ChildTick, HostTick, SampledTick, Tick, TrialReadings, Watch};
 /// trials of a launch, whose marks wait meanwhile.
 const LAST_LOOK: Duration = Duration::from_millis(500);
 
+/// Looks that cuts ask for are no closer than this, in nanoseconds: one takes some 5 ms.
+const LEAST_BETWEEN: u64 = 20_000_000;
+
 /// Longest wait for the thread at the end of the program.
 const STOP_TIMEOUT: Duration = Duration::from_secs(2);
 
@@ -70,7 +73,8 @@ struct SamplerState {
 struct Watched {
     watch: Watch,
     readings: TrialReadings,
-    /// To be read now, not at the next tick.
+    /// To be read now, not at the next tick; with the processes on its device where `is_asked`.
+    is_due: bool,
     is_asked: bool,
     /// When its window began or ended, on CLOCK_MONOTONIC in nanoseconds, until a look after that is kept.
     marked: Option<u64>,
@@ -146,6 +150,7 @@ impl Sampler {
         state.watched.push(Watched {
             watch,
             readings,
+            is_due: true,
             is_asked: true,
             marked: None,
             looks: 0,
@@ -164,8 +169,26 @@ impl Sampler {
             .iter_mut()
             .filter(|watched| watched.watch.trial == trial)
         {
-            watched.is_asked = true;
+            (watched.is_due, watched.is_asked) = (true, true);
             watched.marked = Some(clock::monotonic_nanoseconds());
+            self.shared.changed.notify_all();
+        }
+    }
+
+    /// Looks at a trial now, unless it was looked at a moment ago: a cut in its window begins or ends.
+    pub fn look(&self, trial: &str) {
+        let now = clock::monotonic_nanoseconds();
+        let is_due = |watched: &Watched| {
+            let last = watched.readings.ticks.last();
+            last.is_none_or(|tick| now.saturating_sub(tick.monotonic_nanoseconds) >= LEAST_BETWEEN)
+        };
+        let mut state = self.shared.lock();
+        for watched in state
+            .watched
+            .iter_mut()
+            .filter(|watched| watched.watch.trial == trial && is_due(watched))
+        {
+            watched.is_due = true;
             self.shared.changed.notify_all();
         }
     }

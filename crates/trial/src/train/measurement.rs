@@ -274,11 +274,7 @@ impl<'a, 'b, W: Write> Measurement<'a, 'b, W> {
         self.end_stretch(device);
         let now = self.clock.now();
         if self.timing.is_open() {
-            let message = Message::CutStarted {
-                step: self.figures.steps,
-                monotonic_nanoseconds: now,
-            };
-            self.messages.cut(&message, now)?;
+            self.messages.begin_cut(self.figures.steps, now)?;
         }
         Ok(now)
     }
@@ -294,11 +290,7 @@ impl<'a, 'b, W: Write> Measurement<'a, 'b, W> {
         device.reset_allocator_peaks();
         if self.timing.is_open() {
             let now = self.clock.now();
-            let message = Message::CutEnded {
-                step: self.figures.steps,
-                monotonic_nanoseconds: now,
-            };
-            self.messages.cut(&message, now)?;
+            self.messages.end_cut(self.figures.steps, now)?;
         }
         let to = self.clock.now();
         self.clock.restart(to);

@@ -22,8 +22,9 @@ pub(crate) struct Messenger<'a, W: Write> {
     excluded: u64,
     samples: u64,
     wait_seconds: f64,
-    /// Time of the last message of a cut.
+    /// Time of the last message that a cut began, and whether its end is to be told.
     cut_sent: Option<u64>,
+    owes_cut_end: bool,
 }
 
 impl<'a, W: Write> Messenger<'a, W> {
@@ -37,6 +38,7 @@ impl<'a, W: Write> Messenger<'a, W> {
             samples: 0,
             wait_seconds: 0.0,
             cut_sent: None,
+            owes_cut_end: false,
         }
     }
 
@@ -93,15 +95,29 @@ impl<'a, W: Write> Messenger<'a, W> {
         self.send(message)
     }
 
-    /// Sends that a cut of the window begins or ends, at `now`, unless the last such message is recent:
-    /// the parent reads the device at each.
-    pub(crate) fn cut(&mut self, message: &Message, now: u64) -> Result<(), TrialError> {
+    /// Sends that a cut of the window begins at `now`, unless the last one is recent: the parent reads
+    /// the device at both of its ends.
+    pub(crate) fn begin_cut(&mut self, step: u64, now: u64) -> Result<(), TrialError> {
         let is_recent = |sent| seconds_between(sent, now) < PROGRESS_SECONDS;
         if self.cut_sent.is_some_and(is_recent) {
             return Ok(());
         }
-        self.cut_sent = Some(now);
-        self.send(message)
+        (self.cut_sent, self.owes_cut_end) = (Some(now), true);
+        self.send(&Message::CutStarted {
+            step,
+            monotonic_nanoseconds: now,
+        })
+    }
+
+    /// Sends that a cut whose beginning was sent ends at `now`.
+    pub(crate) fn end_cut(&mut self, step: u64, now: u64) -> Result<(), TrialError> {
+        if !std::mem::take(&mut self.owes_cut_end) {
+            return Ok(());
+        }
+        self.send(&Message::CutEnded {
+            step,
+            monotonic_nanoseconds: now,
+        })
     }
 
     /// Leaves a time that trains nothing, an evaluation or a checkpoint, out of the rates. The steps

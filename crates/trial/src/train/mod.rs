@@ -356,7 +356,7 @@ struct TrainingSetting<'a, 'b, W: Write> {
 fn train_with<T: Trainable, W: Write>(
     file: &TrialFile,
     setting: TrainingSetting<'_, '_, W>,
-    trainee: T,
+    mut trainee: T,
     result: &mut TrialResult,
 ) -> Result<Ending, TrialError> {
     let TrainingSetting {
@@ -371,6 +371,8 @@ fn train_with<T: Trainable, W: Write>(
         keeper,
         start,
     } = setting;
+    // The device may still be making the first weights.
+    trainee.wait()?;
     let mut training = Training {
         measurement: Measurement::new(file, plan, clock, tables, messages, is_interrupted),
         trainee,
@@ -433,10 +435,10 @@ fn prepare(file: &TrialFile, result: &mut TrialResult) -> Result<Prepared, Trial
     let opened = data::open(file).map_err(TrialError::Bad)?;
     let input = opened.facts.input_shape();
     let (plan, schedule, feed) = plan_feed(file, &opened)?;
-    let of_pairs = opened.pairs.as_ref().map(|pairs| pairs.tokens.sha256());
+    let tokens = opened.pairs.as_ref().map(|pairs| &pairs.tokens);
     let token_sum = match &opened.vocabulary {
         Some(vocabulary) => Some(vocabulary.sha256()),
-        None => of_pairs.map(str::to_owned),
+        None => tokens.map(|tokens| tokens.numbering_sha256()),
     };
     let sampler = TextSampler::new(file, opened.vocabulary)?;
     let responses = Responses::new(file, opened.pairs.clone())?;
@@ -483,7 +485,7 @@ fn prepare(file: &TrialFile, result: &mut TrialResult) -> Result<Prepared, Trial
     result.left_out_of_data = opened.left_out;
     result.outputs = OutputNames {
         class_names: class_names(&file.data),
-        tokenizer_sha256: of_pairs.map(str::to_owned),
+        tokenizer_sha256: tokens.map(|tokens| tokens.sha256().to_owned()),
     };
     Ok(Prepared {
         plan,

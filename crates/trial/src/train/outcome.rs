@@ -8,7 +8,7 @@ use kiln_core::{
     record::{
         TrialResult,
         message::exit_status,
-        note::{ReplayedSteps, StoppedEarly},
+        note::{ReplayedSteps, StoppedEarly, UnwrittenCheckpoint},
         run_file::write_json,
     },
     statistics::FEWEST_MEASURED,
@@ -79,7 +79,7 @@ impl<W: Write> Measured<'_, '_, '_, W> {
             keeper
                 .failure
                 .iter()
-                .for_each(|failure| note(result, "checkpoint_bytes", failure.clone()));
+                .for_each(|failure| note(result, UnwrittenCheckpoint::COLUMN, failure.clone()));
         }
         result.figures.seconds_to_target = measured.seconds_to_target;
         result.figures.steps_to_target = measured.steps_to_target;

@@ -219,6 +219,10 @@ impl<M: StreamMoment> StepClock for EventClock<M> {
                 StepSeconds::default()
             }));
         }
+        // The device has done all its work now: a distance of days would be known to milliseconds.
+        self.anchor = self
+            .record()
+            .map(|moment| (Rc::new(moment), monotonic_nanoseconds()));
         seconds
     }
 

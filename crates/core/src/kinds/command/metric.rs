@@ -50,6 +50,26 @@ pub struct CommandMetric {
     pub optional: bool,
 }
 
+impl CommandMetric {
+    /// Whether two metrics are the same number in the same unit, however their defaults are written.
+    pub fn is_same_number(&self, other: &Self) -> bool {
+        let of = |metric: &Self| {
+            let plain = Self {
+                on: None,
+                take: None,
+                skip: None,
+                times: None,
+                better: None,
+                optional: false,
+                ..metric.clone()
+            };
+            let on = metric.on.unwrap_or_default();
+            (plain, on, metric.take(), metric.skip(), metric.times())
+        };
+        of(self) == of(other)
+    }
+}
+
 /// An output of the program.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "lowercase")]

@@ -96,25 +96,30 @@ pub(super) fn whole_extent<R: Read + Seek>(source: &mut R) -> io::Result<Extent>
 }
 
 /// Whether what follows the last line feed of a table of so many bytes is a row and not a part of one: it
-/// has all cells, and the last one is that of the row before.
+/// has all cells, and the last one is that of every row before. The values of axes and metrics, whose
+/// names have a dot, differ too often to tell.
 fn is_whole_row<R: Read + Seek>(source: &mut R, bytes: u64) -> io::Result<bool> {
     source.seek(SeekFrom::Start(0))?;
     let mut reader = csv::ReaderBuilder::new()
         .has_headers(false)
         .flexible(true)
         .from_reader(io::BufReader::new(source.take(bytes)));
-    let (mut columns, mut records) = (0, 0_u64);
-    let (mut before, mut last) = (csv::ByteRecord::new(), csv::ByteRecord::new());
-    let mut next = csv::ByteRecord::new();
-    while reader.read_byte_record(&mut next)? {
-        if records == 0 {
-            columns = next.len();
+    let mut row = csv::ByteRecord::new();
+    reader.read_byte_record(&mut row)?;
+    let columns = row.len();
+    let names_an_axis = row.iter().last().is_none_or(|name| name.contains(&b'.'));
+    let mut last_cell: Option<Vec<u8>> = None;
+    let mut rows = 0_u64;
+    while reader.read_byte_record(&mut row)? {
+        let cell = row.iter().last().unwrap_or_default();
+        let is_alike = last_cell.as_deref().is_none_or(|known| known == cell);
+        if row.len() != columns || !is_alike {
+            return Ok(false);
         }
-        records += 1;
-        (before, last, next) = (last, next, before);
+        last_cell.get_or_insert_with(|| cell.to_vec());
+        rows += 1;
     }
-    let is_full = [&before, &last].iter().all(|row| row.len() == columns);
-    Ok(records > 2 && is_full && before.iter().last() == last.iter().last())
+    Ok(rows > 1 && !names_an_axis)
 }
 
 /// A torn line is one row. If it contains more rows, they were once complete: an edit left a quote

@@ -2,7 +2,7 @@
 
 use std::io::Write;
 
-use kiln_core::record::Message;
+use kiln_core::record::{Message, note::UnwrittenCheckpoint};
 
 use super::{Ending, Training, diverged};
 use crate::{
@@ -77,7 +77,8 @@ impl<T: Trainable, W: Write> Training<'_, '_, T, W> {
             })?,
             Ok(None) => {}
             Err(error) => {
-                let text = format!("the checkpoint of step {step} could not be written: {error}");
+                let error = error.to_string();
+                let text = UnwrittenCheckpoint { step, error }.to_string();
                 self.measurement
                     .messages
                     .send(&Message::Notice { text: text.clone() })?;
