@@ -38,8 +38,9 @@ EPOCHS = (
 ).split()
 COUNTED = ("kiln_trial_result", "trial", "attempt", "outcome", "reason", "steps", "left_out_steps", "notes")
 COUNTS = ("parameters", "flops_per_sample", "skipped_steps", "allocator_retries", "train_samples", "steps_to_target")
-NUMBERS = ("train_loss", "valid_", "mean_", "max_", "energy_", "persistence_", "majority_", "gradient_noise_")
-NUMBER_ENDS = ("_seconds", "_per_second", "_fraction", "_to_target", "_joules", "_watts", "_flops", "_tokens", "_samples")
+CONTAINERS = ("class_names", "metrics", "flags", "left_out_of_data", "window_pairs", "libraries", "library_files")
+NUMBERS = ("train_loss", "valid_", "mfu", "mean_", "max_", "energy_", "persistence_", "majority_", "gradient_noise_")
+NUMBER_ENDS = ("_per_step", "_seconds", "_per_second", "_fraction", "_to_target", "_joules", "_watts", "_flops", "_tokens", "_samples")
 OUTSIDE_KILN = {"measure.warmup_steps": 10, "measure.warmup_seconds": 2.0, "measure.log_every": 10, "device": "cpu", "folder": "."}
 
 
@@ -90,7 +91,13 @@ def _is_figure(name, value):
         return isinstance(value, int) and value >= 0
     if name.startswith(NUMBERS) or name.endswith(NUMBER_ENDS):
         return isinstance(value, (int, float))
-    return isinstance(value, (int, float, str, dict, list, tuple))
+    if name not in CONTAINERS:
+        return isinstance(value, (int, float, str))
+    try:
+        json.dumps(value, allow_nan=False)
+    except (TypeError, ValueError):
+        return False
+    return isinstance(value, (dict, list, tuple))
 
 
 def _name_of_loss(value):
@@ -212,8 +219,12 @@ class Trial:
         self._wait_for_device()
         begun = _now()
         self._say_cut("cut_started", begun)
-        yield cut
+        try:
+            yield cut
+        finally:
+            self._cut_is_said, said = False, self._cut_is_said
         self._wait_for_device()
+        self._cut_is_said = said
         self._say_cut("cut_ended", _now())
         ended = _now()
         cut.seconds, self._excluded = (ended - begun) / 1e9, self._excluded + ended - begun
@@ -246,7 +257,8 @@ class Trial:
         for name in [name for name, value in figures.items() if name in COUNTED or not _is_figure(name, value)]:
             # A figure that cannot be is left out: it costs no training.
             given = repr(figures.pop(name))[:60]
-            why = "kiln_child counts it itself" if name in COUNTED else "it must be a whole number of 0 or more" if _is_count(name) else "it must be a number"
+            why = "kiln_child counts it itself" if name in COUNTED else "it must be a whole number of 0 or more" if _is_count(name) else \
+                "it must be a map or a list of texts and finite numbers" if name in CONTAINERS else "it must be a number"
             if name not in COUNTED:
                 self._notes[name] = f"the program gave {given}, and {why}"
             self.notice(f"trial.finish: `{name}` is {given} and left out: {why}")
@@ -317,6 +329,8 @@ class Trial:
     def _end_step(self, step, samples, tokens, loss, learning_rate):
         if self._made >= step.number:
             raise RuntimeError(f"step.done(…) was called twice in step {step.number}")
+        if step._is_short:
+            raise RuntimeError(f"step.done: the iterator of batches ended in step {step.number}, which has not all its batches")
         if samples < 0 or (tokens or 0) < 0:
             raise ValueError(f"step.done: step {step.number} has {samples} samples and {tokens} tokens; they cannot be negative")
         if learning_rate is not None and not math.isfinite(learning_rate):
@@ -505,6 +519,9 @@ class Trial:
             return "failed", str(error), FAILED
         if _is_of_full_disk(error):
             return "interrupted", str(error), DISK_FULL
+        ended = next((link for link in _chain(error) if isinstance(link, BatchesEnded)), None)
+        if ended is not None:
+            return "failed", _first_line(ended), FAILED
         lack = next((link for link in _chain(error) if _is_out_of_memory(link)), None)
         if lack is not None:
             when = "while the model was built, before its first step" if self._total_steps is None else f"at step {self._made + 1}"
@@ -555,7 +572,7 @@ class Step:
     """One optimizer update."""
 
     def __init__(self, of, number):
-        self._of, self.number, self.waited = of, number, None
+        self._of, self.number, self.waited, self._is_short = of, number, None, False
 
     def next(self, batches):
         """The next of an iterator of batches; the time until it is there counts as data wait."""
@@ -563,8 +580,9 @@ class Step:
         try:
             batch = next(batches)
         except StopIteration:
-            total = self._of._total_steps
+            total, self._is_short = self._of._total_steps, True
             raise BatchesEnded(f"the iterator of batches ended in step {self.number} of {total}; begin it again for each epoch") from None
+        self._is_short = False
         self.waited = (self.waited or 0.0) + (_now() - begun) / 1e9
         return batch
 

@@ -305,8 +305,7 @@ def check_readings(checks, what, row):
     power, limit = row.number("mean_power_watts"), row.number("power_limit_watts")
     checks.that(row.number("idle_power_watts") < power <= 1.05 * limit, f"{what}: mean power {power} W, idle {row['idle_power_watts']} W, limit {limit} W")
     counted = row.number("energy_counter_joules")
-    checks.that(math.isclose(counted, power * row.number("window_seconds"), rel_tol=0.06), f"{what}: {counted} J by the counter, {power} W over the window")
-    if row["energy_integral_joules"]:
+    if row["energy_integral_joules"]:  # Else the mean power is that of the counter.
         integrated = row.number("energy_integral_joules")
         checks.that(math.isclose(counted, integrated, rel_tol=0.05), f"{what}: {counted} J by the counter, {integrated} J by the power readings")
     checks.that(row.number("mean_gpu_utilization") > 0.85, f"{what}: utilization is {row['mean_gpu_utilization']!r}: {row['notes']}")
@@ -353,10 +352,13 @@ def check_peaks(setting, checks, kept):
     """Checks that f32 is not TF32 in disguise and that mixed precision is as much faster as tensor cores are."""
     found = {peak["precision"]: peak["flops"] for peak in kept["peaks"]}
     setting.note("peaks in TFLOP/s: " + ", ".join(f"{name} {flops / 1e12:.3f}" for name, flops in sorted(found.items())))
+    for precision in ("f32", "amp-bf16", "amp-f16"):
+        checks.that(found.get(precision, 0) > 0, f"peaks.json has no peak of {precision}: {sorted(found)}")
     if setting.is_rehearsal:
         found = {"f32": 52e12, "tf32": 360e12, "amp-bf16": 700e12}
-    checks.that(found["f32"] < 0.5 * found["tf32"], f"f32 has {found['f32']:.3g} FLOP/s beside {found['tf32']:.3g} in tf32")
-    checks.that(found["amp-bf16"] > 1.3 * found["tf32"], f"amp-bf16 has {found['amp-bf16']:.3g} FLOP/s beside {found['tf32']:.3g} in tf32")
+    single, tensor, half = (found.get(precision, math.nan) for precision in ("f32", "tf32", "amp-bf16"))
+    checks.that(single < 0.5 * tensor, f"f32 has {single:.3g} FLOP/s beside {tensor:.3g} in tf32")
+    checks.that(half > 1.3 * tensor, f"amp-bf16 has {half:.3g} FLOP/s beside {tensor:.3g} in tf32")
 
 
 def peaks(setting):

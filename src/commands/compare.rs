@@ -4,7 +4,7 @@ mod columns;
 
 use std::path::PathBuf;
 
-use self::columns::{columns, columns_of_commands, other_sources, refuse_unlike_directions};
+use self::columns::{check_directions, columns, columns_of_commands, other_sources};
 use super::{
     Status, Stop, note, page_style, print, print_json, rerun,
     sources::{TableSource, source},
@@ -216,9 +216,7 @@ pub(super) fn run(args: Args) -> Result<Status, Stop> {
         true => {
             let sides = rerun::Sides::of(&args.base, named, &args.again)?;
             refuse_without_match(sides.ahead(), args.asked.options())?;
-            if args.metric.is_empty() {
-                refuse_unlike_directions(&sides.ahead())?;
-            }
+            check_directions(&args.metric, &sides.ahead())?;
             sides.run()?
         }
         false => [source(&args.base)?, source(named)?],
@@ -430,7 +428,7 @@ fn judge(
             base: &base.name,
             new: &new.name,
             facts: record.as_deref(),
-            can_rerun: [base, new].iter().all(|side| side.experiment.is_some()),
+            can_rerun: [base, new].into_iter().all(can_rerun),
             found: &found,
         },
         &conclusion,
@@ -442,6 +440,12 @@ fn judge(
             asked.cannot_tell.status(&closing.gate)
         });
     Ok(surer(status(&found, asked, &conclusion.gates), of_closing))
+}
+
+/// Whether `kiln compare --rerun` runs a side again: it has its experiment, which is no search.
+fn can_rerun(side: &TableSource) -> bool {
+    side.experiment_value()
+        .is_some_and(|experiment| experiment["sweep"]["search"].is_null())
 }
 
 /// Combines two exit statuses: a failure takes precedence over an undecided gate.

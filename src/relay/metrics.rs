@@ -282,6 +282,12 @@ impl Metrics {
             {
                 return Some((name, format!("'{text}' is not a number")));
             }
+            let value = metric.found.take(metric.settings.take());
+            if metric.settings.optional
+                && let Some(value) = value.filter(|value| !value.is_finite())
+            {
+                return Some((name, format!("{value} is not a finite number")));
+            }
             if metric.name == LossRose::COLUMN
                 && let Some(rose) = metric.found.loss_rose()
             {
@@ -334,12 +340,7 @@ impl Metric {
 
     fn text(&mut self, text: &str) {
         match number::parse(text) {
-            Some(value) => {
-                if !value.is_finite() && self.settings.optional && !self.target.is_loss() {
-                    self.not_a_number.get_or_insert_with(|| text.to_owned());
-                }
-                self.add(value);
-            }
+            Some(value) => self.add(value),
             None if self.found.count < self.settings.skip() => self.found.count += 1,
             None => {
                 let shown = || text.chars().take(60).collect();
@@ -542,6 +543,39 @@ mod tests {
             cpu_seconds: 0.5,
             peak_memory_bytes: None,
         })
+    }
+
+    #[test]
+    fn an_optional_metric_that_ends_as_nan_is_empty_with_a_note_and_one_that_recovers_is_not() {
+        let of = |lines: &[&str], more: &str| {
+            let yaml = format!("metrics: {{acc: {{line: 'acc (.+)', optional: true{more}}}}}");
+            let mut metrics = Metrics::new(&command(&yaml), &Placeholders::default()).unwrap();
+            for line in lines {
+                metrics.line(line, Stream::Stdout, 10);
+            }
+            let (numbers, fault) = metrics.numbers(&Measurements {
+                began: 0,
+                ended: 9_000_000_000,
+                cpu_seconds: 0.5,
+                peak_memory_bytes: None,
+            });
+            assert!(fault.is_none(), "{fault:?}");
+            (
+                numbers
+                    .iter()
+                    .find(|(name, _)| name == "acc")
+                    .map(|(_, value)| *value),
+                metrics.notes().get("acc").cloned(),
+            )
+        };
+        assert_eq!(of(&["acc nan", "acc 0.6"], ""), (Some(0.6), None));
+        assert_eq!(
+            of(&["acc nan", "acc 0.6"], ", take: mean, skip: 1"),
+            (Some(0.6), None)
+        );
+        let note = || Some("NaN is not a finite number".to_owned());
+        assert_eq!(of(&["acc 0.6", "acc nan"], ""), (None, note()));
+        assert_eq!(of(&["acc 0.6", "acc nan"], ", take: mean"), (None, note()));
     }
 
     #[test]

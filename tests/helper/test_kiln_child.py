@@ -210,6 +210,23 @@ class ATrialOfKiln(unittest.TestCase):
         self.failed(run(body="step.next(iter([]))"), "the iterator of batches ended in step 1 of 20")
         self.failed(run(body="step.done(samples=-4)"), "they cannot be negative")
 
+    def test_maps_that_are_no_json_are_left_out_and_others_stay(self):
+        end = "trial.finish(valid_loss=0.5, metrics={'x': float('nan')}, flags={'tf32': 'on'}, mfu={'a': 1}, class_names=[object()])"
+        child = run(end=end)
+        self.assertEqual((child.status, child.result["outcome"], child.result["flags"]), (0, "completed", {"tf32": "on"}), child.stderr)
+        self.assertFalse({"metrics", "mfu", "class_names"} & set(child.result))
+        self.assertEqual({"metrics", "mfu", "class_names"}, set(child.result["notes"]))
+
+    def test_an_end_of_batches_that_is_swallowed_leaves_no_whole_step(self):
+        body = "sum(map(lambda _: step.next(batches), range(2)))"
+        text = PROGRAM.format(body=body, end="trial.finish()", honours="*").replace(
+            "with kiln_child", "batches = iter([1, 2, 3])\n    with kiln_child", 1)
+        self.failed(Child(text, {**TRIAL, "differs_from_defaults": []}).end(), "the iterator of batches ended in step 2")
+        body = "list(step.next(batches) for _ in range(2))"
+        text = PROGRAM.format(body=body, end="trial.finish()", honours="*").replace(
+            "with kiln_child", "batches = iter([1, 2, 3])\n    with kiln_child", 1)
+        self.failed(Child(text, {**TRIAL, "differs_from_defaults": []}).end(), "BatchesEnded: the iterator of batches ended in step 2 of 20")
+
     def test_batches_that_begin_again_are_caught_as_the_end_of_an_iterator(self):
         body = ("try: step.next(batches)\n            except StopIteration:\n                batches = iter([1, 2, 3])\n"
                 "                step.next(batches)")

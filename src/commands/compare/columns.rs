@@ -39,20 +39,22 @@ pub(super) fn other_sources(runs: [&TableSource; 2], across: &[String]) -> Vec<S
         return Vec::new();
     };
     let (base, new) = (base.every_metric(), new.every_metric());
+    let is_named = |key: &str| across.iter().any(|named| named == key);
     let is_other = |name: &str| {
-        let sides = [base.get(name), new.get(name)];
-        matches!(sides, [Some(base), Some(new)] if !base.is_same_number(new))
-    };
-    let is_named = |name: &str| {
+        let (Some(base), Some(new)) = (base.get(name), new.get(name)) else {
+            return false;
+        };
         let map = format!("model.metrics.{name}");
-        let below = format!("{map}.");
-        across
-            .iter()
-            .any(|key| *key == map || key.starts_with(&below))
+        let is_meant = is_named("model.metrics") || is_named(&map);
+        let differing = base.keys_of_another_number(new);
+        !is_meant
+            && differing
+                .iter()
+                .any(|key| !is_named(&format!("{map}.{key}")))
     };
     let names = base.iter().map(|(name, _)| name);
     names
-        .filter(|name| is_other(name) && !is_named(name))
+        .filter(|name| is_other(name))
         .map(|name| match metric_target(name) {
             MetricTarget::Own => format!("{METRIC_PREFIX}{name}"),
             MetricTarget::Column(_) | MetricTarget::Progress => name.to_owned(),
@@ -82,19 +84,7 @@ pub(super) fn columns(
     let commands = commands_of(runs);
     let mut columns: Vec<ColumnMetric> = Vec::new();
     for text in texts {
-        let (name, told) = match text.split_once(':') {
-            Some((name, "high")) => (name, Some(true)),
-            Some((name, "low")) => (name, Some(false)),
-            Some((_, other)) => {
-                return Err(Stop::bad_input(format!(
-                    "`--metric {text}`: `{other}` is not a direction; write `high` or `low`"
-                )));
-            }
-            None => (text.as_str(), None),
-        };
-        if told.is_none() {
-            refuse_two_directions(name, &commands)?;
-        }
+        let (name, told) = told_direction(text, &commands)?;
         let is_better_high = told.or_else(|| direction(name, &commands));
         let Some(column) = column(name, is_better_high.unwrap_or_default(), runs) else {
             return Err(Stop::bad_input(not_a_column(name, runs)));
@@ -140,17 +130,37 @@ fn not_a_column(name: &str, runs: &[&TableSource]) -> String {
     )
 }
 
-/// The same of every metric of the runs' commands, before they are run.
+/// The texts of `--metric`, or without any the metrics that rank commands, before runs that take hours.
 ///
-/// Errors: see [`refuse_two_directions`].
-pub(super) fn refuse_unlike_directions(runs: &[&TableSource]) -> Result<(), Stop> {
+/// Errors: a direction is none, or see [`refuse_two_directions`].
+pub(super) fn check_directions(texts: &[String], runs: &[&TableSource]) -> Result<(), Stop> {
     let commands = commands_of(runs);
-    commands.iter().try_for_each(|command| {
-        let metrics = command.every_metric();
-        metrics
-            .names()
-            .try_for_each(|name| refuse_two_directions(name, &commands))
-    })
+    if texts.is_empty() {
+        let columns = commands.iter().flat_map(ColumnMetric::of_command);
+        return columns
+            .into_iter()
+            .try_for_each(|column| refuse_two_directions(column.name, &commands));
+    }
+    texts
+        .iter()
+        .try_for_each(|text| told_direction(text, &commands).map(|_| ()))
+}
+
+/// The column of a text of `--metric`, and the direction that it names.
+///
+/// Errors: as for [`check_directions`].
+fn told_direction<'a>(
+    text: &'a str,
+    commands: &[Command],
+) -> Result<(&'a str, Option<bool>), Stop> {
+    match text.split_once(':') {
+        Some((name, "high")) => Ok((name, Some(true))),
+        Some((name, "low")) => Ok((name, Some(false))),
+        Some((_, other)) => Err(Stop::bad_input(format!(
+            "`--metric {text}`: `{other}` is not a direction; write `high` or `low`"
+        ))),
+        None => refuse_two_directions(text, commands).map(|()| (text, None)),
+    }
 }
 
 /// Errors: the experiments of the runs name different directions of a metric as the better one.

@@ -52,7 +52,7 @@ impl MeasuredPair {
                 .treatment
                 .as_ref()
                 .and_then(|treatment| scope::refusal(metric, column, treatment, pair))
-                .or_else(|| scope::of_source(column, &matchup.options.other_sources))
+                .or_else(|| scope::of_source(metric, column, &matchup.options.other_sources))
                 .or_else(|| scope::chosen_runs(metric, pair))
                 .or_else(|| {
                     let is_unusable = rows.iter().any(|rows| metric.has_unusable(column, rows));

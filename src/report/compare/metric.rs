@@ -72,12 +72,12 @@ impl ComparedMetric {
         name.strip_prefix(METRIC_PREFIX).unwrap_or(name)
     }
 
-    /// The columns that have it, the one that is taken first.
     /// Whether it is read from this column.
     pub(super) fn has(self, column: &str) -> bool {
         self.columns().iter().any(|known| known.name() == column)
     }
 
+    /// The columns that have it, the one that is taken first.
     fn columns(self) -> Vec<MetricColumn> {
         let known: &[KnownColumn] = match self {
             Self::Column(column) => return vec![MetricColumn::Named(column)],

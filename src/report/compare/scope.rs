@@ -41,7 +41,16 @@ pub(super) fn refusal(
 }
 
 /// A program's number that the two sides take from different places, or in different units.
-pub(super) fn of_source(column: &str, other_sources: &[String]) -> Option<String> {
+pub(super) fn of_source(
+    metric: ComparedMetric,
+    column: &str,
+    other_sources: &[String],
+) -> Option<String> {
+    // Energy is per sample.
+    let column = match metric {
+        ComparedMetric::Energy => "samples_per_second",
+        _ => column,
+    };
     let is_other = other_sources.iter().any(|other| other == column);
     let name = column.strip_prefix(METRIC_PREFIX).unwrap_or(column);
     is_other

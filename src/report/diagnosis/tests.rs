@@ -297,8 +297,16 @@ fn a_tiny_model_gains_nothing_from_a_gpu() {
     );
     assert_eq!(
         found.next_yaml,
-        "sweep: {grid: {train.batch_size: [16, 64, 256], train.cuda_graph: [off, on], \
-         run.devices: [cpu, auto]}}\n"
+        "sweep: {grid: {train.batch_size: [16, 64, 256], train.cuda_graph: [off, on]}}\n"
+    );
+    // Where nothing can be recorded, a CPU is the other question.
+    let measured = TrialRow {
+        gradient_noise_step: Some(10),
+        ..tiny.clone()
+    };
+    assert_eq!(
+        only(measured, "launch-bound").next_yaml,
+        "sweep: {grid: {train.batch_size: [16, 64, 256], run.devices: [cpu, auto]}}\n"
     );
     // Kernels that are replayed are not started by the host one by one.
     let replayed = ReplayedSteps {
@@ -1129,7 +1137,8 @@ fn findings_come_with_their_cells_and_the_dearest_first() {
             "window_seconds",
             "cpu_threads",
             "mean_cpu_cores",
-            "mean_gpu_utilization"
+            "mean_gpu_utilization",
+            "mean_sm_active"
         ]
     );
     assert_eq!(findings[1].evidence[0].value, 0.3);

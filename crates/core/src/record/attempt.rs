@@ -229,12 +229,32 @@ mod tests {
         assert_eq!(
             noted,
             [
+                "libraries.torch",
+                "metrics.x",
                 "peak_resident_bytes",
-                "torch",
-                "window_started_nanoseconds",
-                "x"
+                "window_started_nanoseconds"
             ]
         );
+        // Maps in the place of numbers and lists; a window whose cuts are unknown is none.
+        let found = read(
+            r#""valid_loss": {"mean": 0.5}, "class_names": {"0": "cat"}, "train_loss": 0.5,
+            "window_started_nanoseconds": 1, "window_ended_nanoseconds": 9,
+            "window_cuts_nanoseconds": [[2.5, 3.5]]"#,
+        )
+        .unwrap();
+        assert_eq!(
+            (found.figures.valid_loss, found.figures.train_loss),
+            (None, Some(0.5))
+        );
+        assert_eq!(
+            (
+                found.window_started_nanoseconds,
+                found.window_ended_nanoseconds
+            ),
+            (None, None)
+        );
+        assert!(found.outputs.class_names.is_empty());
+        assert_eq!(found.notes.len(), 3, "{:?}", found.notes);
         // Without these it is no result.
         fs::write(
             folder.path().join("trial.json"),

@@ -112,6 +112,33 @@ pub struct TrialResult {
     pub unknown: BTreeMap<String, Value>,
 }
 
+/// The entries of a map that can be read, as a map, and notes on the others; `fault` reads a field.
+fn readable_entries(
+    name: &str,
+    value: &Value,
+    fault: &dyn Fn(&str, &Value) -> Option<serde_json::Error>,
+) -> (Option<Value>, Vec<(String, String)>) {
+    let Value::Object(entries) = value else {
+        return (None, Vec::new());
+    };
+    let (mut good, mut notes) = (Map::new(), Vec::new());
+    for (entry, value) in entries {
+        let one = Map::from_iter([(entry.clone(), value.clone())]);
+        match fault(name, &Value::Object(one)) {
+            None => {
+                good.insert(entry.clone(), value.clone());
+            }
+            // A note that says nothing.
+            Some(_) if name == "notes" && value.is_null() => {}
+            Some(error) => {
+                let entry = shorten(entry, LONGEST_VALUE);
+                notes.push((format!("{name}.{entry}"), reported(value, &error)));
+            }
+        }
+    }
+    (Some(Value::Object(good)), notes)
+}
+
 /// The note on a value that cannot be read.
 fn reported(value: &Value, error: &serde_json::Error) -> String {
     let value = shorten(&value.to_string(), LONGEST_VALUE);
@@ -191,25 +218,34 @@ impl TrialResult {
                 kept.insert(name, value);
                 continue;
             };
-            match value {
-                Value::Object(entries) => {
-                    let is_readable = |(entry, value): &(String, Value)| {
-                        let one = Map::from_iter([(entry.clone(), value.clone())]);
-                        fault(&name, &Value::Object(one)).is_none()
-                    };
-                    let (good, bad): (Vec<_>, Vec<_>) = entries.into_iter().partition(is_readable);
-                    kept.insert(name.clone(), Value::Object(Map::from_iter(good)));
-                    let of_notes = name == "notes";
-                    let told = bad
-                        .into_iter()
-                        .filter(|(_, value)| !(of_notes && value.is_null()));
-                    notes.extend(told.map(|(entry, value)| (entry, reported(&value, &error))));
+            let (rest, of_entries) = readable_entries(&name, &value, &fault);
+            match rest.filter(|rest| fault(&name, rest).is_none()) {
+                Some(rest) => {
+                    kept.insert(name, rest);
+                    notes.extend(of_entries);
                 }
-                value => notes.push((name, reported(&value, &error))),
+                None => notes.push((name, reported(&value, &error))),
             }
         }
         let mut result: Self = serde_json::from_value(Value::Object(kept)).ok()?;
-        result.notes.extend(notes);
+        // Without its cuts a window has evaluations in it.
+        if notes
+            .iter()
+            .any(|(name, _)| name == "window_cuts_nanoseconds")
+        {
+            (
+                result.window_started_nanoseconds,
+                result.window_ended_nanoseconds,
+            ) = (None, None);
+        }
+        let more = notes.len().saturating_sub(MOST_UNKNOWN);
+        for (name, note) in notes.into_iter().take(MOST_UNKNOWN) {
+            result.notes.entry(name).or_insert(note);
+        }
+        if more > 0 {
+            let note = format!("the program reported {more} more values that cannot be read");
+            result.notes.insert("unreadable".to_owned(), note);
+        }
         Some(result)
     }
 

@@ -96,7 +96,7 @@ impl<'a, W: Write> Messenger<'a, W> {
     }
 
     /// Sends that a cut of the window begins at `now`, unless the last one is recent: the parent reads
-    /// the device at both of its ends.
+    /// the device at both of its ends, at the second if they are not a moment apart.
     pub(crate) fn begin_cut(&mut self, step: u64, now: u64) -> Result<(), TrialError> {
         let is_recent = |sent| seconds_between(sent, now) < PROGRESS_SECONDS;
         if self.cut_sent.is_some_and(is_recent) {

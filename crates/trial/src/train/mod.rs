@@ -371,8 +371,12 @@ fn train_with<T: Trainable, W: Write>(
         keeper,
         start,
     } = setting;
-    // The device may still be making the first weights.
-    trainee.wait()?;
+    // The device may still be making the first weights. One that failed is not to be touched again.
+    if let Err(error) = trainee.wait() {
+        std::mem::forget(trainee);
+        std::mem::forget(clock);
+        return Err(error);
+    }
     let mut training = Training {
         measurement: Measurement::new(file, plan, clock, tables, messages, is_interrupted),
         trainee,

@@ -44,7 +44,7 @@ const T5_GATED: &str = ".DenseReluDense.wi_0.";
 /// several in an order that differs each time, and with it the file's SHA-256.
 const MODEL: &str = "kiln_model";
 /// Its key beside those of the `model` section: SHA-256 of the numbering of the tokens.
-const TOKENS: &str = "tokens_sha256";
+const TOKENS: &str = "token_ids_sha256";
 /// Keys of `model` that no parameter's shape shows.
 const UNSEEN: [&str; 2] = ["num_heads", "relative_max_distance"];
 

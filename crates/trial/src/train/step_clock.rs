@@ -309,6 +309,14 @@ mod tests {
         };
         assert_eq!(two_steps(&mut events, device), expected([None, Some(63.0)]));
         assert_eq!((events.take(), events.failure()), (Vec::new(), None));
+        // The device had ended all when the times were taken: the host's time counts from there.
+        let before = monotonic_nanoseconds();
+        assert!(events.take().is_empty());
+        let after = monotonic_nanoseconds();
+        SHOWN.set(15.0);
+        events.end_step(0);
+        let ended = events.take()[0].ended.unwrap();
+        assert!((before + 2 * SECOND..=after + 2 * SECOND).contains(&ended));
     }
 
     #[test]

@@ -51,22 +51,27 @@ pub struct CommandMetric {
 }
 
 impl CommandMetric {
-    /// Whether two metrics are the same number in the same unit, however their defaults are written.
-    pub fn is_same_number(&self, other: &Self) -> bool {
-        let of = |metric: &Self| {
-            let plain = Self {
-                on: None,
-                take: None,
-                skip: None,
-                times: None,
-                better: None,
-                optional: false,
-                ..metric.clone()
-            };
-            let on = metric.on.unwrap_or_default();
-            (plain, on, metric.take(), metric.skip(), metric.times())
-        };
-        of(self) == of(other)
+    /// The keys in which two metrics are different numbers, or in different units; defaults that are
+    /// written out are none.
+    pub fn keys_of_another_number(&self, other: &Self) -> Vec<&'static str> {
+        let differs = [
+            ("key", self.key != other.key),
+            ("line", self.line != other.line),
+            (
+                "on",
+                self.on.unwrap_or_default() != other.on.unwrap_or_default(),
+            ),
+            ("csv", self.csv != other.csv),
+            ("column", self.column != other.column),
+            ("json", self.json != other.json),
+            ("at", self.at != other.at),
+            ("measured", self.measured != other.measured),
+            ("take", self.take() != other.take()),
+            ("skip", self.skip() != other.skip()),
+            ("times", self.times() != other.times()),
+        ];
+        let differing = differs.into_iter().filter(|(_, differs)| *differs);
+        differing.map(|(key, _)| key).collect()
     }
 }
 
