@@ -174,11 +174,11 @@ impl Learner {
     /// Copies a batch to the device; the batch may be written over when this returns. Does not wait
     /// for a copy from pinned memory.
     pub fn to_device(&mut self, batch: &HostBatch) -> Result<DeviceBatch, TrialError> {
-        self.to_device_marked(batch, &mut ())
+        self.copy_marked(batch, &mut ())
     }
 
     /// The same; `marks` hears of the copies.
-    fn to_device_marked(
+    fn copy_marked(
         &mut self,
         batch: &HostBatch,
         marks: &mut dyn CopyMarks,
@@ -331,7 +331,7 @@ impl Trainable for Learner {
         batch: &HostBatch,
         marks: &mut dyn CopyMarks,
     ) -> Result<DeviceBatch, TrialError> {
-        self.to_device_marked(batch, marks)
+        self.copy_marked(batch, marks)
     }
 
     fn micro_step(

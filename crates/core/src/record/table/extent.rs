@@ -107,11 +107,14 @@ fn is_whole_row<R: Read + Seek>(source: &mut R, bytes: u64) -> io::Result<bool> 
     let mut row = csv::ByteRecord::new();
     reader.read_byte_record(&mut row)?;
     let columns = row.len();
-    let names_an_axis = row.iter().last().is_none_or(|name| name.contains(&b'.'));
+    let names_an_axis = row
+        .iter()
+        .next_back()
+        .is_none_or(|name| name.contains(&b'.'));
     let mut last_cell: Option<Vec<u8>> = None;
     let mut rows = 0_u64;
     while reader.read_byte_record(&mut row)? {
-        let cell = row.iter().last().unwrap_or_default();
+        let cell = row.iter().next_back().unwrap_or_default();
         let is_alike = last_cell.as_deref().is_none_or(|known| known == cell);
         if row.len() != columns || !is_alike {
             return Ok(false);
