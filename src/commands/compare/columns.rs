@@ -31,8 +31,8 @@ pub(super) fn columns_of_commands(runs: &[&TableSource]) -> Vec<ColumnMetric> {
     columns
 }
 
-/// The columns of the commands' metrics that the runs do not take alike. One that `--across` names is
-/// compared all the same.
+/// The columns of those metrics whose source or unit differs between the runs. Keys in `across` may
+/// differ.
 pub(super) fn other_sources(runs: [&TableSource; 2], across: &[String]) -> Vec<String> {
     let commands = commands_of(&runs);
     let [base, new] = commands.as_slice() else {
@@ -130,9 +130,10 @@ fn not_a_column(name: &str, runs: &[&TableSource]) -> String {
     )
 }
 
-/// The texts of `--metric`, or without any the metrics that rank commands, before runs that take hours.
+/// Checks the texts of `--metric`, or without any the metrics that rank commands, before runs that take
+/// hours.
 ///
-/// Errors: a direction is none, or see [`refuse_two_directions`].
+/// Errors: a word is not a direction; those of [`refuse_two_directions`].
 pub(super) fn check_directions(texts: &[String], runs: &[&TableSource]) -> Result<(), Stop> {
     let commands = commands_of(runs);
     if texts.is_empty() {

@@ -500,7 +500,7 @@ fn is_conflict_marker(cell: &str) -> bool {
         .any(|marker| cell.starts_with(marker))
 }
 
-/// What to do about one.
+/// The problem of a table with such a marker, and its remedy.
 const CONFLICT: &str = "it has the marks of a merge conflict; keep the rows of one side (`git checkout --ours` or \
                         `--theirs`): the rows of two runs belong into two tables";
 

@@ -128,7 +128,7 @@ fn readable_entries(
             None => {
                 good.insert(entry.clone(), value.clone());
             }
-            // A note that says nothing.
+            // An empty note is dropped.
             Some(_) if name == "notes" && value.is_null() => {}
             Some(error) => {
                 let entry = shorten(entry, LONGEST_VALUE);

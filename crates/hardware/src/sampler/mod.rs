@@ -33,7 +33,7 @@ pub use tick::{ChildTick, HostTick, SampledTick, Tick, TrialReadings, Watch};
 /// trials of a launch, whose marks wait meanwhile.
 const LAST_LOOK: Duration = Duration::from_millis(500);
 
-/// Looks that cuts ask for are no closer than this, in nanoseconds: one takes some 5 ms.
+/// Shortest time between a look and one at the end of a cut, in nanoseconds: a look takes some 5 ms.
 const LEAST_BETWEEN: u64 = 20_000_000;
 
 /// Longest wait for the thread at the end of the program.

@@ -153,7 +153,7 @@ fn fill_process_and_host(
 
 /// Highest values in the window, and counts since the attempt began.
 fn fill_extremes(summary: &mut WindowSummary, readings: &TrialReadings, parts: &[WindowPart<'_>]) {
-    // The look at the end comes a moment later, when an evaluation may have taken its memory.
+    // The reading at the end comes a moment later, when an evaluation may have allocated memory.
     let within: Vec<&GpuTick> = parts
         .iter()
         .filter(|part| part.is_within)
@@ -187,7 +187,7 @@ struct WindowPart<'a> {
     seconds: f64,
     /// When the readings were taken.
     read_at: u64,
-    /// Whether that was not after the piece's end.
+    /// Whether that was at the piece's end or before.
     is_within: bool,
 }
 
@@ -254,7 +254,7 @@ fn fill_means(
 ) {
     for column in &NUMBERS {
         let Some(of) = column.mean_of else { continue };
-        // One over a cut speaks for both sides of it.
+        // A reading whose interval contains a cut is part of the pieces on both sides.
         let known = parts.iter().filter(|part| of(part.gpu).is_some());
         let ticks: BTreeSet<u64> = known.map(|part| part.read_at).collect();
         match ticks.len() {

@@ -278,7 +278,7 @@ fn what_comes_right_after_the_window_is_no_peak_of_it() {
         peaks(SECOND / 4, 2 * SECOND + SECOND / 4),
         (Some(5), Some(5))
     );
-    // The only look.
+    // The only reading.
     let late = 2 * SECOND + SECOND / 10;
     assert_eq!(peaks(late, late + SECOND / 10), (Some(90), Some(90)));
 }

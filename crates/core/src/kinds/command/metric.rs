@@ -51,8 +51,8 @@ pub struct CommandMetric {
 }
 
 impl CommandMetric {
-    /// The keys in which two metrics are different numbers, or in different units; defaults that are
-    /// written out are none.
+    /// The keys by which two metrics are different numbers, or have different units. A default counts
+    /// the same whether it is written or not.
     pub fn keys_of_another_number(&self, other: &Self) -> Vec<&'static str> {
         let differs = [
             ("key", self.key != other.key),

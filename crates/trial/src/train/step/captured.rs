@@ -71,7 +71,8 @@ impl Captured {
         }
     }
 
-    /// What came before a recording, such as cuDNN's trials, is no part of its peak.
+    /// Resets the allocator's figures: memory of earlier work, such as cuDNN's benchmarks, must not count in
+    /// the peak of the recording. They are kept for the window.
     fn begin_recording(&mut self, state: &StepState) {
         let peaks = DeviceWork::allocator_peaks(&state.device);
         self.peaks_before = match (self.peaks_before, peaks) {
