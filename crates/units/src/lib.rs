@@ -318,6 +318,15 @@ pub struct Change(pub f64);
 
 impl fmt::Display for Change {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        /// Digits of a loss of nearly all, at most.
+        const MOST_DIGITS: i32 = 6;
+        let left = self.0 * 100.0;
+        if left > 0.0 && left < 0.05 {
+            // Not all is lost: as many digits as it takes to see that.
+            let digits = (-left.log10()).ceil().clamp(2.0, f64::from(MOST_DIGITS)) as i32;
+            let lost = (100.0 - left).min(100.0 - 10_f64.powi(-digits));
+            return write!(f, "-{lost:.places$} %", places = digits as usize);
+        }
         write!(
             f,
             "{}{} %",
@@ -468,6 +477,16 @@ mod tests {
         assert_eq!(
             [1.042, 0.9, 1.0, 4e15].map(|ratio| Change(ratio).to_string()),
             ["+4.2 %", "-10.0 %", "+0.0 %", "+4.00e17 %"]
+        );
+        assert_eq!(
+            [0.0, 0.000_499, 0.000_04, 1e-9, 1e-300].map(|ratio| Change(ratio).to_string()),
+            [
+                "-100.0 %",
+                "-99.95 %",
+                "-99.996 %",
+                "-99.999999 %",
+                "-99.999999 %"
+            ]
         );
         assert_eq!(
             (Count(3e20).to_string(), Seconds(1e15).to_string()),
