@@ -221,10 +221,10 @@ class Trial:
         self._say_cut("cut_started", begun)
         try:
             yield cut
-        finally:
-            self._cut_is_said, said = False, self._cut_is_said
+        except BaseException:
+            self._cut_is_said = False  # The end of a block that failed is not told.
+            raise
         self._wait_for_device()
-        self._cut_is_said = said
         self._say_cut("cut_ended", _now())
         ended = _now()
         cut.seconds, self._excluded = (ended - begun) / 1e9, self._excluded + ended - begun

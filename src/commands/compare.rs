@@ -311,10 +311,7 @@ fn within(args: &Args, axis: &str) -> Result<Status, Stop> {
         can_rerun: true,
         found: &found,
     };
-    let conclusion = Conclusion {
-        gates: gates(&found, &args.asked),
-        closing: None,
-    };
+    let conclusion = Conclusion::of(&found, &args.asked, None);
     show(&page, args.asked.format, &conclusion)?;
     Ok(status(&found, &args.asked, &conclusion.gates))
 }
@@ -365,9 +362,19 @@ fn options_of_reproduction(
 
 /// The answers below a comparison.
 struct Conclusion {
-    /// Of `--fail-on`: as it is spelled there.
+    /// The name of each gate, as `--fail-on` spells it, and its answer.
     gates: Vec<(String, Gate)>,
     closing: Option<Reproduction>,
+}
+
+impl Conclusion {
+    fn of(found: &Comparisons, asked: &CompareOptions, closing: Option<Closing>) -> Self {
+        let of = |reason: &Reason| (reason.spelled().to_owned(), answer(reason, found));
+        Self {
+            gates: asked.fail_on.iter().map(of).collect(),
+            closing: closing.map(|closing| closing(found)),
+        }
+    }
 }
 
 /// The JSON form of a comparison with its answers.
@@ -419,10 +426,7 @@ fn judge(
         return Err(nothing_in_common(base, new, options));
     }
     let record = record(base, new);
-    let conclusion = Conclusion {
-        gates: gates(&found, asked),
-        closing: closing.map(|closing| closing(&found)),
-    };
+    let conclusion = Conclusion::of(&found, asked, closing);
     show(
         &ComparisonPage {
             base: &base.name,
@@ -465,12 +469,6 @@ fn record(base: &TableSource, new: &TableSource) -> Option<Vec<Fact>> {
         let packages = [base, new].map(|side| side.packages.as_deref());
         facts([base.run.as_ref(), new.run.as_ref()], experiments, packages)
     })
-}
-
-/// The gates of `--fail-on`, as they are spelled there, with their answers.
-fn gates(found: &Comparisons, asked: &CompareOptions) -> Vec<(String, Gate)> {
-    let of = |reason: &Reason| (reason.spelled().to_owned(), answer(reason, found));
-    asked.fail_on.iter().map(of).collect()
 }
 
 /// Fails if nothing could be compared or a gate fails; prints the result of each gate.

@@ -532,41 +532,34 @@ mod tests {
         serde_yaml::from_str(&format!("argv: [x]\n{yaml}")).unwrap()
     }
 
-    fn read(yaml: &str, lines: &[&str]) -> (Numbers, Option<MetricFault>) {
+    /// The metrics after these lines of output, a second apart, and what they come to at the end.
+    fn after(yaml: &str, lines: &[&str]) -> (Metrics, Numbers, Option<MetricFault>) {
         let mut metrics = Metrics::new(&command(yaml), &Placeholders::default()).unwrap();
         for (place, line) in lines.iter().enumerate() {
             metrics.line(line, Stream::Stdout, 10 + place as u64 * 1_000_000_000);
         }
-        metrics.numbers(&Measurements {
+        let (numbers, fault) = metrics.numbers(&Measurements {
             began: 0,
             ended: 9_000_000_000,
             cpu_seconds: 0.5,
             peak_memory_bytes: None,
-        })
+        });
+        (metrics, numbers, fault)
+    }
+
+    fn read(yaml: &str, lines: &[&str]) -> (Numbers, Option<MetricFault>) {
+        let (_, numbers, fault) = after(yaml, lines);
+        (numbers, fault)
     }
 
     #[test]
     fn an_optional_metric_that_ends_as_nan_is_empty_with_a_note_and_one_that_recovers_is_not() {
         let of = |lines: &[&str], more: &str| {
             let yaml = format!("metrics: {{acc: {{line: 'acc (.+)', optional: true{more}}}}}");
-            let mut metrics = Metrics::new(&command(&yaml), &Placeholders::default()).unwrap();
-            for line in lines {
-                metrics.line(line, Stream::Stdout, 10);
-            }
-            let (numbers, fault) = metrics.numbers(&Measurements {
-                began: 0,
-                ended: 9_000_000_000,
-                cpu_seconds: 0.5,
-                peak_memory_bytes: None,
-            });
+            let (metrics, numbers, fault) = after(&yaml, lines);
             assert!(fault.is_none(), "{fault:?}");
-            (
-                numbers
-                    .iter()
-                    .find(|(name, _)| name == "acc")
-                    .map(|(_, value)| *value),
-                metrics.notes().get("acc").cloned(),
-            )
+            let value = numbers.first().map(|(_, value)| *value);
+            (value, metrics.notes().remove("acc"))
         };
         assert_eq!(of(&["acc nan", "acc 0.6"], ""), (Some(0.6), None));
         assert_eq!(
@@ -642,16 +635,7 @@ mod tests {
     fn a_text_that_is_no_number_is_left_out_where_that_is_asked_for() {
         let speed = |keys: &str, lines: &[&str]| {
             let yaml = format!("metrics: {{speed: {{line: 'v (.*)'{keys}}}}}");
-            let mut metrics = Metrics::new(&command(&yaml), &Placeholders::default()).unwrap();
-            for line in lines {
-                metrics.line(line, Stream::Stdout, 1);
-            }
-            let (numbers, fault) = metrics.numbers(&Measurements {
-                began: 0,
-                ended: 1,
-                cpu_seconds: 0.0,
-                peak_memory_bytes: None,
-            });
+            let (metrics, numbers, fault) = after(&yaml, lines);
             let value = numbers.first().map(|(_, value)| *value);
             (value, fault.is_some(), metrics.notes().remove("speed"))
         };

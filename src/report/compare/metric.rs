@@ -72,7 +72,7 @@ impl ComparedMetric {
         name.strip_prefix(METRIC_PREFIX).unwrap_or(name)
     }
 
-    /// Whether it is read from this column.
+    /// Whether this column of `trials.csv` is one of those with the metric's values.
     pub(super) fn has(self, column: &str) -> bool {
         self.columns().iter().any(|known| known.name() == column)
     }

@@ -22,9 +22,6 @@ use serde::{Deserialize, Serialize};
 use serde_json::Value;
 use sha2::{Digest, Sha256};
 
-/// The file of a checkpoint with parameters and running statistics.
-pub const MODEL_FILE: &str = "model.safetensors";
-
 use super::run_file::write_json;
 use crate::{
     folder::{self, Folder, system_error},
@@ -33,6 +30,9 @@ use crate::{
     patience::patiently,
     plan::TrialId,
 };
+
+/// The file of a checkpoint with parameters and running statistics.
+pub const MODEL_FILE: &str = "model.safetensors";
 
 /// Version of a checkpoint's files.
 pub const CHECKPOINT: u32 = 1;
@@ -329,7 +329,7 @@ impl Checkpoints {
         })
     }
 
-    /// What `of` makes of the newest header that cannot be used, of those of which it makes something.
+    /// Looks at the headers that cannot be used, the newest first; returns the first answer of `of`.
     fn newest_fault<T>(&self, of: impl Fn(u64, Unusable) -> Option<T>) -> Option<T> {
         let mut steps = self.steps().into_iter().rev();
         steps.find_map(|step| of(step, header(&self.at(step)).err()?))

@@ -122,12 +122,8 @@ impl CollectedRows {
             a.key().cmp(&b.key()).then_with(|| key(a).cmp(&key(b)))
         });
         self.rows.dedup_by(|later, kept| later.key() == kept.key());
-        self.rows.sort_by(|a, b| {
-            let attempt = |row: &CollectedRow| (row.number, row.attempt);
-            attempt(a)
-                .cmp(&attempt(b))
-                .then_with(|| a.trial.cmp(&b.trial))
-        });
+        // Trials of one number and attempt keep their order, which is by trial.
+        self.rows.sort_by_key(|row| (row.number, row.attempt));
     }
 
     pub fn len(&self) -> usize {

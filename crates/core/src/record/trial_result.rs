@@ -15,8 +15,9 @@ use crate::{
 /// A share of 1 may be larger by this, where it is a sum of shares.
 const ROUNDING: f64 = 1e-6;
 
-/// Most fields without a column that are noted by name: a row stays one that can be read.
-const MOST_UNKNOWN: usize = 20;
+/// Most fields without a column, and most values that cannot be read, that are noted by name: the row
+/// must stay short enough to be read.
+const MOST_NOTED: usize = 20;
 /// Longest such name, and longest value, in characters.
 const LONGEST_VALUE: usize = 60;
 
@@ -238,15 +239,26 @@ impl TrialResult {
                 result.window_ended_nanoseconds,
             ) = (None, None);
         }
-        let more = notes.len().saturating_sub(MOST_UNKNOWN);
-        for (name, note) in notes.into_iter().take(MOST_UNKNOWN) {
-            result.notes.entry(name).or_insert(note);
+        result.add_notes(notes, "unreadable", |more| {
+            format!("the program reported {more} more values that cannot be read")
+        });
+        Some(result)
+    }
+
+    /// Adds the first of these notes; one under `rest` counts the others.
+    fn add_notes(
+        &mut self,
+        notes: Vec<(String, String)>,
+        rest: &str,
+        in_words: impl Fn(usize) -> String,
+    ) {
+        let more = notes.len().saturating_sub(MOST_NOTED);
+        for (name, note) in notes.into_iter().take(MOST_NOTED) {
+            self.notes.entry(name).or_insert(note);
         }
         if more > 0 {
-            let note = format!("the program reported {more} more values that cannot be read");
-            result.notes.insert("unreadable".to_owned(), note);
+            self.notes.insert(rest.to_owned(), in_words(more));
         }
-        Some(result)
     }
 
     /// Leaves out figures that cannot be: shares outside of 0 to 1 and negative times and rates. A
@@ -268,17 +280,13 @@ impl TrialResult {
             self.notes.insert(column.name.to_owned(), note);
         }
         self.figures = serde_json::from_value(figures)?;
-        let unknown = std::mem::take(&mut self.unknown);
-        let more = unknown.len().saturating_sub(MOST_UNKNOWN);
-        for name in unknown.into_keys().take(MOST_UNKNOWN) {
+        let unknown = std::mem::take(&mut self.unknown).into_keys().map(|name| {
             let note = "the program reported it, and no column has this name";
-            let name = shorten(&name, LONGEST_VALUE);
-            self.notes.entry(name).or_insert_with(|| note.to_owned());
-        }
-        if more > 0 {
-            let note = format!("the program reported {more} more, and no column has their names");
-            self.notes.insert("unknown".to_owned(), note);
-        }
+            (shorten(&name, LONGEST_VALUE), note.to_owned())
+        });
+        self.add_notes(unknown.collect(), "unknown", |more| {
+            format!("the program reported {more} more, and no column has their names")
+        });
         Ok(self)
     }
 

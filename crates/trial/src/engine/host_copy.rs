@@ -14,8 +14,6 @@ use kiln_core::{kinds::data::PinMemory, spec::Engine};
 use kiln_data::images::Normalization;
 
 use super::EngineDevice;
-#[cfg(feature = "libtorch")]
-use super::cuda::StagingFault;
 use crate::error::TrialError;
 
 /// Hears when copies to the device begin and end, on the device's stream: after what was queued before.
@@ -206,7 +204,7 @@ impl MarkedCopy<'_> {
         values: &[T],
         shape: [usize; D],
     ) -> Result<tch::Tensor, TrialError> {
-        use super::cuda::{send, stage};
+        use super::cuda::{StagingFault, send, stage};
         let shape = shape.map(|side| side as i64);
         // On the CPU the staging is all that there is to copy.
         if self.of.to.is_none() {

@@ -49,7 +49,7 @@ pub(crate) struct AllocatorPeaks {
 }
 
 impl AllocatorPeaks {
-    /// Of two devices over the same time: the higher of each.
+    /// Combines the figures of two devices over the same time: the higher value of each figure.
     pub(crate) fn highest(self, other: Self) -> Self {
         Self {
             allocated_bytes: self.allocated_bytes.max(other.allocated_bytes),
@@ -58,7 +58,7 @@ impl AllocatorPeaks {
         }
     }
 
-    /// Of a time and the next one: the higher peaks, and all retries.
+    /// Combines the figures of two consecutive times of a device: the higher peaks, the sum of retries.
     pub(super) fn followed_by(self, next: Self) -> Self {
         Self {
             retries: self.retries.saturating_add(next.retries),

@@ -160,8 +160,8 @@ struct Fake {
     steps: u64,
     /// Bytes that it allocates at each step and never gives back.
     leak: u64,
-    /// Of its allocator since the last reset, if it keeps any: one per step, ten per batch of an
-    /// evaluation.
+    /// Retries of its allocator since the last reset: 1 per step, 10 per batch of an evaluation. `None`:
+    /// it keeps no figures.
     retries: Option<u64>,
     open: Vec<f64>,
     fails_at: Option<u64>,
