@@ -320,8 +320,6 @@ class Trial:
         )
         if window["tokens"] is not None:
             self._result.update(window_tokens=window["tokens"], tokens_per_second=window["tokens"] / self._window_seconds)
-        if window["waited"] is not None:
-            self._result["data_wait_fraction"] = window["waited"] / self._window_seconds
         if self._steps_per_epoch:
             steps = self._made - window["left_out"]
             self._result["epoch_seconds"] = self._steps_per_epoch * self._window_seconds / steps
@@ -341,15 +339,15 @@ class Trial:
         timed = seconds if self._wait is None else (self._mark_event, moment) if moment is not None else None
         self._mark_event = moment
         self._made, self._trained_seconds, self._samples_seen = step.number, self._trained_seconds + seconds, self._samples_seen + samples
-        self._samples_since, self._waited_since = self._samples_since + samples, self._waited_since + (step.waited or 0.0)
+        self._samples_since += samples
+        self._waited_since += sum(seconds for seconds, begun, _ in step.waits if begun is None)
         self._is_text = self._is_text or tokens is not None
         loss = loss.detach() if hasattr(loss, "detach") else loss
-        self._open.append((step.number, ended, loss, learning_rate, timed, step.waited or 0.0, self._window is None))
+        self._open.append((step.number, ended, loss, learning_rate, timed, step.waits, self._window is None))
         window = self._window
         if window is not None:
             window["samples"] += samples
             window["tokens"] = window["tokens"] if tokens is None else (window["tokens"] or 0) + tokens
-            window["waited"] = window["waited"] if step.waited is None else (window["waited"] or 0.0) + step.waited
         if ended - self._sent >= (PROGRESS_SECONDS if self.is_of_kiln else SECONDS_BETWEEN_LINES) * 1e9:
             self._tell_progress(ended)
 
@@ -359,12 +357,15 @@ class Trial:
             return
         self._wait_for_device()
         rows, self._open, diverged = self._open, [], None
-        for number, ended, loss, learning_rate, timed, waited, is_warmup in rows:
+        for number, ended, loss, learning_rate, timed, waits, is_warmup in rows:
             loss = None if loss is None else float(_number(loss))
             seconds = timed[0].elapsed_time(timed[1]) / 1e3 if isinstance(timed, tuple) else timed
             is_number = loss is not None and math.isfinite(loss)
+            # While a device works off its queue, it does not wait with its host.
+            waited = sum(wait if begun is None else min(wait, begun.elapsed_time(over) / 1e3) for wait, begun, over in waits)
             if not is_warmup:
                 self._window["times"].append(seconds)
+                self._window["waited"] = (self._window["waited"] or 0.0) + waited if waits else self._window["waited"]
             self._add_row(0, "steps/2", self._run_seconds(ended), self._epoch(number), number, loss if is_number else None,
                           learning_rate, seconds, waited, str(is_warmup).lower(), *[None] * 5)
             if loss is None:
@@ -425,7 +426,9 @@ class Trial:
         seconds = (now - self._since - self._excluded) / 1e9
         fields = {"loss": self._loss} if self._loss is not None else {}
         if seconds > 0 and self._samples_since:
-            fields.update(samples_per_second=self._samples_since / seconds, data_wait_fraction=min(1.0, self._waited_since / seconds))
+            fields.update(samples_per_second=self._samples_since / seconds)
+            if self._event is None:  # By a device's events waits are known once they are read.
+                fields.update(data_wait_fraction=min(1.0, self._waited_since / seconds))
         self._say("progress", step=self._made, total_steps=self._total_steps, **fields)
         self._sent, self._since, self._excluded, self._samples_since, self._waited_since = now, now, 0, 0, 0.0
         if not self.is_of_kiln:
@@ -545,6 +548,8 @@ class Trial:
             result["median_step_seconds"] = (times[(len(times) - 1) // 2] + times[len(times) // 2]) / 2
         elif self._window and self._window["times"]:
             self._notes.setdefault("median_step_seconds", "the program gave no timed events of its device; see samples_per_second")
+        if self._window and self._window["waited"] is not None and self._window_seconds:
+            result["data_wait_fraction"] = self._window["waited"] / self._window_seconds
         result["notes"] = self._notes
         path = os.path.join(self["folder"], "trial.json")
         for table in self._tables:
@@ -572,18 +577,19 @@ class Step:
     """One optimizer update."""
 
     def __init__(self, of, number):
-        self._of, self.number, self.waited, self._is_short = of, number, None, False
+        self._of, self.number, self._is_short = of, number, False
+        self.waits = []  # Of each: seconds of the host, and events of the device before and after, if the program makes any.
 
     def next(self, batches):
         """The next of an iterator of batches; the time until it is there counts as data wait."""
-        begun = _now()
+        event, begun = self._of._moment(), _now()
         try:
             batch = next(batches)
         except StopIteration:
             total, self._is_short = self._of._total_steps, True
             raise BatchesEnded(f"the iterator of batches ended in step {self.number} of {total}; begin it again for each epoch") from None
         self._is_short = False
-        self.waited = (self.waited or 0.0) + (_now() - begun) / 1e9
+        self.waits.append(((_now() - begun) / 1e9, event, event and self._of._moment()))
         return batch
 
     def done(self, samples, loss=None, tokens=None, learning_rate=None):

@@ -150,6 +150,21 @@ class ATrialOfKiln(unittest.TestCase):
         self.assertEqual({row["step_seconds"] for row in child.rows("steps.csv")}, {"0.007"}, child.stderr)
         self.assertEqual(child.result["median_step_seconds"], 0.007)
 
+    def test_a_wait_counts_as_far_as_the_device_has_nothing_to_do(self):
+        # The host waits for 50 ms; between the events around its wait the device has nothing to do for 2 ms, or for a second.
+        for idle, at_least, at_most in ((2.0, 0.002, 0.002), (1000.0, 0.05, 0.9)):
+            events = "class Event:\n        clock = 0.0\n        def record(self): self.at = Event.clock\n" \
+                     "        def elapsed_time(self, later): return later.at - self.at\n" \
+                     f"    def batches():\n        while True:\n            time.sleep(0.05); Event.clock += {idle}; yield 1\n" \
+                     "    made = batches()\n"
+            text = PROGRAM.format(body="step.next(made); Event.clock += 7.0", end="trial.finish()", honours="*")
+            text = text.replace("trial.steps()", "trial.steps(wait=lambda: None, event=Event)").replace("with kiln_child", events + "    with kiln_child", 1)
+            child = Child(text, {**TRIAL, "differs_from_defaults": []}).end()
+            for row in child.rows("steps.csv"):
+                self.assertTrue(at_least - 1e-9 <= float(row["data_wait_seconds"]) <= at_most + 1e-9, (row, child.stderr))
+            share = child.result["data_wait_fraction"] * child.result["window_seconds"] / (child.result["steps"] - child.result["left_out_steps"])
+            self.assertTrue(at_least - 1e-9 <= share <= at_most + 1e-9, child.result)
+
     def test_what_the_program_prints_is_not_taken_for_a_message(self):
         child = run(body="print('a print'); __import__('os').system('echo from a process')")
         self.assertEqual(len(child.messages), len(child.stdout.splitlines()))

@@ -224,8 +224,8 @@ pub(super) const TRANSFER_BOUND: Rule = Rule {
     find: transfer_bound,
 };
 
-/// The share of the window in which waiting for data may have cost time. The trainer waits on the host;
-/// while a GPU works off the steps that it has queued, that costs nothing.
+/// The share of the window in which waiting for data may have cost time. Programs without events, and
+/// kiln before them, count waits of the host that cost nothing, because the GPU worked off its queue.
 fn waits(case: &TrialContext<'_>) -> Option<f64> {
     let wait = case.row.data_wait_fraction.filter(|_| case.has_loader())?;
     // Others may keep the device busy.

@@ -77,7 +77,7 @@ const SPEED: [NumberColumn; 4] = [
     },
     NumberColumn {
         head: "data wait",
-        meaning: "share of the window that the trainer was blocked in the loader",
+        meaning: "share of the window that the trainer was blocked in the loader, on a GPU with nothing left to do",
         of: |row| row.data_wait_fraction,
         print: |value| Fraction(value).to_string(),
         is_peak: false,

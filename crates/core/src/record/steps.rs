@@ -18,8 +18,8 @@ table! {
         learning_rate: Option<f64>,
         /// Wall time of the step, loader waits included.
         step_seconds: Option<f64> ["s"],
-        /// Time that the trainer was blocked in the loader for the step. The host of a GPU runs ahead: a
-        /// wait may be longer than the step, and costs nothing while the GPU works off earlier ones.
+        /// Time that the trainer was blocked in the loader for the step; on a GPU, whose host runs ahead,
+        /// only as far as the GPU had no earlier steps left to do.
         data_wait_seconds: f64 ["s"],
         /// `true` for a step excluded from timing.
         is_warmup: bool,

@@ -187,7 +187,8 @@ trial_table! {
         median_step_seconds: Option<f64> ["s"],
         /// Time of one pass over the training data at the window's rate.
         epoch_seconds: Option<f64> ["s"],
-        /// Fraction of the window in which the trainer was blocked in the loader.
+        /// Fraction of the window in which the trainer was blocked in the loader; on a GPU only as far as
+        /// it had no steps left to do.
         data_wait_fraction: Option<f64> ["of 1"],
         /// Time that workers spent on the window's batches, summed over workers.
         load_seconds: Option<f64> ["s"],

@@ -155,6 +155,14 @@ impl BatchLoader {
         self.shared.lock().next = batch;
     }
 
+    /// Whether [`BatchLoader::next_batch`] gives a batch without a wait.
+    pub fn has_next(&self) -> bool {
+        match self.options.synthetic {
+            true => self.only.is_some(),
+            false => self.shared.lock().ready.contains_key(&self.next_number),
+        }
+    }
+
     /// The next batch, in order; blocks until it is made.
     pub fn next_batch(&mut self) -> Result<LoadedBatch, LoadError> {
         let started = self.shared.now();

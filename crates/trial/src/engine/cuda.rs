@@ -41,6 +41,7 @@ unsafe extern "C" {
     fn kiln_seed(device: c_int, seed: u64) -> c_int;
     fn kiln_record_moment(devices: c_int, moment: *mut *mut CEvent) -> c_int;
     fn kiln_seconds_between(from: *mut CEvent, to: *mut CEvent, seconds: *mut f64) -> c_int;
+    fn kiln_is_reached(moment: *mut CEvent, is_reached: *mut c_int) -> c_int;
     fn kiln_forget_moment(moment: *mut CEvent);
 }
 
@@ -275,6 +276,14 @@ impl DeviceMoment {
             kiln_seconds_between(self.0.as_ptr(), later.0.as_ptr(), &raw mut seconds)
         })?;
         Ok(seconds)
+    }
+
+    /// Whether the device has come this far; does not wait.
+    pub(crate) fn is_reached(&self) -> Result<bool, TrialError> {
+        let mut is_reached = 0;
+        // SAFETY: the event lives; `is_reached` is a place.
+        checked(unsafe { kiln_is_reached(self.0.as_ptr(), &raw mut is_reached) })?;
+        Ok(is_reached != 0)
     }
 }
 

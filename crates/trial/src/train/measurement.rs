@@ -167,12 +167,14 @@ impl<'a, 'b, W: Write> Measurement<'a, 'b, W> {
         step.is_multiple_of(self.file.measure.log_every.max(1))
     }
 
-    /// Opens the window before `step` once the warm-up is over. Waits if it does.
+    /// Opens the window before `step` once the warm-up is over. Waits if it does, and where the device
+    /// is too far behind.
     pub(crate) fn begin_step(
         &mut self,
         step: u64,
         device: &mut impl DeviceWork,
     ) -> Result<(), TrialError> {
+        self.clock.limit_queue();
         if !self.timing.warmup_is_over() {
             return Ok(());
         }

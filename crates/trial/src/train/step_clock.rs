@@ -1,7 +1,8 @@
 //! Durations of steps and of copies to the device (`docs/measurement.md` 3 and 5). Input: the
 //! moments that the loop marks. Output: seconds per step, once the device has been waited for
-//! anyway. A host that computes itself has [`WallClock`]; a GPU, which the host runs ahead of,
-//! marks moments on its own stream ([`EventClock`]).
+//! anyway; and of a wait for data the part that the device waited, too. A host that computes itself
+//! has [`WallClock`]; a GPU, which the host runs ahead of, marks moments on its own stream
+//! ([`EventClock`]).
 
 #![cfg_attr(
     not(feature = "libtorch"),
@@ -24,8 +25,15 @@ pub(crate) struct StepSeconds {
     pub(crate) ended: Option<u64>,
 }
 
-/// Times steps. `now` is always a reading of [`StepClock::now`]. Nothing here waits but
-/// [`StepClock::take`].
+/// Seconds of work that the host queues on a device at most, so that a signal, which is looked at
+/// between steps, is answered in time.
+const QUEUE_SECONDS: f64 = 1.0;
+
+/// Steps that may be queued whatever their duration: with two the device always has its next one.
+const QUEUE_STEPS: usize = 2;
+
+/// Times steps. `now` is always a reading of [`StepClock::now`]. Nothing here waits for the device but
+/// [`StepClock::limit_queue`] and [`StepClock::take`].
 pub(crate) trait StepClock {
     /// The host's clock, CLOCK_MONOTONIC in nanoseconds: the training loop reads every time from
     /// it. Tests have one that they advance.
@@ -41,6 +49,19 @@ pub(crate) trait StepClock {
     fn end_copy(&mut self, now: u64);
 
     fn end_step(&mut self, now: u64);
+
+    /// To be called before a step. Waits while more than [`QUEUE_SECONDS`] of work and more than
+    /// [`QUEUE_STEPS`] steps are queued: for a step in the queue, so that the device goes on.
+    fn limit_queue(&mut self) {}
+
+    /// The trainer asks the loader for a batch that is not there yet.
+    fn begin_wait(&mut self) {}
+
+    /// The trainer got a batch at `now`, after `waited` seconds in the loader. Out: for how many of
+    /// them the device had nothing to do.
+    fn end_wait(&mut self, waited: f64, _now: u64) -> f64 {
+        waited
+    }
 
     /// The steps that ended since the last call, in order. To be called after a wait for the
     /// device.
@@ -108,6 +129,9 @@ pub(crate) trait StreamMoment: Sized {
 
     /// Waits for `later`.
     fn seconds_until(&self, later: &Self) -> Result<f64, TrialError>;
+
+    /// Whether the device has come this far; does not wait.
+    fn is_reached(&self) -> Result<bool, TrialError>;
 }
 
 #[cfg(feature = "libtorch")]
@@ -119,6 +143,10 @@ impl StreamMoment for crate::engine::cuda::DeviceMoment {
     fn seconds_until(&self, later: &Self) -> Result<f64, TrialError> {
         Self::seconds_until(self, later)
     }
+
+    fn is_reached(&self) -> Result<bool, TrialError> {
+        Self::is_reached(self)
+    }
 }
 
 /// The device's clock. A failure leaves the steps without times, not the trial without a result.
@@ -128,8 +156,11 @@ pub(crate) struct EventClock<M> {
     /// The last moment of which the host's time is known too: the device had done all its work then.
     anchor: Option<(Rc<M>, u64)>,
     copy_began: Option<M>,
+    wait_began: Option<M>,
     copies: Vec<(M, M)>,
     ended: Vec<Timed<M>>,
+    /// Duration of the newest step of which it is known.
+    known_step: Option<f64>,
     failure: Option<String>,
 }
 
@@ -146,8 +177,10 @@ impl<M: StreamMoment> EventClock<M> {
             mark: None,
             anchor: None,
             copy_began: None,
+            wait_began: None,
             copies: Vec::new(),
             ended: Vec::new(),
+            known_step: None,
             failure: None,
         };
         clock.mark = clock.record().map(Rc::new);
@@ -173,15 +206,29 @@ impl<M: StreamMoment> EventClock<M> {
             .iter()
             .map(|(from, to)| from.seconds_until(to))
             .sum::<Result<f64, _>>()?;
-        let ended = timed.anchor.as_ref().map(|(anchor, at)| {
-            let seconds = anchor.seconds_until(to)?;
-            Ok::<u64, TrialError>(at + (seconds * 1e9) as u64)
-        });
+        let ended = timed
+            .anchor
+            .as_ref()
+            .map(|anchor| Self::on_the_host(anchor, to));
         Ok(StepSeconds {
             step: Some(from.seconds_until(to)?),
             copy: Some(copy),
             ended: ended.transpose()?,
         })
+    }
+
+    /// The host's time of a moment, in nanoseconds. Waits for it.
+    fn on_the_host((anchor, at): &(Rc<M>, u64), moment: &M) -> Result<u64, TrialError> {
+        Ok(at + (anchor.seconds_until(moment)? * 1e9) as u64)
+    }
+
+    /// The host's time since when the device has had nothing to do; `None` if it still works on what
+    /// it was given before `moment`.
+    fn idle_since(anchor: &(Rc<M>, u64), moment: &M) -> Result<Option<u64>, TrialError> {
+        match moment.is_reached()? {
+            true => Self::on_the_host(anchor, moment).map(Some),
+            false => Ok(None),
+        }
     }
 }
 
@@ -210,6 +257,36 @@ impl<M: StreamMoment> StepClock for EventClock<M> {
         });
     }
 
+    fn limit_queue(&mut self) {
+        let allowed = self.known_step.map_or(QUEUE_STEPS, |seconds| {
+            QUEUE_STEPS.max((QUEUE_SECONDS / seconds) as usize)
+        });
+        let newest_to_wait_for = self.ended.iter().rev().nth(allowed);
+        if let Some((from, to)) = newest_to_wait_for.and_then(|step| step.ends.as_ref()) {
+            match from.seconds_until(to) {
+                Ok(seconds) => self.known_step = Some(seconds),
+                Err(error) => self.failure = Some(error.to_string()),
+            }
+        }
+    }
+
+    fn begin_wait(&mut self) {
+        self.wait_began = self.record();
+    }
+
+    fn end_wait(&mut self, waited: f64, now: u64) -> f64 {
+        let Some((moment, anchor)) = self.wait_began.take().zip(self.anchor.as_ref()) else {
+            return waited;
+        };
+        match Self::idle_since(anchor, &moment) {
+            Ok(since) => since.map_or(0.0, |since| waited.min(seconds_between(since, now))),
+            Err(error) => {
+                self.failure = Some(error.to_string());
+                waited
+            }
+        }
+    }
+
     fn take(&mut self) -> Vec<StepSeconds> {
         let ended = mem::take(&mut self.ended);
         let mut seconds = Vec::with_capacity(ended.len());
@@ -219,6 +296,10 @@ impl<M: StreamMoment> StepClock for EventClock<M> {
                 StepSeconds::default()
             }));
         }
+        self.known_step = seconds
+            .last()
+            .and_then(|last| last.step)
+            .or(self.known_step);
         // The device has done all its work now: a distance of days would be known to milliseconds.
         self.anchor = self
             .record()
@@ -242,8 +323,11 @@ mod tests {
     thread_local! {
         /// Time of the test's device clock, in seconds; negative once it fails.
         static SHOWN: Cell<f64> = const { Cell::new(0.0) };
+        /// What it will show once the work queued on the device is done.
+        static QUEUED: Cell<f64> = const { Cell::new(0.0) };
     }
 
+    /// A moment that is reached when the device's clock shows this many seconds.
     struct Shown(f64);
 
     impl StreamMoment for Shown {
@@ -252,7 +336,7 @@ mod tests {
             if shown < 0.0 {
                 Err(TrialError::Failed("the device's clock broke".to_owned()))
             } else {
-                Ok(Self(shown))
+                Ok(Self(shown.max(QUEUED.get())))
             }
         }
 
@@ -260,7 +344,17 @@ mod tests {
             if later.0 > 1000.0 {
                 Err(TrialError::Failed("an event was lost".to_owned()))
             } else {
+                SHOWN.set(SHOWN.get().max(later.0));
                 Ok(later.0 - self.0)
+            }
+        }
+
+        fn is_reached(&self) -> Result<bool, TrialError> {
+            match SHOWN.get() {
+                shown if shown < 0.0 => {
+                    Err(TrialError::Failed("the device's clock broke".to_owned()))
+                }
+                shown => Ok(self.0 <= shown),
             }
         }
     }
@@ -317,6 +411,67 @@ mod tests {
         events.end_step(0);
         let ended = events.take()[0].ended.unwrap();
         assert!((before + 2 * SECOND..=after + 2 * SECOND).contains(&ended));
+    }
+
+    #[test]
+    fn a_wait_for_data_counts_as_far_as_the_device_waits_too() {
+        SHOWN.set(10.0);
+        let mut clock = EventClock::<Shown>::new();
+        clock.restart(60 * SECOND);
+        let mut wait = |queued: f64, shown: f64, waited: f64| {
+            QUEUED.set(queued);
+            clock.begin_wait();
+            SHOWN.set(shown);
+            clock.end_wait(waited, (shown as u64 + 50) * SECOND)
+        };
+        assert_eq!(wait(12.0, 11.0, 1.0), 0.0, "the device still works");
+        assert_eq!(
+            wait(12.0, 16.0, 5.0),
+            4.0,
+            "it works for one second of five"
+        );
+        assert_eq!(wait(0.0, 18.0, 2.0), 2.0, "it has nothing to do");
+        assert_eq!(wait(0.0, 20.0, 0.5), 0.5, "nor before the wait");
+        assert_eq!(
+            clock.end_wait(0.25, 90 * SECOND),
+            0.25,
+            "the batch was there: no wait was begun"
+        );
+        assert_eq!(clock.failure(), None);
+        clock.begin_wait();
+        SHOWN.set(-1.0);
+        assert_eq!(clock.end_wait(1.0, 90 * SECOND), 1.0);
+        assert_eq!(clock.failure(), Some("the device's clock broke"));
+        let mut wall = WallClock::new(0);
+        wall.begin_wait();
+        assert_eq!(
+            wall.end_wait(2.0, 9 * SECOND),
+            2.0,
+            "the host is the device"
+        );
+    }
+
+    #[test]
+    fn a_queue_is_as_deep_as_a_second_or_two_steps() {
+        // With the step that is queued after the look; of 40 short ones only the first was waited for,
+        // to know how long they are.
+        for (step, expected) in [(3.0, 3), (0.25, 5), (0.001, 39)] {
+            SHOWN.set(0.0);
+            QUEUED.set(0.0);
+            let mut clock = EventClock::<Shown>::new();
+            clock.restart(0);
+            let mut deepest = 0;
+            for _ in 0..40 {
+                clock.limit_queue();
+                QUEUED.set(QUEUED.get() + step);
+                clock.end_step(0);
+                let depth = (QUEUED.get() - SHOWN.get()) / step;
+                deepest = deepest.max(depth.round() as u64);
+            }
+            assert_eq!(deepest, expected, "steps of {step} s");
+            assert_eq!(clock.take().len(), 40);
+            assert_eq!(clock.failure(), None);
+        }
     }
 
     #[test]

@@ -11,7 +11,7 @@ use super::{clock::seconds_between, step_clock::StepSeconds};
 /// The host's measurements of one step's data, in seconds.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub(crate) struct DataCost {
-    /// The trainer was blocked in the loader.
+    /// The trainer was blocked in the loader, and the device had nothing to do.
     pub(crate) wait_seconds: f64,
     /// Workers were busy making the step's batches.
     pub(crate) load_seconds: f64,

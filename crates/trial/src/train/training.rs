@@ -189,12 +189,17 @@ impl<T: Trainable, W: Write> Training<'_, '_, T, W> {
         micro: u64,
         cost: &mut DataCost,
     ) -> Result<(), TrialError> {
+        let clock = &mut self.measurement.clock;
+        if !self.feed.loader.has_next() {
+            clock.begin_wait();
+        }
         let batch = self
             .feed
             .loader
             .next_batch()
             .map_err(|error| TrialError::Failed(error.to_string()))?;
-        cost.wait_seconds += batch.wait.as_secs_f64();
+        let now = clock.now();
+        cost.wait_seconds += clock.end_wait(batch.wait.as_secs_f64(), now);
         cost.load_seconds += batch.load.as_secs_f64();
         cost.work.add(&Work {
             tokens: batch.tokens(),

@@ -104,5 +104,10 @@ int kiln_seconds_between(c10::Event *from, c10::Event *to, double *seconds) {
   });
 }
 
+// Whether the device has come as far as a moment; does not wait.
+int kiln_is_reached(c10::Event *moment, int *is_reached) {
+  return guarded([&] { *is_reached = moment->query(); });
+}
+
 void kiln_forget_moment(c10::Event *moment) { delete moment; }
 }
