@@ -425,6 +425,13 @@ fn a_finished_run_says_so_and_a_changed_experiment_then_starts_a_new_one() {
     let other = place.run("completes", &[]);
     assert_eq!(other.status, Some(0));
     assert!(!other.stderr.contains("has the same trials"), "{other:?}");
+    assert!(
+        other
+            .stderr
+            .contains("is finished, but the experiment has changed since (`sweep.grid")
+            && other.stderr.contains("starting a new run"),
+        "{other:?}"
+    );
     assert_eq!((place.rows().len(), place.runs()), (1, 2));
     // Back at the first trials: their run is named, and is not the one that is resumed.
     place.write(TWO);
@@ -438,6 +445,54 @@ fn a_finished_run_says_so_and_a_changed_experiment_then_starts_a_new_one() {
         "{back:?}"
     );
     assert_eq!((place.rows().len(), place.runs()), (2, 3));
+}
+
+#[test]
+fn a_run_with_a_table_of_another_version_is_refused_before_anything_of_it_changes() {
+    let place = Place::with(TWO);
+    place.run("completes", &["--only", &first_id(&place)]);
+    let table = place.latest().join("trials.csv");
+    let text = fs::read_to_string(&table).unwrap();
+    let version = text.lines().nth(1).unwrap().split(',').next().unwrap();
+    // Without its last fixed column, as the version before it would be, or a newer one with the same ones.
+    let cut = |line: &str| line.rsplit_once(',').unwrap().0.to_owned();
+    let older: Vec<String> = text.lines().map(cut).collect();
+    let older = older.join("\n").replace(version, "trials/1") + "\n";
+    let newer = text.replace(version, "trials/99");
+    let record = || fs::read(place.latest().join("run.json")).unwrap();
+    let before = record();
+    for (text, said) in [
+        (
+            older,
+            "it is a `trials/1` table, and this kiln writes `trials/",
+        ),
+        (newer, "is of table `trials/99`, newer than this kiln reads"),
+    ] {
+        fs::write(&table, &text).unwrap();
+        for more in [&[][..], &["--dry-run"]] {
+            let refused = place.run("completes", more);
+            assert!(
+                refused.status == Some(2) && refused.stderr.contains(said),
+                "{refused:?}"
+            );
+        }
+        assert_eq!(fs::read_to_string(&table).unwrap(), text);
+        assert!(record() == before, "a refusal is no launch");
+    }
+    fs::write(&table, text).unwrap();
+    let samples = place.latest().join("samples.csv");
+    let text = fs::read_to_string(&samples).unwrap();
+    let version = text.lines().nth(1).unwrap().split(',').next().unwrap();
+    fs::write(&samples, text.replace(version, "samples/99")).unwrap();
+    let refused = place.run("completes", &[]);
+    assert!(
+        refused.status == Some(2) && refused.stderr.contains("is of table `samples/99`"),
+        "{refused:?}"
+    );
+    assert!(record() == before, "{refused:?}");
+    fs::write(&samples, text).unwrap();
+    assert_eq!(place.run("completes", &[]).status, Some(0));
+    assert_eq!(place.rows().len(), 2);
 }
 
 #[test]

@@ -34,7 +34,7 @@ pub(super) struct KeyChange {
     /// Whether it is only the path of a file of prompts and responses, or of a program, whose
     /// content is compared.
     is_moved: bool,
-    /// Whether it is only the default of `train.checkpoint.after`, which was `delete` once.
+    /// Whether it is only a default that was another one once ([`was_default`]).
     is_of_a_default: bool,
 }
 
@@ -65,11 +65,10 @@ pub(super) fn changes(old: &Experiment, new: &Experiment) -> Vec<KeyChange> {
         let is_moved = (moves(&key) && old.is_some() && new.is_some())
             || (PLACES.contains(&key.as_str()) && is_same_command)
             || is_engine_moved(&key, old.as_ref(), new.as_ref());
-        let is_of_a_default = key == "train.checkpoint.after"
-            && [&old, &new]
-                .into_iter()
-                .flatten()
-                .all(|value| *value == "delete" || *value == "auto");
+        let is_of_a_default = [&old, &new]
+            .into_iter()
+            .flatten()
+            .all(|value| was_default(&key, value));
         KeyChange {
             key,
             old,
@@ -82,6 +81,17 @@ pub(super) fn changes(old: &Experiment, new: &Experiment) -> Vec<KeyChange> {
         .into_iter()
         .map(of_keys)
         .collect()
+}
+
+/// Whether the default of a key has changed and this is the old one or the new one: a run of an earlier
+/// version has the old one in its file, though nobody asked for it. Ids of trials do not tell them
+/// apart either.
+fn was_default(key: &str, value: &Value) -> bool {
+    match key {
+        "train.checkpoint.after" => *value == "delete" || *value == "auto",
+        "data.pin_memory" => *value == false || *value == "auto",
+        _ => false,
+    }
 }
 
 /// Keys of a command that say where its program lies; its content is compared by its hash.
@@ -213,6 +223,20 @@ mod tests {
         let is_free = |old, new| changes(&of(old), &of(new))[0].is_free();
         assert!(is_free("delete", "auto") && is_free("auto", "delete"));
         assert!(!is_free("delete", "best") && !is_free("auto", "last"));
+    }
+
+    #[test]
+    fn the_old_and_the_new_default_of_pinned_memory_are_no_obstacle() {
+        let of = |pinned: &str| {
+            serde_yaml::from_str::<Experiment>(&format!(
+                "{{kiln: 1, name: x, model: {{kind: mlp, hidden: 4}}, data: {{kind: \
+                 generated-images, classes: 2, pin_memory: {pinned}}}, train: {{steps: 3}}}}"
+            ))
+            .unwrap()
+        };
+        let is_free = |old, new| changes(&of(old), &of(new))[0].is_free();
+        assert!(is_free("false", "auto") && is_free("auto", "false"));
+        assert!(!is_free("false", "true") && !is_free("auto", "true"));
     }
 
     #[test]

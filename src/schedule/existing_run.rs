@@ -8,8 +8,10 @@ use kiln_core::{
     limits::RESOLVED_BYTES,
     plan::{Origin, Outcome, Trial, TrialId},
     record::{
-        AttemptEnd, RunFile, RunFolder, TableRow, TicketQueue, TrialTable, attempt::attempts,
+        AttemptEnd, RunFile, RunFolder, TableError, TableRow, TableWriter, TicketQueue, TrialTable,
+        attempt::attempts,
         run_folder::runs,
+        tables::{SAMPLES, SNAPSHOTS, TRIALS},
     },
     spec::{self, Experiment},
     units::listed,
@@ -27,6 +29,9 @@ use crate::readings::{Paths, Privacy};
 
 /// Most earlier runs that are looked at for the same trials.
 const MOST_EARLIER: usize = 100;
+
+/// Most changes of an experiment that are named where a new run starts.
+const MOST_CHANGES: usize = 3;
 
 /// The run to resume, or a new one.
 pub(super) enum ExistingRun {
@@ -110,23 +115,29 @@ pub(super) fn find(
                 notice: Some(notice),
             })
         }
-        Ok(changed) => Ok(ExistingRun::Old(Box::new(Old {
-            folder,
-            file,
-            ends,
-            searched,
-            history,
-            changed,
-            programs,
-            told: about_programs.told,
-        }))),
+        Ok(changed) => {
+            if !finished || wanted.reruns {
+                check_tables(&folder, wanted.trials)?;
+            }
+            Ok(ExistingRun::Old(Box::new(Old {
+                folder,
+                file,
+                ends,
+                searched,
+                history,
+                changed,
+                programs,
+                told: about_programs.told,
+            })))
+        }
         Err(what) if finished && wanted.reruns => Err(RunStop::Refused(format!(
             "`--rerun` retries trials of a run, but the experiment has changed since {}:\n{what}\n\
              restore it to retry trials of that run, or leave `--rerun` out to start a new run",
             folder.path().display()
         ))),
-        Err(_) if finished => Ok(ExistingRun::New {
-            notice: with_these_trials(wanted, &earlier),
+        Err(what) if finished => Ok(ExistingRun::New {
+            notice: with_these_trials(wanted, &earlier)
+                .or_else(|| Some(because_of(&folder, &what))),
         }),
         Err(what) => Err(RunStop::Refused(format!(
             "{} is unfinished and the experiment has changed since:\n{what}\nrestore it to resume \
@@ -211,6 +222,39 @@ fn with_these_trials(wanted: &WantedTrials, earlier: &[RunFolder]) -> Option<Str
     ))
 }
 
+/// Checks that rows can be appended to the run's tables, before anything of the run is changed.
+fn check_tables(folder: &RunFolder, trials: &[Trial]) -> Result<(), RunStop> {
+    let refused = |error: TableError| RunStop::Refused(error.to_string());
+    TableWriter::check(
+        &folder.trials_table(),
+        &TRIALS.spec(&TrialTable::axes_of(trials)),
+    )
+    .map_err(refused)?;
+    for table in [&SAMPLES, &SNAPSHOTS] {
+        match TableWriter::check(&folder.path().join(table.file), &table.spec(&[])) {
+            // It is put aside, and a new one begun.
+            Err(TableError::NoTable { .. }) => {}
+            other => other.map_err(refused)?,
+        }
+    }
+    Ok(())
+}
+
+/// Says why a finished run is left as it is, with the first lines of what [`compare`] found.
+fn because_of(folder: &RunFolder, what: &str) -> String {
+    let mut lines = what.lines().map(str::trim);
+    let first: Vec<&str> = lines.by_ref().take(MOST_CHANGES).collect();
+    let more = match lines.count() {
+        0 => String::new(),
+        more => format!("; and {more} more"),
+    };
+    format!(
+        "{} is finished, but the experiment has changed since ({}{more}); starting a new run",
+        folder.path().display(),
+        first.join("; ")
+    )
+}
+
 /// The programs of the trials as they are now, if the run recorded any.
 fn programs_of(wanted: &WantedTrials, file: &RunFile) -> Result<Option<Programs>, RunStop> {
     let is_recorded = file
@@ -280,8 +324,9 @@ fn compare(
     let old: Experiment = input::read_text(&folder.experiment(), &RESOLVED_BYTES)
         .map_err(|error| format!("  experiment.yaml: {error}"))
         .and_then(|text| {
-            spec::read_yaml(&text)
-                .map_err(|error| format!("  experiment.yaml of that run cannot be read: {error}"))
+            spec::read_yaml(&text).map_err(|error| {
+                format!("  experiment.yaml of that run cannot be read (a newer kiln's?): {error}")
+            })
         })?;
     let (free, bound): (Vec<KeyChange>, Vec<KeyChange>) = changes(&old, wanted.experiment)
         .into_iter()

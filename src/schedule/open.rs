@@ -4,11 +4,10 @@
 use std::{collections::BTreeMap, fs, io};
 
 use kiln_core::{
-    kinds::{Model, command::METRIC_PREFIX},
     plan::{Origin, Outcome, Trial, TrialId},
     record::{
         AttemptEnd, Check, LaunchFile, LaunchProcess, RunFile, RunFolder, TableError, TornLine,
-        TrialStore, launch_folder,
+        TrialStore, TrialTable, launch_folder,
         programs::Git,
         run_file::{EndCause, Launch, LaunchEnded, RUN_FILE, SlurmTask},
         run_folder::{create, next_number},
@@ -399,7 +398,7 @@ fn open_store(
     request: &RunRequest,
     folder: &RunFolder,
 ) -> Result<(TrialStore, Option<TornLine>), RunStop> {
-    TrialStore::open(folder, &axes(request.trials)).map_err(|error| match error {
+    TrialStore::open(folder, &TrialTable::axes_of(request.trials)).map_err(|error| match error {
         TableError::Io { .. } => cannot_write(request)(error.into()),
         _ => RunStop::Refused(error.to_string()),
     })
@@ -506,24 +505,9 @@ fn fill(
         folder.write(&folder.packages_list(1), packages.as_bytes())?;
     }
     folder.write(&folder.experiment(), resolved(request).as_bytes())?;
-    let (mut store, _) = TrialStore::open(folder, &axes(request.trials))?;
+    let (mut store, _) = TrialStore::open(folder, &TrialTable::axes_of(request.trials))?;
     store.sync()?;
     file.write(folder)
-}
-
-/// Returns the names of the sweep's axes and the columns of a command's own metrics, which are the
-/// same for every trial.
-fn axes(trials: &[Trial]) -> Vec<String> {
-    let Some(first) = trials.first() else {
-        return Vec::new();
-    };
-    let axes = first.axes.iter().map(|(key, _)| key.clone());
-    let metrics = match &*first.model {
-        Model::Command(command) => command.own_metrics(),
-        _ => Vec::new(),
-    };
-    let metrics = metrics.iter().map(|name| format!("{METRIC_PREFIX}{name}"));
-    axes.chain(metrics).collect()
 }
 
 /// Returns `2026-11-20T10:08:09.5Z` as a folder's name: `20261120T100809Z`.

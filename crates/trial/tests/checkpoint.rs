@@ -289,7 +289,14 @@ fn right_hashes_over_broken_tensors_and_a_step_beyond_the_end_are_refused_too() 
             && notices[1].contains("model.safetensors"),
         "{notices:?}"
     );
-    assert_eq!(second.result.unwrap().figures.resumed_at_step, Some(10));
+    let result = second.result.unwrap();
+    assert_eq!(result.figures.resumed_at_step, Some(10));
+    assert!(
+        result.notes["resumed_at_step"]
+            .starts_with("an older one was used: the checkpoint of step 500"),
+        "{:?}",
+        result.notes
+    );
     assert!(
         second
             .steps

@@ -8,6 +8,7 @@ use super::{
     comparable::unlike,
     matching::MatchedPair,
     pair::{completed, unlike_in},
+    treatment::PINNED,
 };
 
 /// Facts that may be a treatment themselves. Others follow from settings: where those are equal, a
@@ -57,6 +58,9 @@ pub(super) struct AppliedTreatment {
     explained: Vec<RowFact>,
 }
 
+/// Settings that change how fast a trial is, though its id does not tell their values apart.
+const OUTSIDE_IDS: [&str; 1] = [PINNED];
+
 impl AppliedTreatment {
     /// `is_by_treatment`: the trials of both sides have other ids, because of the settings.
     pub(super) fn of(pairs: &[MatchedPair<'_>], options: &Options, is_by_treatment: bool) -> Self {
@@ -87,7 +91,7 @@ impl AppliedTreatment {
                 .any(|field| settings_of(*field).contains(&key))
         };
         let is_unnamed = |key: &&str| {
-            (is_by_treatment || decides(&differing, key))
+            (is_by_treatment || decides(&differing, key) || OUTSIDE_IDS.contains(key))
                 && !decides(&options.across, key)
                 && !options.across_settings.iter().any(|named| named == key)
         };

@@ -53,6 +53,8 @@ impl MeasuredPair {
                 .as_ref()
                 .and_then(|treatment| scope::refusal(metric, column, treatment, pair))
                 .or_else(|| scope::of_source(metric, column, &matchup.options.other_sources))
+                .or_else(|| scope::of_formula(column, pair))
+                .or_else(|| scope::of_unknown_processor(metric, pair, &matchup.options.across))
                 .or_else(|| scope::chosen_runs(metric, pair))
                 .or_else(|| {
                     let is_unusable = rows.iter().any(|rows| metric.has_unusable(column, rows));

@@ -228,8 +228,8 @@ impl ComparisonPage<'_> {
         };
         let Some(facts) = self.facts else {
             page.push_str(
-                "\none table has no record beside it: differences in code, libraries and machine \
-                 are unknown\n",
+                "\nthere is no record beside both tables: differences in code, libraries and \
+                 machine are unknown\n",
             );
             return;
         };

@@ -1,8 +1,16 @@
 //! Which numbers can be compared under a treatment, and why others cannot.
 
-use kiln_core::{kinds::command::METRIC_PREFIX, record::TrialRow, spec::learned::OtherNumber};
+use std::collections::BTreeSet;
 
-use super::{super::points::ended, ComparedMetric, matching::MatchedPair, treatment::Treatment};
+use kiln_core::{
+    kinds::command::METRIC_PREFIX, record::TrialRow, spec::learned::OtherNumber,
+    statistics::Nature, units::listed,
+};
+
+use super::{
+    super::points::ended, ComparedMetric, comparable::RowFact, matching::MatchedPair,
+    pair::completed, treatment::Treatment,
+};
 
 /// Settings that decide how many samples a training sees.
 const OF_LENGTH: [&str; 5] = [
@@ -57,6 +65,54 @@ pub(super) fn of_source(
         .then(|| format!("`model.metrics.{name}` takes it from another place or in another unit"))
 }
 
+/// A number of FLOPs that the two sides count by different formulas, or an MFU of different sources of
+/// the peak.
+pub(super) fn of_formula(column: &str, pair: &MatchedPair<'_>) -> Option<String> {
+    type Source = (&'static str, fn(&TrialRow) -> Option<&String>);
+    const FORMULA: Source = ("flops_formula", |row| row.flops_formula.as_ref());
+    const PEAK: Source = ("peak_source", |row| row.peak_source.as_ref());
+    let sources: &[Source] = match column {
+        "flops_per_sample" | "window_flops" => &[FORMULA],
+        "mfu" => &[FORMULA, PEAK],
+        _ => return None,
+    };
+    sources.iter().find_map(|(name, of)| {
+        let [base, new] = [&pair.base, &pair.new].map(|rows| {
+            let known: BTreeSet<String> = completed(rows)
+                .into_iter()
+                .filter_map(|row| of(row).cloned())
+                .collect();
+            listed(&Vec::from_iter(known), " and ")
+        });
+        (!base.is_empty() && !new.is_empty() && base != new)
+            .then(|| format!("its `{name}` is {base} in base and {new} in new"))
+    })
+}
+
+/// Why times are not compared: one side ran on a processor that its table does not tell.
+pub(super) fn of_unknown_processor(
+    metric: ComparedMetric,
+    pair: &MatchedPair<'_>,
+    across: &[RowFact],
+) -> Option<String> {
+    if metric.nature() != Nature::Drifting || across.contains(&RowFact::Processor) {
+        return None;
+    }
+    let is_known = |rows: &[&TrialRow]| {
+        let mut rows = completed(rows).into_iter();
+        rows.any(|row| !RowFact::Processor.of(row).is_empty())
+    };
+    let silent = match [&pair.base, &pair.new].map(|rows| is_known(rows)) {
+        [false, true] => "base",
+        [true, false] => "new",
+        _ => return None,
+    };
+    Some(format!(
+        "no run of {silent} tells its processor (tables before `trials/6` do not), so it may be \
+         another one; `--across processor` compares anyway"
+    ))
+}
+
 /// Why the completed runs of a pair do not stand for all: how the others ended may depend on the
 /// metric. `None` if they do.
 pub(super) fn chosen_runs(metric: ComparedMetric, pair: &MatchedPair<'_>) -> Option<String> {
@@ -109,8 +165,5 @@ fn samples_seen(row: &TrialRow) -> Option<u64> {
 
 /// The largest number of the completed rows.
 fn most(rows: &[&TrialRow], of: fn(&TrialRow) -> Option<u64>) -> Option<u64> {
-    super::pair::completed(rows)
-        .into_iter()
-        .filter_map(of)
-        .max()
+    completed(rows).into_iter().filter_map(of).max()
 }

@@ -696,6 +696,87 @@ fn a_gate_cannot_tell_where_one_side_alone_was_disturbed() {
 }
 
 #[test]
+fn times_are_not_compared_with_those_of_a_processor_that_a_table_does_not_tell() {
+    for silent in [0, 1] {
+        let mut sides = in_turns(&STEADY, &STEADY);
+        for (side, table) in sides.iter_mut().enumerate() {
+            for row in &mut table.rows {
+                row.fixed.device_uuid = None;
+                row.fixed.processor = (side != silent).then(|| "AuthenticAMD 26 2 1".to_owned());
+            }
+        }
+        let name = ["base", "new"][silent];
+        let [base, new] = sides;
+        let found = compare(&base, &new, &Options::default()).unwrap();
+        let rate = &found.pairs[0].comparisons[0];
+        assert_eq!(rate.verdict, Verdict::NotComparable);
+        assert!(
+            rate.refusal
+                .as_ref()
+                .is_some_and(|why| why.contains(&format!("no run of {name} tells its processor"))),
+            "{rate:?}"
+        );
+        assert!(matches!(
+            gate(&found, ComparedMetric::Throughput),
+            Gate::CannotTell(_)
+        ));
+        let loss = found.pairs[0].comparisons.iter();
+        assert!(
+            loss.filter(|one| one.metric == ComparedMetric::Loss)
+                .all(|one| one.refusal.is_none())
+        );
+        let across = Options {
+            across: vec![RowFact::Processor],
+            ..Options::default()
+        };
+        let found = compare(&base, &new, &across).unwrap();
+        assert_eq!(found.pairs[0].comparisons[0].verdict, Verdict::Same);
+    }
+}
+
+#[test]
+fn shares_of_a_peak_and_counts_of_work_are_not_compared_across_formulas() {
+    let with = |formulas: [&str; 2], sources: [&str; 2]| {
+        let mut sides = in_turns(&STEADY, &STEADY);
+        for (side, table) in sides.iter_mut().enumerate() {
+            for row in &mut table.rows {
+                (row.fixed.mfu, row.fixed.flops_per_sample) = (Some(0.4), Some(100));
+                row.fixed.flops_formula = Some(formulas[side].to_owned());
+                row.fixed.peak_source = Some(sources[side].to_owned());
+            }
+        }
+        let columns = ["mfu", "flops_per_sample"];
+        let options = Options {
+            columns: columns
+                .map(|name| ColumnMetric::named(name, true).unwrap())
+                .into(),
+            ..Options::default()
+        };
+        let found = compare(&sides[0], &sides[1], &options).unwrap();
+        let refusal = |column: &str| {
+            let mut all = found.pairs[0].comparisons.iter();
+            let one = all.find(|one| one.column == column);
+            one.unwrap().refusal.clone().unwrap_or_default()
+        };
+        [refusal("mfu"), refusal("flops_per_sample")]
+    };
+    let same = with(["6W", "6W"], ["measured", "measured"]);
+    assert_eq!(same, ["", ""]);
+    let formula = with(["6N", "6W"], ["measured", "measured"]);
+    assert!(
+        formula
+            .iter()
+            .all(|why| why == "its `flops_formula` is 6N in base and 6W in new"),
+        "{formula:?}"
+    );
+    let [mfu, flops] = with(["6W", "6W"], ["table", "measured"]);
+    assert_eq!(
+        (mfu.as_str(), flops.as_str()),
+        ("its `peak_source` is table in base and measured in new", "")
+    );
+}
+
+#[test]
 fn a_gate_cannot_tell_where_one_side_lost_the_number_that_was_asked_for() {
     let [mut base, mut new] = in_turns(&STEADY, &STEADY);
     for (row, other) in base.rows.iter_mut().zip(&mut new.rows) {

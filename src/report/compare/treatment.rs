@@ -48,6 +48,13 @@ const KINDS: [&str; 4] = [
 const DATA_PATHS: [&str; 2] = ["data.path", "data.valid_path"];
 const DATA_SUMS: &str = "data_sha256";
 
+/// How batches go to a GPU; it affects nothing on the CPU.
+pub(super) const PINNED: &str = "data.pin_memory";
+
+fn is_on_gpu(table: &TrialTable) -> bool {
+    table.rows.iter().any(|row| row.fixed.device_uuid.is_some())
+}
+
 impl Treatment {
     /// Finds the settings in which two runs differ as a whole.
     pub fn between(base: Subject<'_>, new: Subject<'_>) -> Self {
@@ -65,6 +72,7 @@ impl Treatment {
         let mut treated: Vec<TreatedKey> = keys(old, other)
             .into_iter()
             .filter(|key| is_treatable(key) && !is_swept(key, &axes))
+            .filter(|key| *key != PINNED || [base, new].iter().any(|side| is_on_gpu(side.table)))
             .filter_map(|key| changed(key, old, other))
             .collect();
         let sums = [base, new].map(data_sums);

@@ -107,6 +107,42 @@ fn faster(row: &mut TrialRow) {
     row.samples_per_second = row.samples_per_second.map(|rate| 2.0 * rate);
 }
 
+/// A default that changed has the same trial ids; on the CPU it affects nothing.
+#[test]
+fn how_batches_go_to_a_gpu_is_a_treatment_that_nobody_named_and_none_on_the_cpu() {
+    let on_gpu: Change = |row| row.device_uuid = Some("GPU-1".to_owned());
+    let on_cpu: Change = |row| row.device_uuid = None;
+    for (change, is_on_gpu) in [(on_gpu, true), (on_cpu, false)] {
+        let [mut base, mut new] = [0, 30].map(|seconds| Run::of(0, seconds, STEPS, change));
+        let pinned = |run: &mut Run, value: &str| {
+            run.experiment = run.experiment.replace(
+                "{kind: generated}",
+                &format!("{{kind: generated, pin_memory: {value}}}"),
+            );
+        };
+        pinned(&mut base, "false");
+        pinned(&mut new, "auto");
+        let found = compared(&base, &new, &[]);
+        let gated = gate(&found, ComparedMetric::Loss);
+        match is_on_gpu {
+            true => {
+                let expected = ("data.pin_memory", Some("false"), Some("auto"));
+                assert_eq!(treatment(&found), [expected]);
+                assert!(
+                    matches!(&gated, Gate::CannotTell(points) if points[0].contains("`--across data.pin_memory`")),
+                    "{gated:?}"
+                );
+                let named = compared(&base, &new, &["data.pin_memory"]);
+                assert_eq!(gate(&named, ComparedMetric::Loss), Gate::Pass);
+            }
+            false => {
+                assert_eq!(treatment(&found), []);
+                assert_eq!(gated, Gate::Pass);
+            }
+        }
+    }
+}
+
 /// An identical training whose training loss is a mean of other steps.
 #[test]
 fn training_losses_over_other_numbers_of_steps_are_not_compared() {

@@ -150,7 +150,7 @@ impl Checkpoints {
     ///
     /// # Errors
     /// One cannot be renamed, or the system could not read it, which says nothing about its content;
-    /// or a link or a file stands in place of the folder.
+    /// one is of a newer format, which is no damage; or a link or a file stands in place of the folder.
     pub fn newest<T>(
         &self,
         understood: impl Fn(UsableCheckpoint) -> Result<T, String>,
@@ -162,6 +162,12 @@ impl Checkpoints {
             match found.and_then(|found| understood(found).map_err(Unusable::Content)) {
                 Ok(found) => return Ok((Some(found), refused)),
                 Err(Unusable::Unread(cause)) => return Err(self.unread_at(step, &cause)),
+                Err(Unusable::Newer(why)) => {
+                    return Err(io::Error::other(format!(
+                        "the checkpoint {}: {why}",
+                        self.at(step).display()
+                    )));
+                }
                 Err(Unusable::Content(reason)) => {
                     refused.push(format!(
                         "the checkpoint of step {step} is not usable and was renamed to \
@@ -243,8 +249,11 @@ impl Checkpoints {
         let old = steps
             .len()
             .saturating_sub(usize::try_from(newest).unwrap_or(usize::MAX));
-        // The best may be one whose loss cannot be read now.
-        let is_unread = |step| matches!(header(&self.at(step)), Err(Unusable::Unread(_)));
+        // The best may be one whose loss cannot be read now, or not by this kiln.
+        let is_unread = |step| {
+            let found = header(&self.at(step));
+            matches!(found, Err(Unusable::Unread(_) | Unusable::Newer(_)))
+        };
         steps[..old]
             .iter()
             .filter(|step| best != Some(**step) && !is_unread(**step))
@@ -316,7 +325,7 @@ impl Checkpoints {
     pub fn unread(&self) -> Option<io::Error> {
         self.newest_fault(|step, fault| match fault {
             Unusable::Unread(cause) => Some(self.unread_at(step, &cause)),
-            Unusable::Content(_) => None,
+            Unusable::Content(_) | Unusable::Newer(_) => None,
         })
     }
 
@@ -324,7 +333,9 @@ impl Checkpoints {
     /// there is none.
     pub fn damaged(&self) -> Option<String> {
         self.newest_fault(|step, fault| match fault {
-            Unusable::Content(why) => Some(format!("the checkpoint of step {step}: {why}")),
+            Unusable::Content(why) | Unusable::Newer(why) => {
+                Some(format!("the checkpoint of step {step}: {why}"))
+            }
             Unusable::Unread(_) => None,
         })
     }
@@ -585,6 +596,9 @@ enum Unusable {
     /// The system could not read it; the next time it may.
     #[error("{0}")]
     Unread(io::Error),
+    /// A newer kiln wrote it, in another format.
+    #[error("{0}")]
+    Newer(String),
     /// It is damaged, incomplete, of another trial, or not understood.
     #[error("{0}")]
     Content(String),
@@ -614,6 +628,10 @@ fn header(folder: &Path) -> Result<Header, Unusable> {
         Some(version) if version == u64::from(CHECKPOINT) => {
             serde_json::from_value(value).map_err(damaged)
         }
+        Some(version) if version > u64::from(CHECKPOINT) => Err(Unusable::Newer(format!(
+            "{HEADER} has format {version}, newer than this kiln reads ({CHECKPOINT}); use the kiln \
+             that wrote it"
+        ))),
         Some(version) => Err(Unusable::Content(format!(
             "{HEADER} has format {version}, and this kiln reads {CHECKPOINT}"
         ))),

@@ -66,6 +66,14 @@ pub enum TableError {
         found: String,
         known: String,
     },
+    #[error("{path}: it is a `{found}` table, and this kiln writes `{known}`, which has other columns: \
+             finish the run with the kiln that began it, or start a new one with `--fresh`; reports and \
+             comparisons read both", path = path.display())]
+    Older {
+        path: PathBuf,
+        found: String,
+        known: String,
+    },
     #[error("{path}:{line}: record {record} is of table `{found}`, expected `{known}`", path = path.display())]
     OtherTable {
         path: PathBuf,

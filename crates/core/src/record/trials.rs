@@ -21,9 +21,9 @@ use super::{
 };
 use crate::{
     folder::Folder,
-    kinds::{command::METRIC_PREFIX, text_of},
+    kinds::{Model, command::METRIC_PREFIX, text_of},
     limits::TABLE_BYTES,
-    plan::TrialId,
+    plan::{Trial, TrialId},
     spec::Metric,
     statistics::MeasuredNoise,
     units::listed,
@@ -278,6 +278,21 @@ pub struct TrialTable {
 }
 
 impl TrialTable {
+    /// The columns of these trials apart from the fixed ones, the same for every trial: the sweep's axes,
+    /// and a command's own metrics.
+    pub fn axes_of(trials: &[Trial]) -> Vec<String> {
+        let Some(first) = trials.first() else {
+            return Vec::new();
+        };
+        let axes = first.axes.iter().map(|(key, _)| key.clone());
+        let metrics = match &*first.model {
+            Model::Command(command) => command.own_metrics(),
+            _ => Vec::new(),
+        };
+        let metrics = metrics.iter().map(|name| format!("{METRIC_PREFIX}{name}"));
+        axes.chain(metrics).collect()
+    }
+
     /// # Errors
     /// The file cannot be read, is not a `trials.csv`, is newer than this kiln, has an invalid
     /// cell, or has an id in both forms.

@@ -243,6 +243,14 @@ impl<W: Write> TrialRun<'_, '_, W> {
         };
         self.announce(learner.device(), learner.parameters(), plan.total_steps)?;
         self.note_model(learner, input);
+        if let Some(first) = refused.first() {
+            let from = match start {
+                Some(_) => "an older one was used",
+                None => "the trial started from the beginning",
+            };
+            let note = format!("{from}: {first}");
+            self.result.notes.insert("resumed_at_step".to_owned(), note);
+        }
         notice
             .into_iter()
             .chain(refused)

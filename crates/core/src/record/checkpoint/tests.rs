@@ -99,8 +99,8 @@ fn a_damaged_one_is_refused_with_the_reason_and_the_one_before_it_is_found() {
         ("checkpoint.json: EOF", &|step| {
             fs::write(path(step, HEADER), "{").unwrap()
         }),
-        ("has format 2, and this kiln reads 1", &|step| {
-            fs::write(path(step, HEADER), r#"{"kiln_checkpoint": 2}"#).unwrap()
+        ("has format 0, and this kiln reads 1", &|step| {
+            fs::write(path(step, HEADER), r#"{"kiln_checkpoint": 0}"#).unwrap()
         }),
     ];
     write(&checkpoints, 1, None);
@@ -120,6 +120,33 @@ fn a_damaged_one_is_refused_with_the_reason_and_the_one_before_it_is_found() {
         assert!(refused[0].contains(words), "{words}: {refused:?}");
         assert_eq!(checkpoints.steps(), [1], "it is out of the way");
     }
+}
+
+#[test]
+fn one_of_a_newer_kiln_stays_and_no_older_one_is_taken_for_it() {
+    let (folder, checkpoints) = checkpoints();
+    write(&checkpoints, 5, None);
+    write(&checkpoints, 10, None);
+    let header = folder.path().join("checkpoint/10/checkpoint.json");
+    let text = fs::read_to_string(&header).unwrap();
+    let newer = text.replacen("\"kiln_checkpoint\": 1", "\"kiln_checkpoint\": 2", 1);
+    assert_ne!(text, newer);
+    fs::write(&header, newer).unwrap();
+    let error = checkpoints.newest(Ok).unwrap_err().to_string();
+    assert!(
+        error.contains(
+            "checkpoint/10: checkpoint.json has format 2, newer than this kiln reads (1)"
+        ),
+        "{error}"
+    );
+    write(&checkpoints, 15, None);
+    checkpoints.keep(1, true).unwrap();
+    assert_eq!(checkpoints.steps(), [10, 15]);
+    assert!(
+        checkpoints
+            .damaged()
+            .is_some_and(|why| why.contains("newer"))
+    );
 }
 
 #[test]

@@ -12,8 +12,8 @@ use crate::limits::ROW_BYTES;
 /// Maximum length of the first line; kiln's own headers have a few kilobytes.
 const LONGEST_HEADER: u64 = 1 << 20;
 
-/// Checks that the file is empty or begins with this table's header, complete or torn. Changes
-/// nothing.
+/// Checks that the file is empty or begins with this table's header, complete or torn, and that its
+/// first row is of the header's version. Changes nothing.
 pub(super) fn check_head(file: &mut File, path: &Path, spec: &TableSpec) -> Result<(), TableError> {
     let failed = |cause| TableError::Io {
         path: path.to_owned(),
@@ -33,10 +33,10 @@ pub(super) fn check_head(file: &mut File, path: &Path, spec: &TableSpec) -> Resu
     // A file system may leave zero bytes after a power failure.
     let is_torn = line.len() as u64 == length
         && (line.starts_with(VERSION_COLUMN.as_bytes()) && header.starts_with(&line));
-    if line == header
-        || is_torn
-        || (line.len() as u64 == length && line.iter().all(|byte| *byte == 0))
-    {
+    if line == header {
+        return check_first_row(file, path, spec);
+    }
+    if is_torn || (line.len() as u64 == length && line.iter().all(|byte| *byte == 0)) {
         return Ok(());
     }
     // Zero bytes in a line are a damage, not another version.
@@ -63,8 +63,52 @@ pub(super) fn check_head(file: &mut File, path: &Path, spec: &TableSpec) -> Resu
     // A row that names another table is more informative than a list of columns.
     if let Some(Ok(first)) = reader.records().next() {
         check_version(path, &first, 1, spec.version, 0)?;
+        check_age(path, &first, spec)?;
     }
     check_header(path, &found, spec)
+}
+
+/// Versions may have the same columns and other meanings. A first row that is torn says nothing.
+fn check_first_row(file: &mut File, path: &Path, spec: &TableSpec) -> Result<(), TableError> {
+    file.seek(SeekFrom::Start(0))
+        .map_err(|cause| TableError::Io {
+            path: path.to_owned(),
+            doing: "reading",
+            cause,
+        })?;
+    let mut reader = csv_reader((&mut *file).take(LONGEST_HEADER + ROW_BYTES.value()));
+    match reader.records().next() {
+        Some(Ok(first)) if first.len() == spec.columns.len() => {
+            match check_version(path, &first, 1, spec.version, 0) {
+                Err(newer @ TableError::Newer { .. }) => Err(newer),
+                _ => check_age(path, &first, spec),
+            }
+        }
+        _ => Ok(()),
+    }
+}
+
+/// Refuses a row of an earlier version of the table.
+fn check_age(path: &Path, row: &csv::StringRecord, spec: &TableSpec) -> Result<(), TableError> {
+    let found = row.get(0).unwrap_or_default();
+    match (name_and_version(found), name_and_version(spec.version)) {
+        (Some((name, version)), Some((known_name, known)))
+            if name == known_name && version < known =>
+        {
+            Err(TableError::Older {
+                path: path.to_owned(),
+                found: found.to_owned(),
+                known: spec.version.to_owned(),
+            })
+        }
+        _ => Ok(()),
+    }
+}
+
+/// `trials/1` as its parts.
+fn name_and_version(text: &str) -> Option<(&str, u32)> {
+    let (name, version) = text.split_once('/')?;
+    Some((name, version.parse().ok()?))
 }
 
 /// Maximum number of column names in a message.
@@ -143,14 +187,10 @@ pub(super) fn check_version(
     if found == known {
         return Ok(());
     }
-    let split = |text: &str| -> Option<(String, u32)> {
-        let (name, version) = text.split_once('/')?;
-        Some((name.to_owned(), version.parse().ok()?))
-    };
     let line = record.position().map_or(0, csv::Position::line) + late_lines;
     let (path, record, known_text) = (path.to_owned(), number, known.to_owned());
     let found_text = shorten(found, 60);
-    match (split(found), split(known)) {
+    match (name_and_version(found), name_and_version(known)) {
         (Some((name, version)), Some((known_name, known_version))) if name == known_name => {
             if version > known_version {
                 return Err(TableError::Newer {

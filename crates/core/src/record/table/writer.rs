@@ -2,7 +2,7 @@
 
 use std::{
     ffi::OsString,
-    fs::File,
+    fs::{File, OpenOptions},
     io::{self, Write},
     path::{Path, PathBuf},
 };
@@ -13,9 +13,12 @@ use super::{
     TableError, TableSpec, TornLine, cells_of,
     extent::{check_rest, whole_extent},
     head::check_head,
-    line_of,
+    line_of, open_plain,
 };
-use crate::folder::{self, Folder};
+use crate::{
+    folder::{self, Folder},
+    limits::SAMPLES_BYTES,
+};
 
 /// Appends rows to one table file. Every file has one writer.
 ///
@@ -145,6 +148,19 @@ impl TableWriter {
                 let (writer, _) = open()?;
                 Ok((writer, Some(aside.to_string_lossy().into_owned())))
             }
+            Err(error) => Err(error),
+        }
+    }
+
+    /// Checks, without a change, that rows can be appended to this file: it is not there, or of this table
+    /// and version.
+    ///
+    /// # Errors
+    /// It cannot be read, or its first lines are not this table's.
+    pub fn check(path: &Path, spec: &TableSpec) -> Result<(), TableError> {
+        match open_plain(path, OpenOptions::new().read(true), &SAMPLES_BYTES) {
+            Ok(mut file) => check_head(&mut file, path, spec),
+            Err(TableError::Io { cause, .. }) if cause.kind() == io::ErrorKind::NotFound => Ok(()),
             Err(error) => Err(error),
         }
     }
