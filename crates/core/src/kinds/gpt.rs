@@ -4,7 +4,7 @@
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
-use super::{Content, InputShape, KeyFault, model::ModelKind};
+use super::{KeyFault, text_model::TextModel};
 
 /// Decoder-only transformer with its shape resolved; the `model` section is an [`AskedGpt`].
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
@@ -141,15 +141,6 @@ fn yes() -> bool {
 }
 
 impl Gpt {
-    /// The values that a size sets.
-    pub(super) const KEYS_OF_SIZES: [&str; 5] = [
-        "d_model",
-        "num_layers",
-        "num_heads",
-        "seq_len",
-        "vocabulary",
-    ];
-
     /// Weights of one block that take part in matrix products: q k v, projection, two MLP layers.
     fn block_weights(&self) -> u64 {
         let d = self.d_model;
@@ -171,6 +162,26 @@ impl Gpt {
     fn final_norm_parameters(&self) -> u64 {
         self.d_model * if self.bias { 2 } else { 1 }
     }
+}
+
+impl TextModel for Gpt {
+    const KIND: &'static str = "gpt";
+    const FLOPS_FORMULA: &'static str = "6W+12LHQT";
+    const KEYS_OF_SIZES: &'static [&'static str] = &[
+        "d_model",
+        "num_layers",
+        "num_heads",
+        "seq_len",
+        "vocabulary",
+    ];
+
+    fn seq_len(&self) -> u64 {
+        self.seq_len
+    }
+
+    fn own_vocabulary(&self) -> Option<u64> {
+        self.vocabulary
+    }
 
     fn parameters_with(&self, vocabulary: u64) -> u64 {
         let tables = vocabulary * self.d_model + self.seq_len * self.d_model;
@@ -191,58 +202,23 @@ impl Gpt {
         let attention = 12 * u128::from(self.num_layers * self.d_model) * u128::from(self.seq_len);
         u64::try_from((6 * u128::from(used) + attention) * u128::from(self.seq_len)).ok()
     }
-}
 
-impl ModelKind for Gpt {
-    fn kind(&self) -> &'static str {
-        "gpt"
-    }
-
-    fn reads(&self) -> Content {
-        Content::Text
-    }
-
-    fn seq_len(&self) -> Option<u64> {
-        Some(self.seq_len)
-    }
-
-    fn vocabulary(&self, input: Option<InputShape>) -> Option<u64> {
-        self.vocabulary.or_else(|| input?.vocabulary())
-    }
-
-    fn parameters(&self, input: Option<InputShape>) -> Option<u64> {
-        Some(self.parameters_with(self.vocabulary(input)?))
-    }
-
-    fn flops_per_sample(&self, input: Option<InputShape>) -> Option<u64> {
-        self.flops_with(self.vocabulary(input)?)
-    }
-
-    fn flops_formula(&self) -> &'static str {
-        "6W+12LHQT"
-    }
-
-    fn keys_of_sizes(&self) -> &'static [&'static str] {
-        &Self::KEYS_OF_SIZES
-    }
-
-    fn contradictions(&self) -> Vec<KeyFault> {
-        if self.num_heads > 0 && !self.d_model.is_multiple_of(self.num_heads) {
-            return vec![KeyFault::new(
-                "num_heads",
-                format!(
-                    "`num_heads` {} does not divide `d_model` {}",
-                    self.num_heads, self.d_model
-                ),
-            )];
-        }
-        Vec::new()
+    fn contradiction(&self) -> Option<KeyFault> {
+        let is_divided = self.num_heads == 0 || self.d_model.is_multiple_of(self.num_heads);
+        (!is_divided).then(|| {
+            let text = format!(
+                "`num_heads` {} does not divide `d_model` {}",
+                self.num_heads, self.d_model
+            );
+            KeyFault::new("num_heads", text)
+        })
     }
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::kinds::{InputShape, ModelKind};
 
     fn gpt2_124m() -> Gpt {
         Gpt {

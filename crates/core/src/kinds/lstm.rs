@@ -3,7 +3,7 @@
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
-use super::{Content, InputShape, KeyFault, model::ModelKind};
+use super::{KeyFault, text_model::TextModel};
 
 /// Recurrent language model: embedding, LSTM layers, output projection. With
 /// `data.sampling: contiguous` its state carries over from window to window. Source:
@@ -57,6 +57,19 @@ impl Lstm {
         let h = self.hidden;
         4 * h * (self.d_model + h) + (self.num_layers - 1) * 4 * h * 2 * h
     }
+}
+
+impl TextModel for Lstm {
+    const KIND: &'static str = "lstm";
+    const FLOPS_FORMULA: &'static str = "6N";
+
+    fn seq_len(&self) -> u64 {
+        self.seq_len
+    }
+
+    fn own_vocabulary(&self) -> Option<u64> {
+        self.vocabulary
+    }
 
     /// Each layer has two biases per gate, as in PyTorch.
     fn parameters_with(&self, vocabulary: u64) -> u64 {
@@ -77,52 +90,22 @@ impl Lstm {
             u128::from(self.layer_weights()) + u128::from(vocabulary) * u128::from(self.hidden);
         u64::try_from(6 * used * u128::from(self.seq_len)).ok()
     }
-}
 
-impl ModelKind for Lstm {
-    fn kind(&self) -> &'static str {
-        "lstm"
-    }
-
-    fn reads(&self) -> Content {
-        Content::Text
-    }
-
-    fn seq_len(&self) -> Option<u64> {
-        Some(self.seq_len)
-    }
-
-    fn vocabulary(&self, input: Option<InputShape>) -> Option<u64> {
-        self.vocabulary.or_else(|| input?.vocabulary())
-    }
-
-    fn parameters(&self, input: Option<InputShape>) -> Option<u64> {
-        Some(self.parameters_with(self.vocabulary(input)?))
-    }
-
-    fn flops_per_sample(&self, input: Option<InputShape>) -> Option<u64> {
-        self.flops_with(self.vocabulary(input)?)
-    }
-
-    fn flops_formula(&self) -> &'static str {
-        "6N"
-    }
-
-    fn contradictions(&self) -> Vec<KeyFault> {
-        if self.tie_head && self.hidden != self.d_model {
+    fn contradiction(&self) -> Option<KeyFault> {
+        (self.tie_head && self.hidden != self.d_model).then(|| {
             let text = format!(
                 "`tie_head` needs `hidden` equal to `d_model`, but they are {} and {}",
                 self.hidden, self.d_model
             );
-            return vec![KeyFault::new("tie_head", text)];
-        }
-        Vec::new()
+            KeyFault::new("tie_head", text)
+        })
     }
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::kinds::{InputShape, ModelKind};
 
     fn published(tie_head: bool) -> Lstm {
         Lstm {

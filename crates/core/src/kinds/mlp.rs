@@ -3,7 +3,7 @@
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
-use super::{Content, InputShape, KeyFault, model::ModelKind};
+use super::{KeyFault, text_model::TextModel};
 
 /// Next-token model without recurrence: embeds the last `context` tokens, concatenates them,
 /// applies one hidden layer, returns logits.
@@ -50,6 +50,19 @@ impl Mlp {
     fn layer_weights(&self, vocabulary: u64) -> u64 {
         self.context * self.d_model * self.hidden + self.hidden * vocabulary
     }
+}
+
+impl TextModel for Mlp {
+    const KIND: &'static str = "mlp";
+    const FLOPS_FORMULA: &'static str = "6W";
+
+    fn seq_len(&self) -> u64 {
+        self.seq_len
+    }
+
+    fn own_vocabulary(&self) -> Option<u64> {
+        self.vocabulary
+    }
 
     fn parameters_with(&self, vocabulary: u64) -> u64 {
         let biases = self.hidden + vocabulary;
@@ -63,54 +76,22 @@ impl Mlp {
             .checked_mul(6)?
             .checked_mul(self.seq_len)
     }
-}
 
-impl ModelKind for Mlp {
-    fn kind(&self) -> &'static str {
-        "mlp"
-    }
-
-    fn reads(&self) -> Content {
-        Content::Text
-    }
-
-    fn seq_len(&self) -> Option<u64> {
-        Some(self.seq_len)
-    }
-
-    fn vocabulary(&self, input: Option<InputShape>) -> Option<u64> {
-        self.vocabulary.or_else(|| input?.vocabulary())
-    }
-
-    fn parameters(&self, input: Option<InputShape>) -> Option<u64> {
-        Some(self.parameters_with(self.vocabulary(input)?))
-    }
-
-    fn flops_per_sample(&self, input: Option<InputShape>) -> Option<u64> {
-        self.flops_with(self.vocabulary(input)?)
-    }
-
-    fn flops_formula(&self) -> &'static str {
-        "6W"
-    }
-
-    fn contradictions(&self) -> Vec<KeyFault> {
-        if self.seq_len < self.context {
-            return vec![KeyFault::new(
-                "context",
-                format!(
-                    "`context` {} is longer than `seq_len` {}",
-                    self.context, self.seq_len
-                ),
-            )];
-        }
-        Vec::new()
+    fn contradiction(&self) -> Option<KeyFault> {
+        (self.seq_len < self.context).then(|| {
+            let text = format!(
+                "`context` {} is longer than `seq_len` {}",
+                self.context, self.seq_len
+            );
+            KeyFault::new("context", text)
+        })
     }
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::kinds::{InputShape, ModelKind};
 
     fn bengio() -> Mlp {
         Mlp {

@@ -12,6 +12,7 @@ mod named;
 mod panel_lstm;
 mod resnet;
 mod seq2seq;
+mod text_model;
 mod value_text;
 
 pub mod command;
