@@ -49,8 +49,9 @@ class Trace:
             # Times of past steps are read together: work after such a wait would have been held up by it.
             if kind in ("kernel", "product", "cudnn", "graph"):
                 counted["work after a wait"] += has_waited
-            if kind in ("kernel", "product", "cudnn", "graph", "wait"):
-                has_waited = kind == "wait"
+            is_wait = kind == "wait" and what[0] != "earlier event"
+            if kind in ("kernel", "product", "cudnn", "graph") or is_wait:
+                has_waited = is_wait
             if kind == "copy":
                 counted[f"copy from {what[0]} to {what[1]}"] += 1
             elif kind in ("wait", "fault"):
