@@ -13,8 +13,9 @@ use std::{fs, io, path::PathBuf, sync::Arc, thread, time::Instant};
 use kiln_core::{
     plan::{Outcome, TrialId},
     record::{
-        NewTicket, RunFile, RunFolder, TableRow, TicketEntry, TicketQueue, TicketState, TrialRow,
-        TrialStore, attempt::attempts, collect, launch_folder, trial_row::TRIALS,
+        NewTicket, RunFile, RunFolder, TableRow, TicketContent, TicketEntry, TicketQueue,
+        TicketState, TrialRow, TrialStore, attempt::attempts, collect, launch_folder,
+        trial_row::TRIALS,
     },
 };
 
@@ -120,7 +121,10 @@ fn work(run: &RunFolder) -> io::Result<u64> {
             let Some(taken) = queue.put(ticket, TicketState::Taken(launch))? else {
                 continue;
             };
-            for entry in queue.entries(taken)? {
+            let TicketContent::Whole(entries) = queue.content(taken)? else {
+                panic!("{taken:?} is damaged, or was taken twice");
+            };
+            for entry in entries {
                 assert!(attempts(run, &entry.trial).is_empty());
                 launch_folder::note_attempt(run, launch, &entry.trial, 1)?;
                 run.make_attempt(&entry.trial, 1)?;

@@ -3,12 +3,12 @@
 
 use std::{
     collections::{HashMap, HashSet},
-    io::{self, ErrorKind},
+    io,
 };
 
 use kiln_core::{
     plan::{Outcome, Trial, TrialId},
-    record::{NewTicket, Ticket, TicketEntry, TicketQueue, TicketState},
+    record::{NewTicket, Ticket, TicketContent, TicketEntry, TicketQueue, TicketState},
     units::{counted, without_controls},
 };
 
@@ -227,14 +227,9 @@ impl<'a> Standing<'a> {
             if ticket.state != TicketState::Open {
                 continue;
             }
-            let entries = match queue.entries(ticket) {
-                // Somebody has just taken it, or it is damaged, which whoever takes it finds.
-                Err(error)
-                    if matches!(error.kind(), ErrorKind::NotFound | ErrorKind::InvalidData) =>
-                {
-                    continue;
-                }
-                entries => entries?,
+            // Somebody has just taken it, or it is damaged, which whoever takes it finds.
+            let TicketContent::Whole(entries) = queue.content(ticket)? else {
+                continue;
             };
             let is_of_them = entries.iter().any(|entry| others.contains(&entry.trial));
             if is_of_them
@@ -443,7 +438,10 @@ mod tests {
             let listed = queue.list().unwrap();
             let of_state = listed.into_iter().filter(|ticket| ticket.state == state);
             of_state
-                .map(|ticket| queue.entries(ticket).unwrap())
+                .map(|ticket| match queue.content(ticket).unwrap() {
+                    TicketContent::Whole(entries) => entries,
+                    other => panic!("{other:?}"),
+                })
                 .collect()
         };
         assert_eq!(all(TicketState::Done), rounds);

@@ -11,7 +11,8 @@ use fastrand::Rng;
 use kiln_core::{
     plan::{Outcome, TrialId},
     record::{
-        AttemptEnd, RunFolder, StopAsked, TableRow, Ticket, TicketEntry, TicketQueue, TicketState,
+        AttemptEnd, RunFolder, StopAsked, TableRow, Ticket, TicketContent, TicketEntry,
+        TicketQueue, TicketState,
     },
 };
 
@@ -255,13 +256,13 @@ impl Tickets {
     /// Reads a ticket that was taken; `None` if it is damaged, and then it is held: its trials get
     /// another one at the end. Or if it was in an old list only.
     fn opened(&self, ticket: Ticket) -> io::Result<Option<OwnTicket>> {
-        let entries = match self.queue.entries(ticket) {
-            Err(error) if error.kind() == io::ErrorKind::InvalidData => {
+        let entries = match self.queue.content(ticket)? {
+            TicketContent::Whole(entries) => entries,
+            TicketContent::Damaged(_) => {
                 self.queue.put(ticket, TicketState::Held)?;
                 return Ok(None);
             }
-            Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(None),
-            entries => entries?,
+            TicketContent::Moved => return Ok(None),
         };
         let after = |entry: &TicketEntry| (entry.trial.clone(), entry.after);
         Ok(Some(OwnTicket {

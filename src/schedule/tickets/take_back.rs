@@ -11,7 +11,7 @@ use kiln_core::{
     plan::{Trial, TrialId},
     record::{
         AttemptEnd, AttemptFile, Checkpoints, CollectedRows, LaunchFile, NewTicket, RunFolder,
-        Submission, TableRow, Ticket, TicketEntry, TicketQueue, TicketState,
+        Submission, TableRow, Ticket, TicketContent, TicketEntry, TicketQueue, TicketState,
         launch_folder::{self, BEFORE},
         note::OutOfJobTime,
     },
@@ -120,8 +120,8 @@ impl<'a> TakingBack<'a> {
             if !tickets.is_empty() {
                 let standing = self.standing(table);
                 for ticket in &tickets {
-                    let read = (*ticket, self.queue.entries(*ticket));
-                    done.extend(self.reopen(&standing, read, &mut outlook)?);
+                    let content = self.queue.content(*ticket)?;
+                    done.extend(self.reopen(&standing, (*ticket, content), &mut outlook)?);
                 }
             }
             observer.settle(self.run, launch);
@@ -171,18 +171,16 @@ impl<'a> TakingBack<'a> {
             if ticket.state != TicketState::Held {
                 continue;
             }
-            let cause = match self.queue.entries(ticket) {
-                Ok(entries) if standing.unknown(&entries).is_none() => {
+            let cause = match self.queue.content(ticket)? {
+                TicketContent::Whole(entries) if standing.unknown(&entries).is_none() => {
                     match standing.next(&entries).cause() {
                         // It is opened again just now.
                         None => continue,
                         cause => cause,
                     }
                 }
-                Ok(_) => None,
-                Err(error) if error.kind() == io::ErrorKind::InvalidData => None,
-                Err(error) if error.kind() == io::ErrorKind::NotFound => continue,
-                Err(error) => return Err(error),
+                TicketContent::Whole(_) | TicketContent::Damaged(_) => None,
+                TicketContent::Moved => continue,
             };
             *causes.entry(cause).or_default() += 1;
         }
@@ -219,16 +217,15 @@ impl<'a> TakingBack<'a> {
         let standing = self.standing(self.read_once(table)?);
         let mut has_moved = false;
         for ticket in held {
-            let entries = self.queue.entries(*ticket);
-            match &entries {
-                // The trials of a damaged one get another ticket.
-                Ok(entries) if standing.unknown(entries).is_none() => {
+            let content = self.queue.content(*ticket)?;
+            match &content {
+                TicketContent::Whole(entries) if standing.unknown(entries).is_none() => {
                     trials.extend(entries.iter().map(|entry| entry.trial.clone()));
                 }
-                Err(error) => has_moved |= error.kind() == io::ErrorKind::NotFound,
-                Ok(_) => {}
+                TicketContent::Whole(_) | TicketContent::Damaged(_) => {}
+                TicketContent::Moved => has_moved = true,
             }
-            let told = self.reopen(&standing, (*ticket, entries), outlook)?;
+            let told = self.reopen(&standing, (*ticket, content), outlook)?;
             outlook.told.extend(told);
         }
         Ok((!has_moved).then_some(trials))
@@ -312,19 +309,17 @@ impl<'a> TakingBack<'a> {
     fn reopen(
         &self,
         standing: &Standing<'_>,
-        (ticket, entries): (Ticket, io::Result<Vec<TicketEntry>>),
+        (ticket, content): (Ticket, TicketContent),
         outlook: &mut Outlook,
     ) -> io::Result<Option<String>> {
-        let entries = match entries {
-            // An old listing.
-            Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(None),
-            // A damaged ticket is nobody's; its trials get another one at the end.
-            Err(error) if error.kind() == io::ErrorKind::InvalidData => {
+        let entries = match content {
+            TicketContent::Whole(entries) => entries,
+            TicketContent::Damaged(why) => {
                 let is_news = ticket.state != TicketState::Held;
                 self.queue.put(ticket, TicketState::Held)?;
-                return Ok(is_news.then(|| error.to_string()));
+                return Ok(is_news.then_some(why));
             }
-            entries => entries?,
+            TicketContent::Moved => return Ok(None),
         };
         let number = ticket.number;
         let put = |state: TicketState, told: String| {

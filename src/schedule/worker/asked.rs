@@ -11,7 +11,7 @@ use std::{
 use kiln_core::{
     plan::{Outcome, Trial, TrialId, tickets},
     record::{
-        AttemptEnd, NewTicket, RunFolder, TicketEntry, TicketQueue, TicketState,
+        AttemptEnd, NewTicket, RunFolder, TicketContent, TicketEntry, TicketQueue, TicketState,
         launch_folder::{self, BEFORE},
     },
 };
@@ -119,9 +119,11 @@ impl<'a> Asked<'a> {
         };
         let mut waiting = HashSet::new();
         for ticket in queue.list()? {
-            let entries = match ticket.state {
-                TicketState::Done => continue,
-                _ => queue.entries(ticket).unwrap_or_default(),
+            if ticket.state == TicketState::Done {
+                continue;
+            }
+            let TicketContent::Whole(entries) = queue.content(ticket)? else {
+                continue;
             };
             if ticket.state != TicketState::Held {
                 let left = entries.into_iter().filter(|entry| standing.is_left(entry));
@@ -180,14 +182,13 @@ impl<'a> Asked<'a> {
                 TicketState::Open if !asks_for_all => {}
                 _ => continue,
             }
-            let entries = match queue.entries(ticket) {
-                Err(error) if error.kind() == io::ErrorKind::NotFound => continue,
-                // Its trials get another one at the end.
-                Err(error) if error.kind() == io::ErrorKind::InvalidData => {
+            let entries = match queue.content(ticket)? {
+                TicketContent::Whole(entries) => entries,
+                TicketContent::Damaged(_) => {
                     queue.put(ticket, TicketState::Held)?;
                     continue;
                 }
-                entries => entries?,
+                TicketContent::Moved => continue,
             };
             match self.wanted(&standing, &entries) {
                 Wanted::Whole(state) if state == ticket.state => {}

@@ -58,7 +58,8 @@ pub use steps::StepRow;
 pub use submission::Submission;
 pub use table::{Table, TableError, TableWriter, TornLine};
 pub use tickets::{
-    NewTicket, StopAsked, Ticket, TicketCounts, TicketEntry, TicketQueue, TicketState,
+    NewTicket, StopAsked, Ticket, TicketContent, TicketCounts, TicketEntry, TicketQueue,
+    TicketState,
 };
 pub use trial_result::{TrialResult, impossible_in};
 pub use trial_row::{TrialFacts, TrialFigures, TrialRow};

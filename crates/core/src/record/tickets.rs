@@ -116,6 +116,17 @@ pub struct TicketEntry {
     pub after: u64,
 }
 
+/// What a listed ticket turned out to be.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum TicketContent {
+    /// Its trials; not empty.
+    Whole(Vec<TicketEntry>),
+    /// Nobody's: its trials get another ticket at the end. Why it is no ticket, with its path.
+    Damaged(String),
+    /// In another state by now, or the list was old.
+    Moved,
+}
+
 /// A ticket that is to be made.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct NewTicket {
@@ -244,16 +255,23 @@ impl TicketQueue {
     /// The trials of a ticket.
     ///
     /// # Errors
-    /// It is in another state by now, or cannot be read.
-    pub fn entries(&self, ticket: Ticket) -> io::Result<Vec<TicketEntry>> {
+    /// It cannot be read.
+    pub fn content(&self, ticket: Ticket) -> io::Result<TicketContent> {
         use std::io::Read;
         let name = ticket.name();
-        let mut text = String::new();
-        patiently(|| {
-            text.clear();
+        let mut bytes = Vec::new();
+        let read = patiently(|| {
+            bytes.clear();
             let file = self.folder()?.read(&name)?;
-            file.take(MOST_BYTES).read_to_string(&mut text)
-        })?;
+            file.take(MOST_BYTES).read_to_end(&mut bytes)
+        });
+        match read {
+            Err(error) if error.kind() == io::ErrorKind::NotFound => {
+                return Ok(TicketContent::Moved);
+            }
+            read => read?,
+        };
+        let text = String::from_utf8(bytes).unwrap_or_default();
         let entry = |line: &str| {
             let (trial, after) = line.split_once(' ').unwrap_or((line, "0"));
             Some(TicketEntry {
@@ -262,13 +280,14 @@ impl TicketQueue {
             })
         };
         let entries: Option<Vec<TicketEntry>> = text.lines().map(entry).collect();
-        entries
-            .filter(|entries| !entries.is_empty())
-            .ok_or_else(|| {
+        let whole = entries.filter(|entries| !entries.is_empty());
+        Ok(whole.map_or_else(
+            || {
                 let path = self.run.path().join(QUEUE).join(&name);
-                let problem = format!("{}: this is not a ticket", path.display());
-                io::Error::new(io::ErrorKind::InvalidData, problem)
-            })
+                TicketContent::Damaged(format!("{}: this is not a ticket", path.display()))
+            },
+            TicketContent::Whole,
+        ))
     }
 
     /// The trials of those of the `listed` tickets that are in this state; `None` if one of them no
@@ -283,11 +302,12 @@ impl TicketQueue {
     ) -> io::Result<Option<BTreeSet<TrialId>>> {
         let mut trials = BTreeSet::new();
         for ticket in listed.iter().filter(|ticket| ticket.state == state) {
-            match self.entries(*ticket) {
-                Ok(entries) => trials.extend(entries.into_iter().map(|entry| entry.trial)),
-                Err(error) if error.kind() == io::ErrorKind::InvalidData => {}
-                Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(None),
-                Err(error) => return Err(error),
+            match self.content(*ticket)? {
+                TicketContent::Whole(entries) => {
+                    trials.extend(entries.into_iter().map(|entry| entry.trial));
+                }
+                TicketContent::Damaged(_) => {}
+                TicketContent::Moved => return Ok(None),
             }
         }
         Ok(Some(trials))
@@ -482,7 +502,8 @@ mod tests {
         let mine = mine.unwrap();
         assert_eq!(queue.put(listed[0], TicketState::Taken(8)).unwrap(), None);
         assert!(folder.path().join("queue/0001.taken-7").is_file());
-        assert_eq!(queue.entries(mine).unwrap(), [entry("a", 0), entry("b", 2)]);
+        let whole = TicketContent::Whole(vec![entry("a", 0), entry("b", 2)]);
+        assert_eq!(queue.content(mine).unwrap(), whole);
         // The reply of a rename was lost, and the same was asked again.
         assert_eq!(
             queue.put(listed[0], TicketState::Taken(7)).unwrap(),
@@ -563,12 +584,17 @@ mod tests {
         assert_eq!(listed.len(), 2);
         for damaged in ["", "a b c\n", "a x\n"] {
             fs::write(folder.path().join("queue/0002.open"), damaged).unwrap();
-            let error = queue.entries(listed[1]).unwrap_err().to_string();
+            let content = queue.content(listed[1]).unwrap();
             assert!(
-                error.ends_with("0002.open: this is not a ticket"),
-                "{error}"
+                matches!(&content, TicketContent::Damaged(why) if why.ends_with("0002.open: this is not a ticket")),
+                "{content:?}"
             );
         }
+        fs::write(folder.path().join("queue/0002.open"), [0xff, 0xfe]).unwrap();
+        let content = queue.content(listed[1]).unwrap();
+        assert!(matches!(content, TicketContent::Damaged(_)), "{content:?}");
+        fs::remove_file(folder.path().join("queue/0002.open")).unwrap();
+        assert_eq!(queue.content(listed[1]).unwrap(), TicketContent::Moved);
     }
 
     #[test]
