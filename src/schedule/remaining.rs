@@ -232,6 +232,18 @@ pub(super) fn fallback(trials: &[Trial], failed: &Trial) -> Option<Trial> {
     })
 }
 
+/// The selected trials that need another attempt, whatever is asked for again.
+pub(super) fn unsettled<'t>(
+    trials: &'t [Trial],
+    history: &'t History,
+    selection: &'t Selection,
+    retries: u64,
+) -> impl Iterator<Item = &'t Trial> {
+    let is_left = move |trial: &&Trial| !history.is_settled(&trial.id, retries);
+    let selected = trials.iter().filter(|trial| selection.wants(trial));
+    selected.filter(is_left)
+}
+
 /// Returns the indices in `trials` of the trials to run, in plan order.
 pub(super) fn remaining(
     trials: &[Trial],

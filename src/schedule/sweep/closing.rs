@@ -11,7 +11,7 @@ use kiln_core::{
 use super::LaunchState;
 use crate::schedule::{
     LaunchEnd, LaunchEvent, LaunchReport, RunRequest, RunStop, disk,
-    remaining::{History, rank},
+    remaining::{History, Selection, rank, unsettled},
 };
 
 impl LaunchState<'_> {
@@ -60,8 +60,9 @@ pub(in crate::schedule) fn report<'e>(
 ) -> LaunchReport {
     let ends: Vec<&AttemptEnd> = ends.collect();
     let history = History::of(ends.iter().copied());
-    let is_left = |id: &&TrialId| !history.is_settled(id, request.experiment.run.retries);
-    let left = trials.iter().map(|trial| &trial.id).filter(is_left).count();
+    let left = |selection: &Selection| {
+        unsettled(trials, &history, selection, request.experiment.run.retries).count()
+    };
     // Rows of other launches come first, whatever the attempt.
     let mut last: HashMap<&TrialId, &AttemptEnd> = HashMap::new();
     for end in &ends {
@@ -70,14 +71,10 @@ pub(in crate::schedule) fn report<'e>(
             *known = end;
         }
     }
-    let asked: Vec<&TrialId> = trials
+    let last_attempts = trials
         .iter()
         .filter(|trial| request.selection.wants(trial))
-        .map(|trial| &trial.id)
-        .collect();
-    let last_attempts = asked
-        .iter()
-        .filter_map(|id| last.get(id).map(|end| (*end).clone()))
+        .filter_map(|trial| last.get(&trial.id).map(|end| (*end).clone()))
         .collect();
     let folder = RunFolder::at(
         request
@@ -90,8 +87,8 @@ pub(in crate::schedule) fn report<'e>(
         end,
         is_stop_asked: end == LaunchEnd::Interrupted,
         trials: trials.len(),
-        left,
-        asked_left: asked.into_iter().filter(is_left).count(),
+        left: left(&Selection::default()),
+        asked_left: left(&request.selection),
         last_attempts,
         failure: None,
         cause: None,

@@ -19,7 +19,7 @@ use kiln_core::{
 use super::{attend::for_later, ends};
 use crate::schedule::{
     RunRequest, RunStop, disk,
-    remaining::{History, with_fallbacks},
+    remaining::{History, unsettled, with_fallbacks},
     tickets::{HeldCause, Standing},
 };
 
@@ -55,11 +55,19 @@ impl<'a> Asked<'a> {
 
     /// Whether one of the trials that the command asks for has no final result.
     pub(super) fn is_left(&self) -> bool {
-        let retries = self.request.experiment.run.retries;
-        let mut trials = self.trials.iter();
-        trials.any(|trial| {
-            self.request.selection.wants(trial) && !self.history.is_settled(&trial.id, retries)
-        })
+        let RunRequest {
+            selection,
+            experiment,
+            ..
+        } = self.request;
+        unsettled(
+            &self.trials,
+            &self.history,
+            selection,
+            experiment.run.retries,
+        )
+        .next()
+        .is_some()
     }
 
     /// Makes the queue of a run: a ticket for each part of the plan that has something left. Rows that

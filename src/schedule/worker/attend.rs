@@ -26,7 +26,7 @@ use crate::schedule::{
     clock::beat,
     disk,
     open::{self, OpenRun, WorkerPlace},
-    remaining::{History, Selection, with_fallbacks},
+    remaining::{History, Selection, unsettled, with_fallbacks},
     signals::Listener,
     slurm::{Fleet, RowsSeen, WorkerSeen},
     sweep,
@@ -456,10 +456,7 @@ impl<'a> Attendant<'a> {
         let retries = self.request.experiment.run.retries;
         self.counts.total = trials.len();
         self.counts.plan = history.standing(&trials, retries);
-        let is_asked_left = |trial: &&Trial| {
-            self.request.selection.wants(trial) && !history.is_settled(&trial.id, retries)
-        };
-        self.asked_left = trials.iter().filter(is_asked_left).count();
+        self.asked_left = unsettled(&trials, &history, &self.request.selection, retries).count();
         for row in &new {
             self.told.insert(row.fixed.trial.clone(), row.fixed.attempt);
             if let Some(trial) = trials.iter().find(|trial| trial.id == row.fixed.trial) {

@@ -24,7 +24,7 @@ use crate::schedule::{
     launch, leftovers,
     machine::MachineIdentity,
     open, programs,
-    remaining::History,
+    remaining::{History, unsettled},
     sweep,
     tickets::TakingBack,
 };
@@ -136,10 +136,14 @@ fn run_folder(
 
 /// Whether every trial that the command asks for has a final result, and it names none to run again.
 fn is_settled(request: &RunRequest, history: &History) -> bool {
-    let retries = request.experiment.run.retries;
-    let trials = request.trials.iter();
-    let mut asked = trials.filter(|trial| request.selection.wants(trial));
-    asked.all(|trial| history.is_settled(&trial.id, retries)) && request.selection.rerun.is_empty()
+    let RunRequest {
+        trials,
+        selection,
+        experiment,
+        ..
+    } = request;
+    let mut left = unsettled(trials, history, selection, experiment.run.retries);
+    selection.rerun.is_empty() && left.next().is_none()
 }
 
 /// Opens the tickets of the trials that the command asks for; returns notices for the user.
