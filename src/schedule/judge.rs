@@ -118,7 +118,12 @@ fn without_room(reason: String) -> String {
 
 fn by_rules(ending: &AttemptEnding) -> (Outcome, Option<String>) {
     if let Some(spoken) = ending.foreign_protocol {
-        return (Outcome::Failed, Some(foreign(spoken, ending)));
+        // With another `kiln-trial` no trial of the run can be made; an engine is the fault of its author.
+        let outcome = match ending.child {
+            ChildKind::Engine(_) => Outcome::Failed,
+            ChildKind::KilnTrial | ChildKind::Relay => Outcome::Interrupted,
+        };
+        return (outcome, Some(foreign(spoken, ending)));
     }
     if let Some(contradiction) = &ending.contradiction {
         let words = in_words(contradiction, Outcome::Failed, ending);

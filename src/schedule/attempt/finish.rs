@@ -175,7 +175,7 @@ impl Attempt {
         });
         Finished {
             row,
-            cannot_run: reaped.stopped.is_none() && reaped.is_absent() && lost.is_none(),
+            cannot_run: reaped.cannot_run() && lost.is_none(),
             was_ready: reaped.heard.ready && (!reaped.kind.is_relay() || has_begun),
             disk_full,
             lost,
@@ -344,7 +344,16 @@ impl Reaped {
         Some((OutOfJobTime::COLUMN.to_owned(), note.to_string()))
     }
 
-    /// Whether a device or the program itself is missing on this machine.
+    /// Whether no other trial can run here either: a device or the program itself is missing, or the
+    /// program is of another version.
+    fn cannot_run(&self) -> bool {
+        let is_engine = matches!(self.kind, ChildKind::Engine(_));
+        if self.heard.foreign_protocol.is_some() {
+            return !is_engine;
+        }
+        self.stopped.is_none() && self.is_absent()
+    }
+
     fn is_absent(&self) -> bool {
         match self.exit {
             Exit::Status(exit_status::NO_DEVICE) => true,

@@ -153,7 +153,7 @@ fn every_end_has_its_outcome() {
         (
             Status(0),
             |e| (e.foreign_protocol, e.finished) = (Some(2), Some((Outcome::Completed, None))),
-            Outcome::Failed,
+            Outcome::Interrupted,
             "speaks version 2",
         ),
         (
