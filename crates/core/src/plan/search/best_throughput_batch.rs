@@ -11,7 +11,7 @@ use super::{
     listed,
     noise::{SearchNoise, effective},
     own_value,
-    race::{Race, RaceEnd, Values, allowed},
+    race::{Race, RaceEnd, Values, allowed, within_rounds},
     seen::Probes,
     sizes::{BatchSizes, Fit, MOST_BROKEN, effective_batch, fit, too_large_because},
     warning::speed,
@@ -441,10 +441,11 @@ impl BestThroughputBatch {
         format!(
             "batch sizes {sizes} cannot be told apart: {low} to {high} {}, and runs of one size \
              vary by {spread} (standard deviation); {} is the smallest within {worth} of the {} \
-             of them, as far as their speeds are known",
+             of them, as far as their speeds are known{}",
             self.unit(race, proposed),
             self.sizes.at(proposed),
-            self.words("fastest", "highest")
+            self.words("fastest", "highest"),
+            within_rounds(&speeds, race.speed(proposed))
         )
     }
 

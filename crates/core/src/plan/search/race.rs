@@ -142,6 +142,18 @@ impl RaceEnd {
     }
 }
 
+/// A clause for the choice of [`RaceEnd::proposed`] where the plain means of runs, which come from other
+/// rounds, would not make it; empty where they would.
+pub(super) fn within_rounds(speeds: &[f64], proposed: Option<f64>) -> &'static str {
+    let fastest = speeds.iter().copied().fold(0.0, f64::max);
+    match proposed {
+        Some(own) if own * (1.0 + WORTH) < fastest => {
+            ", where runs of one round are compared with each other (the means are of other rounds)"
+        }
+        _ => "",
+    }
+}
+
 /// The gap between two tested indices.
 struct Gap {
     low: usize,

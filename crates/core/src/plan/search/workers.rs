@@ -4,7 +4,7 @@
 use super::{
     Ask, OwnPlace, Probe, SearchTrial, Strategy, StrategyOutcome, Warning, answer, listed,
     own_value,
-    race::{Race, RaceEnd, Values, allowed},
+    race::{Race, RaceEnd, Values, allowed, within_rounds},
     seen::{Probes, mean},
     warning::{self, speed},
 };
@@ -312,7 +312,8 @@ impl Workers {
         format!(
             "{numbers} workers cannot be told apart: {low} to {high} per second, and runs of one \
              number vary by {spread} (standard deviation); {proposed} is the smallest within \
-             {worth} of the fastest of them, as far as their speeds are known"
+             {worth} of the fastest of them, as far as their speeds are known{}",
+            within_rounds(&speeds, race.speed(proposed))
         )
     }
 
