@@ -282,9 +282,13 @@ class Trial:
     def _restart_clock(self):
         self._mark, self._mark_event = _now(), self._moment()
 
+    def _has_events(self):
+        """Whether times are the device's; its events are read after a wait for it."""
+        return self._event is not None and self._wait is not None
+
     def _moment(self):
         """A recorded event of the device, if the program gave a maker of them."""
-        if self._event is None:
+        if not self._has_events():
             return None
         event = self._event()
         event.record()
@@ -427,7 +431,7 @@ class Trial:
         fields = {"loss": self._loss} if self._loss is not None else {}
         if seconds > 0 and self._samples_since:
             fields.update(samples_per_second=self._samples_since / seconds)
-            if self._event is None:  # By a device's events waits are known once they are read.
+            if not self._has_events():  # By a device's events waits are known once they are read.
                 fields.update(data_wait_fraction=min(1.0, self._waited_since / seconds))
         self._say("progress", step=self._made, total_steps=self._total_steps, **fields)
         self._sent, self._since, self._excluded, self._samples_since, self._waited_since = now, now, 0, 0, 0.0

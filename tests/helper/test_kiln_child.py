@@ -165,6 +165,14 @@ class ATrialOfKiln(unittest.TestCase):
             share = child.result["data_wait_fraction"] * child.result["window_seconds"] / (child.result["steps"] - child.result["left_out_steps"])
             self.assertTrue(at_least - 1e-9 <= share <= at_most + 1e-9, child.result)
 
+    def test_events_without_a_wait_for_the_device_are_not_read(self):
+        events = "class Event:\n        def record(self): pass\n        def elapsed_time(self, later): raise RuntimeError('not reached')\n" \
+                 "    made = iter(range(99))\n"
+        text = PROGRAM.format(body="step.next(made)", end="trial.finish()", honours="*").replace("trial.steps()", "trial.steps(event=Event)")
+        child = Child(text.replace("with kiln_child", events + "    with kiln_child", 1), {**TRIAL, "differs_from_defaults": []}).end()
+        self.assertEqual(child.result["outcome"], "completed", child.stderr)
+        self.assertGreater(child.result["median_step_seconds"], 0.0)
+
     def test_what_the_program_prints_is_not_taken_for_a_message(self):
         child = run(body="print('a print'); __import__('os').system('echo from a process')")
         self.assertEqual(len(child.messages), len(child.stdout.splitlines()))
