@@ -57,7 +57,7 @@ impl Batch<'_> {
 
 /// The notices, by the point whose interval is the narrowest.
 pub(super) fn lines(points: &[Point<'_>], axes: &[String]) -> Vec<String> {
-    let Some(measured) = narrowest(points) else {
+    let Some(measured) = narrowest(points, axes) else {
         return at_least(points, axes).into_iter().collect();
     };
     let mut lines: Vec<String> = of_the_batch(&measured, axes).into_iter().collect();
@@ -69,12 +69,18 @@ pub(super) fn lines(points: &[Point<'_>], axes: &[String]) -> Vec<String> {
     lines
 }
 
-/// The trial whose interval is the narrowest.
-pub(super) fn narrowest<'a>(points: &'a [Point<'a>]) -> Option<Measured<'a>> {
-    let rows = points
-        .iter()
-        .flat_map(|point| point.rows.iter().map(move |row| (point, *row)));
-    let measured = rows.filter_map(|(point, row)| {
+/// The completed trials that train on their data: one batch again and again has hardly any noise.
+fn usable<'a>(
+    points: &'a [Point<'a>],
+    axes: &[String],
+) -> impl Iterator<Item = (&'a Point<'a>, &'a TrialRow)> {
+    let of_data = points.iter().filter(|point| !point.is_synthetic(axes));
+    of_data.flat_map(|point| point.completed().map(move |row| (point, row)))
+}
+
+/// The usable trial whose interval is the narrowest.
+pub(super) fn narrowest<'a>(points: &'a [Point<'a>], axes: &[String]) -> Option<Measured<'a>> {
+    let measured = usable(points, axes).filter_map(|(point, row)| {
         Some(Measured {
             point,
             row,
@@ -117,10 +123,8 @@ fn of_the_batch(measured: &Measured<'_>, axes: &[String]) -> Option<String> {
 
 /// The same where no trial has an upper end.
 fn at_least(points: &[Point<'_>], axes: &[String]) -> Option<String> {
-    let mut lower = points.iter().flat_map(|point| {
-        let rows = point.rows.iter();
-        rows.filter_map(move |row| Some((point, row.gradient_noise_scale_low?, *row)))
-    });
+    let mut lower = usable(points, axes)
+        .filter_map(|(point, row)| Some((point, row.gradient_noise_scale_low?, row)));
     let (point, low, row) = lower.next()?;
     Some(format!(
         "the gradient noise scale is at least {} samples ({}), and no upper end is known: the gradient \
@@ -267,6 +271,8 @@ fn rates(batches: &[Batch<'_>]) -> Option<String> {
 
 #[cfg(test)]
 mod tests {
+    use kiln_core::plan::Outcome;
+
     use super::{
         super::points::{
             points,
@@ -324,6 +330,23 @@ mod tests {
             told[0].starts_with("the gradient noise scale is at least 20.0 samples (train.seed 1)"),
             "{told:?}"
         );
+    }
+
+    #[test]
+    fn one_batch_again_and_again_and_failed_trainings_do_not_tell_the_noise() {
+        let narrow = noisy(2, 32, 10.0, Some([7.9, 8.0, 8.1]));
+        let wide = || (noisy(1, 32, 10.0, Some([50.0, 64.0, 80.0])), &["false"][..]);
+        let told = said(
+            &["data.synthetic"],
+            vec![wide(), (narrow.clone(), &["true"][..])],
+        );
+        assert!(told[0].contains("scale is 64.0 samples"), "{told:?}");
+        let diverged = TrialRow {
+            outcome: Outcome::Diverged,
+            ..narrow
+        };
+        let told = said(&["data.shuffle"], vec![wide(), (diverged, &["true"])]);
+        assert!(told[0].contains("scale is 64.0 samples"), "{told:?}");
     }
 
     #[test]

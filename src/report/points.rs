@@ -14,6 +14,9 @@ use super::layout::significant;
 /// Name of the only point of a run without a sweep.
 pub(super) const UNSWEPT: &str = "all trials";
 
+/// The axis of the synthetic twin.
+pub(super) const SYNTHETIC: &str = "data.synthetic";
+
 /// Outcomes that speak against the settings of a trial, in words.
 const FAILURES: [(Outcome, &str); 4] = [
     (Outcome::Oom, "ran out of memory"),
@@ -104,6 +107,13 @@ impl Point<'_> {
 }
 
 impl Point<'_> {
+    /// Whether its trials train on one batch again and again, where that is an axis.
+    pub(super) fn is_synthetic(&self, axes: &[String]) -> bool {
+        let at = axes.iter().position(|axis| axis == SYNTHETIC);
+        at.and_then(|at| self.values.get(at))
+            .is_some_and(|value| value == "true")
+    }
+
     /// `batch_size 8, num_workers 4`: the last part of each key, where it is unique.
     pub(super) fn short_name(&self, axes: &[String]) -> String {
         self.name(&short_names(axes))

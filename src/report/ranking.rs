@@ -27,8 +27,7 @@ pub(super) struct Ranking<'a> {
     /// of their runs that are left are chosen by how they went. Points without a value come last, in
     /// the plan's order.
     pub(super) points: Vec<RankedPoint<'a>>,
-    /// Steps of the longest round with a value; `None` where trials of different lengths compare.
-    longest: Option<u64>,
+    peers: Peers,
     /// The throughput of the run: samples, tokens or steps per second.
     pub(super) rate: Speed,
     unit: &'static str,
@@ -39,6 +38,51 @@ pub(super) struct Ranking<'a> {
     metrics: &'a [String],
     /// Why the first point is not called the best, although its mean is.
     untold: Option<String>,
+}
+
+/// Why a point is not compared with the others.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Apart {
+    /// Its trials are shorter than those of the best: of a search in rounds only the longest with a
+    /// value are compared.
+    Shorter,
+    /// Its trials train on one batch again and again (`data.synthetic`), which prices the input
+    /// pipeline and is no setting to train with (`docs/measurement.md` 6).
+    Twin,
+}
+
+/// The points that are compared with each other.
+#[derive(Clone, Copy, Debug)]
+struct Peers {
+    /// Steps of the longest round with a value; `None` where trials of different lengths compare.
+    longest: Option<u64>,
+    /// Whether some point with a value trains on its data, so that synthetic twins stand apart.
+    has_real_data: bool,
+}
+
+impl Peers {
+    fn of(objective: &Objective, axes: &[String], with_value: &[&RankedPoint<'_>]) -> Self {
+        let rounds = with_value
+            .iter()
+            .map(|ranked| objective.round_steps(axes, ranked.point));
+        Self {
+            longest: rounds.max().flatten(),
+            has_real_data: with_value
+                .iter()
+                .any(|ranked| !ranked.point.is_synthetic(axes)),
+        }
+    }
+
+    /// `None` for a point that is compared.
+    fn apart(self, objective: &Objective, axes: &[String], point: &Point<'_>) -> Option<Apart> {
+        if self.has_real_data && point.is_synthetic(axes) {
+            return Some(Apart::Twin);
+        }
+        let is_as_long = self
+            .longest
+            .is_none_or(|longest| objective.round_steps(axes, point) == Some(longest));
+        (!is_as_long).then_some(Apart::Shorter)
+    }
 }
 
 /// How many completed trials lack a value.
@@ -72,9 +116,8 @@ pub(super) struct RankedPoint<'a> {
     pub(super) value: Option<f64>,
     /// Its trials that failed, in words ([`Point::failures`]).
     pub(super) failures: Option<String>,
-    /// Whether its trials are as long as those of the best: of a search in rounds only the longest
-    /// with a value are compared. Shorter ones come after them.
-    pub(super) is_compared: bool,
+    /// Points that stand apart come after those that are compared.
+    pub(super) apart: Option<Apart>,
     /// Whether it is the best, or one of the Pareto front.
     pub(super) is_marked: bool,
 }
@@ -82,7 +125,7 @@ pub(super) struct RankedPoint<'a> {
 impl RankedPoint<'_> {
     /// Whether it may be the best: it has a value, and none of its trials failed.
     pub(super) fn is_rival(&self) -> bool {
-        self.value.is_some() && self.failures.is_none() && self.is_compared
+        self.value.is_some() && self.failures.is_none() && self.apart.is_none()
     }
 }
 
@@ -111,15 +154,18 @@ impl<'a> Ranking<'a> {
                     .map(|value| value.mean)
                     .filter(|mean| !mean.is_nan()),
                 failures: objective.failures(point),
-                is_compared: true,
+                apart: None,
                 is_marked: false,
             })
             .collect();
         let round = |ranked: &RankedPoint<'_>| objective.round_steps(&table.axes, ranked.point);
-        let with_value = points.iter().filter(|ranked| ranked.value.is_some());
-        let longest = with_value.map(round).max().flatten();
+        let with_value: Vec<&RankedPoint<'_>> = points
+            .iter()
+            .filter(|ranked| ranked.value.is_some())
+            .collect();
+        let peers = Peers::of(&objective, &table.axes, &with_value);
         for ranked in &mut points {
-            ranked.is_compared = longest.is_none() || round(ranked) == longest;
+            ranked.apart = peers.apart(&objective, &table.axes, ranked.point);
         }
         let by_value =
             |one: &RankedPoint<'_>, other: &RankedPoint<'_>| match (one.value, other.value) {
@@ -139,7 +185,7 @@ impl<'a> Ranking<'a> {
         let mut ranking = Self {
             objective,
             points,
-            longest,
+            peers,
             rate,
             unit,
             has_repeats,
@@ -162,7 +208,7 @@ impl<'a> Ranking<'a> {
 
     /// The points that are compared.
     fn compared(&self) -> impl Iterator<Item = &RankedPoint<'a>> + Clone {
-        self.points.iter().filter(|ranked| ranked.is_compared)
+        self.points.iter().filter(|ranked| ranked.apart.is_none())
     }
 
     /// Those of them with a value of the objective.
@@ -221,15 +267,16 @@ impl<'a> Ranking<'a> {
     }
 
     /// The share of a point's speed in that of the fastest one; `None` for a point with failures,
-    /// or of a shorter round, which is not compared with it.
+    /// or one that is not compared with it.
     pub(super) fn share(&self, point: &Point<'_>, fastest: Option<f64>) -> Option<f64> {
         let rate = point.statistic(self.rate)?.mean;
         let is_told = rate.is_finite()
             && rate > 0.0
             && self.objective.failures(point).is_none()
-            && self.longest.is_none_or(|longest| {
-                self.objective.round_steps(self.axes, point) == Some(longest)
-            });
+            && self
+                .peers
+                .apart(&self.objective, self.axes, point)
+                .is_none();
         Some(rate / fastest.filter(|_| is_told)?)
     }
 
@@ -243,9 +290,16 @@ impl<'a> Ranking<'a> {
         }
     }
 
+    /// Whether it has a point and its synthetic twin, and nothing to choose from.
+    fn is_a_pair(&self) -> bool {
+        let has_twin = self.points.iter().any(|of| of.apart == Some(Apart::Twin));
+        has_twin && self.compared().count() == 1
+    }
+
     fn mark(&mut self) {
         let front: Vec<bool> = match self.objective.is_trade_off {
             _ if self.lacking().is_some() || self.untold.is_some() => Vec::new(),
+            _ if self.is_a_pair() => Vec::new(),
             true if self.lacking_rate().is_some() => Vec::new(),
             true => self.front(),
             false => (0..self.rivals().len()).map(|place| place == 0).collect(),
@@ -352,7 +406,7 @@ impl<'a> Ranking<'a> {
         let RankedBy::Metric(metric, _) = self.objective.by else {
             return None;
         };
-        let points = &self.points;
+        let points: Vec<&RankedPoint<'_>> = self.compared().collect();
         let value = |axis: usize, point: usize| points[point].point.values.get(axis);
         let (axis, other) = OtherNumber::among(self.axes, metric.name(), points.len(), value)?;
         let why = other.in_words(&self.axes[axis], words(metric));

@@ -254,7 +254,7 @@ fn of_a_search_in_rounds_only_the_longest_trials_are_compared() {
         // The speed of a short trial is compared with none.
         for ranked in &ranking.points {
             let share = ranking.share(ranked.point, ranking.fastest());
-            assert_eq!(share.is_some(), ranked.is_compared, "{}", ranked.place);
+            assert_eq!(share.is_some(), ranked.apart.is_none(), "{}", ranked.place);
         }
         let page = super::super::summary::summary(&table, 5, Some(asked), WIDE);
         (ids, ranking.verdict().unwrap(), page)
@@ -283,4 +283,49 @@ fn of_a_search_in_rounds_only_the_longest_trials_are_compared() {
     let (ids, told, _) = verdict([Some(1.8), None]);
     assert_eq!(ids[..2], [4, 5]);
     assert!(told.starts_with("cannot tell which point"), "{told}");
+}
+
+#[test]
+fn a_synthetic_twin_is_no_rival_of_what_trains_on_data() {
+    let of = |twins: &[(u64, f64, [&'static str; 2])]| {
+        let rows = twins
+            .iter()
+            .map(|(number, rate, values)| (row(*number, *rate), &values[..]));
+        let table = table(&["train.batch_size", "data.synthetic"], rows.collect());
+        let all = points(&table);
+        let ranking = Ranking::new(&all, &table, None);
+        let marked: Vec<u64> = ranking
+            .points
+            .iter()
+            .filter(|ranked| ranked.is_marked)
+            .map(|ranked| ranked.point.rows[0].number)
+            .collect();
+        (marked, ranking.verdict(), ranking.fastest())
+    };
+    let (marked, told, fastest) = of(&[
+        (1, 30.0, ["8", "false"]),
+        (2, 90.0, ["8", "true"]),
+        (3, 50.0, ["16", "false"]),
+        (4, 95.0, ["16", "true"]),
+    ]);
+    assert_eq!((marked, fastest), (vec![3], Some(50.0)));
+    let told = told.unwrap();
+    assert!(
+        told.starts_with("batch_size 16, synthetic false is fastest: 50.0")
+            && told.ends_with(
+                ". 2 points are not compared: with `data.synthetic: true` one batch is trained again \
+                 and again"
+            ),
+        "{told}"
+    );
+    // One pair prices the pipeline, and is no choice.
+    let (marked, told, _) = of(&[(1, 30.0, ["8", "false"]), (2, 90.0, ["8", "true"])]);
+    assert_eq!((marked, told), (Vec::new(), None));
+    // Where nothing trains on data, the twins are compared.
+    let (marked, told, _) = of(&[(1, 30.0, ["8", "true"]), (2, 90.0, ["16", "true"])]);
+    assert_eq!(marked, [2]);
+    assert!(
+        told.unwrap()
+            .starts_with("batch_size 16, synthetic true is fastest")
+    );
 }

@@ -5,7 +5,7 @@ use kiln_core::{
     units::{counted, decimals, without_controls},
 };
 
-use super::{Lacking, RankedPoint, Ranking};
+use super::{Apart, Lacking, RankedPoint, Ranking};
 use crate::report::{
     layout::significant,
     objective::{RankedBy, words},
@@ -29,7 +29,7 @@ impl Ranking<'_> {
         if self.axes.is_empty() || self.points.len() < 2 {
             return None;
         }
-        let failed = self.failed_in_words() + &self.shorter_in_words();
+        let failed = self.failed_in_words() + &self.apart_in_words();
         if let Some(lacking) = self.lacking() {
             let reason = self.lacking_in_words(&lacking);
             return Some(format!("{}{failed}", self.cannot_tell(&reason)));
@@ -106,18 +106,25 @@ impl Ranking<'_> {
         }
     }
 
-    /// The points of shorter rounds, after a sentence.
-    fn shorter_in_words(&self) -> String {
-        match self.points.iter().filter(|of| !of.is_compared).count() {
-            0 => String::new(),
-            count => format!(
-                ". {} not compared: their trials have another length",
-                match count {
-                    1 => "1 point is".to_owned(),
-                    _ => format!("{count} points are"),
-                }
+    /// The points that are not compared, after a sentence.
+    fn apart_in_words(&self) -> String {
+        let told = [
+            (Apart::Shorter, "their trials have another length"),
+            (
+                Apart::Twin,
+                "with `data.synthetic: true` one batch is trained again and again",
             ),
-        }
+        ];
+        let told = told.into_iter().filter_map(|(apart, why)| {
+            let those = self.points.iter().filter(|of| of.apart == Some(apart));
+            let are = match those.count() {
+                0 => return None,
+                1 => "1 point is".to_owned(),
+                count => format!("{count} points are"),
+            };
+            Some(format!(". {are} not compared: {why}"))
+        });
+        told.collect()
     }
 
     fn front_in_words(&self) -> Option<String> {

@@ -21,7 +21,7 @@ pub(super) fn charts(runs: &[RunView<'_>]) -> Vec<Chart> {
         let found = steps_and_samples::of(&run.points, axes);
         let chart = found.map(|found| measured(&found));
         let mut chart = chart.or_else(|| {
-            let noise = batch_choice::narrowest(&run.points)?;
+            let noise = batch_choice::narrowest(&run.points, axes)?;
             let sizes = batch_choice::sizes(&run.points, axes, &noise);
             predicted(&noise, &sizes)
         })?;

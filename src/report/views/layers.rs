@@ -4,7 +4,7 @@ use std::collections::HashMap;
 
 use kiln_core::{
     record::{LayerRow, TrialRow},
-    statistics::{FEWEST_MEASURED, MeasuredNoise, NoiseScale, NoiseSums},
+    statistics::{MeasuredNoise, NoiseScale, NoiseSums},
     units::{Fraction, counted, significant, without_controls},
 };
 
@@ -94,8 +94,7 @@ fn groups(rows: &[LayerRow]) -> Vec<Group<'_>> {
     }
     for group in &mut groups {
         let newest = NoiseScale::window(group.steps.len());
-        let used = newest - newest % FEWEST_MEASURED;
-        group.steps.drain(..group.steps.len() - used);
+        group.steps.drain(..group.steps.len() - newest);
     }
     groups
 }

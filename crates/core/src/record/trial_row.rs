@@ -203,8 +203,9 @@ trial_table! {
         train_loss: Option<f64> ["nats"],
         /// Mean loss over the validation data at the end; for returns as in `train_loss`.
         valid_loss: Option<f64> ["nats"],
-        /// From the start of training until `train.target` was reached, including evaluation; empty
-        /// if it was not reached.
+        /// From the start of training until `train.target` was reached, including evaluation and, of a
+        /// resumed attempt, the seconds of earlier ones up to the checkpoint; empty if it was not
+        /// reached.
         seconds_to_target: Option<f64> ["s"],
     }
     since 1 runner {
@@ -262,8 +263,8 @@ trial_table! {
         /// Threads of the engine on the CPU, `auto` resolved.
         cpu_threads: Option<u64>,
         /// Step of the checkpoint from which the attempt resumed: its own steps, and all its
-        /// measurements, start after it; empty if it started from the beginning, and of an attempt
-        /// that ended with kiln itself.
+        /// measurements but `seconds_to_target`, `steps_to_target` and the gradient noise, start after
+        /// it; empty if it started from the beginning, and of an attempt that ended with kiln itself.
         resumed_at_step: Option<u64>,
     }
     since 1 runner {

@@ -111,6 +111,9 @@ pub fn mean(values: &[f64]) -> Option<f64> {
 /// The sample standard deviation of at least two values, without overflow.
 pub fn deviation(values: &[f64]) -> Option<f64> {
     let mean = mean(values).filter(|_| values.len() > 1)?;
+    if values.iter().all(|value| *value == values[0]) {
+        return Some(0.0); // Their mean may be rounded.
+    }
     let largest = values
         .iter()
         .map(|value| (value - mean).abs())

@@ -118,22 +118,24 @@ impl NoiseScale {
     /// The scale over these steps, in their order. `None` with fewer than [`FEWEST_MEASURED`], or if
     /// nothing can be told.
     pub fn over(steps: &[NoiseSums]) -> Option<Self> {
-        let size = steps.len() / BLOCKS;
-        if size == 0 {
+        if steps.len() < BLOCKS {
             return None;
         }
-        let blocks: Vec<NoiseSums> = steps[steps.len() - size * BLOCKS..]
-            .chunks(size)
-            .map(mean)
+        // Their sizes differ by one at most.
+        let edge = |block: usize| block * steps.len() / BLOCKS;
+        let blocks: Vec<(f64, NoiseSums)> = (0..BLOCKS)
+            .map(|block| &steps[edge(block)..edge(block + 1)])
+            .map(|block| (block.len() as f64 / steps.len() as f64, mean(block)))
             .collect();
-        let mean = mean(&blocks);
+        let mean = mean(steps);
         type Part = fn(&NoiseSums) -> f64;
+        // Of the mean of all steps; each block counts by its share.
         let covariance = |of: Part, with: Part| {
-            let products = blocks
-                .iter()
-                .map(|block| (of(block) - of(&mean)) * (with(block) - with(&mean)));
+            let products = blocks.iter().map(|(share, block)| {
+                share.powi(2) * (of(block) - of(&mean)) * (with(block) - with(&mean))
+            });
             let count = BLOCKS as f64;
-            products.sum::<f64>() / (count - 1.0) / count
+            products.sum::<f64>() * count / (count - 1.0)
         };
         let (noise, signal): (Part, Part) = (|sums| sums.noise, |sums| sums.signal);
         // The ratios r for which `noise - r signal` does not differ from 0: a r² - 2 b r + c ≤ 0.
@@ -269,6 +271,19 @@ mod tests {
     }
 
     #[test]
+    fn every_step_counts_also_where_blocks_differ_in_size() {
+        let sums = |noise: f64| NoiseSums { noise, signal: 2.0 };
+        let mut steps = vec![sums(10.0); 39];
+        steps[0] = sums(400.0);
+        let found = NoiseScale::over(&steps).unwrap();
+        let expected = (38.0 * 10.0 + 400.0) / (39.0 * 2.0);
+        assert!(
+            (found.scale.unwrap() / expected - 1.0).abs() < 1e-12,
+            "{found:?}"
+        );
+    }
+
+    #[test]
     fn the_interval_covers_the_truth_in_95_of_100_also_where_the_batch_is_far_too_small() {
         // Noise scales of 41, of 101 and of 243 samples, at steps of 32, 4 and 8 samples.
         for (size, delta, batch, micro_batches) in
@@ -283,7 +298,7 @@ mod tests {
             let truth = regression.true_scale();
             let mut random = Rng::with_seed(11);
             let found: Vec<Option<NoiseScale>> = (0..1000)
-                .map(|_| NoiseScale::over(&regression.steps(100, &mut random)))
+                .map(|at| NoiseScale::over(&regression.steps(95 + at % 10, &mut random)))
                 .collect();
             // Where nothing can be told, nothing false is told.
             let is_covered = |scale: &Option<NoiseScale>| {
