@@ -109,7 +109,7 @@ const COLUMNS: [PointColumn; 16] = [
     },
     PointColumn {
         name: "peak_memory_mebibytes",
-        meaning: "Largest peak: of the device's tensors, on the CPU of the process.",
+        meaning: "Largest peak: of the device's tensors, of its used memory where those are not known, on the CPU of the process.",
         cell: PointCell::Text(|point| {
             let most = point
                 .completed()
@@ -125,7 +125,7 @@ const COLUMNS: [PointColumn; 16] = [
     },
     PointColumn {
         name: "joules_per_sample",
-        meaning: "Mean energy of the device per sample.",
+        meaning: "Mean energy of the device per sample: by the driver's counter, of a trial without it by the power readings.",
         cell: PointCell::Mean(TrialRow::joules_per_sample, short),
     },
     PointColumn {

@@ -185,7 +185,8 @@ trial_table! {
         tokens_per_second: Option<f64> ["tokens/s"],
         /// Median wall time of a step in the window.
         median_step_seconds: Option<f64> ["s"],
-        /// Time of one pass over the training data at the window's rate.
+        /// Time of one pass over the training data at the window's rate, without the last partial batch,
+        /// which is dropped.
         epoch_seconds: Option<f64> ["s"],
         /// Fraction of the window in which the trainer was blocked in the loader; on a GPU only as far as
         /// it had no steps left to do.
@@ -247,7 +248,8 @@ trial_table! {
         /// Highest temperature of the GPU in the window, or over the whole attempt if there was no
         /// window.
         max_temperature_celsius: Option<f64> ["°C"],
-        /// Fraction of the window in which power, heat or another GPU limited the clocks.
+        /// Fraction of the window's time with readings in which power, heat or another GPU limited the
+        /// clocks.
         throttled_fraction: Option<f64> ["of 1"],
         /// The reasons of the limit, most frequent first, `sw_power_cap` after any other that held for 5 % of the window, separated by spaces.
         throttle_reasons: Option<String>,
@@ -328,7 +330,7 @@ trial_table! {
         /// Formula of `flops_per_sample`, with the letters of measurement.md 8: per token for
         /// models of text (`6W+12LHQT` with the weights W in matrix products; `6N+12LHQT` until
         /// `trials/5` counted norms and biases too; `6W` of an `mlp`, whose `6N` counted biases;
-        /// `6N` of an `lstm`), per row for `panel-lstm` (`6N`), over
+        /// `6N` of an `lstm`, with its weights in products alone), per row for `panel-lstm` (`6N`), over
         /// all multiply-adds of an image for `resnet` (`6MAC`), over all tokens of a mean row for
         /// `seq2seq` (`6NS+6NR+12LHQ(SS+RR+SR)`), per product for `matmul` (`2N^3`); `own` is
         /// reported by a user's own model.
