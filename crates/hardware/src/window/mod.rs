@@ -139,8 +139,9 @@ fn fill_process_and_host(
         .iter()
         .filter_map(|tick| tick.host.memory_available_bytes)
         .min();
+    let reading: f64 = ticks.iter().map(|tick| tick.reading_seconds).sum();
     summary.mean_reading_seconds =
-        weighed_mean(ticks.iter().map(|tick| (tick.reading_seconds, 1.0)));
+        (!ticks.is_empty()).then(|| (reading / ticks.len() as f64 * 1e9).round() / 1e9);
     let Some(pieces) = pieces else { return };
     summary.other_cpu_cores = allowed_cores.and_then(|cores| other_cpu_cores(ticks, pieces, cores));
     let mean = |of: fn(&Tick) -> Option<f64>| {
@@ -289,7 +290,7 @@ fn weighed_mean(values: impl Iterator<Item = (f64, f64)>) -> Option<f64> {
     let (sum, seconds) = values.fold((0.0, 0.0), |(sum, all), (value, seconds)| {
         (sum + value * seconds, all + seconds)
     });
-    // A share is known to far fewer than six digits; more would only be the rounding of the
+    // What is sampled is known to far fewer than six decimals; more would only be the rounding of the
     // weights.
     (seconds > 0.0).then(|| (sum / seconds * 1e6).round() / 1e6)
 }
