@@ -194,6 +194,48 @@ fn two_gpus_run_two_trials_at_once_and_each_round_of_repeats_stays_on_its_own() 
     assert_eq!(device.trim(), uuids[2]);
 }
 
+#[test]
+fn a_trial_that_has_said_how_it_ended_does_not_count_as_running_beside_the_next() {
+    let place = tempfile::tempdir().unwrap();
+    let text = "{kiln: 1, name: x, model: {kind: matmul, size: 8}, run: {devices: all}}";
+    let experiment: Experiment = serde_yaml::from_str(text).unwrap();
+    let trials: Vec<Trial> = [0, 1, 1]
+        .iter()
+        .enumerate()
+        .map(|(at, repeat)| trial(&experiment, at as u64 + 1, *repeat))
+        .collect();
+    // The first says that it is finished and ends after the third, which begins once the second ends.
+    let lines = format!(
+        "wait_for() {{ while ! [ -e $run/$1 ]; do sleep 0.01; done; }}\n\
+         case $(cat $1) in\n\
+         *'trial: {}'*) wait_for two; echo '{{\"event\":\"finished\",\"outcome\":\"diverged\"}}'\n\
+         touch $run/one; wait_for three; exit 0;;\n\
+         *'trial: {}'*) touch $run/two; wait_for one; sleep 0.2;;\n\
+         *) sleep 0.5; touch $run/three;;\n\
+         esac",
+        trials[0].id.0, trials[1].id.0
+    );
+    let (results, locks, program) = (
+        place.path().join("results"),
+        place.path().join("locks"),
+        script(place.path(), &lines),
+    );
+    let request = RunRequest {
+        resolved: text,
+        ..request(&experiment, &trials, [&results, &program, &locks])
+    };
+    let report = run(&request, Instruments::pretending(vec![gpu(0), gpu(1)])).unwrap();
+    let rows = kiln_core::record::TrialTable::read_of(&report.folder)
+        .unwrap()
+        .rows;
+    let beside = |at: usize| {
+        let mut rows = rows.iter();
+        let row = rows.find(|row| row.fixed.trial == trials[at].id);
+        row.unwrap().fixed.concurrent_trials
+    };
+    assert_eq!([0, 1, 2].map(beside), [2, 2, 1]);
+}
+
 /// A child that plays `lines` in its attempt's `$folder` of the run's `$run`, and then ends with a
 /// result.
 pub(in crate::schedule) fn script(place: &Path, lines: &str) -> PathBuf {

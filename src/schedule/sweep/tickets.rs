@@ -10,6 +10,7 @@ use kiln_core::{
 
 use super::LaunchState;
 use crate::schedule::{
+    attempt::Attempt,
     disk,
     judge::StopCause,
     remaining::{History, fallback},
@@ -347,12 +348,14 @@ impl LaunchState<'_> {
     }
 
     /// Each running trial keeps the most that ran beside it, here and in other launches of this host,
-    /// which learn how many run here.
+    /// which learn how many run here. One that has said that it is finished, and whose process is about
+    /// to end, does not count.
     pub(super) fn count_concurrent(&mut self) {
-        let own = self.running.len();
+        let is_at_work = |attempt: &&mut Attempt| !attempt.has_finished();
+        let own = self.running.iter_mut().filter(is_at_work).count();
         let tickets = self.tickets.as_ref();
         let concurrent = own as u64 + tickets.map_or(0, |tickets| tickets.tell(own));
-        for attempt in &mut self.running {
+        for attempt in self.running.iter_mut().filter(is_at_work) {
             attempt.most_concurrent = attempt.most_concurrent.max(concurrent);
         }
     }
