@@ -356,13 +356,21 @@ fn source_of<'a>(
 /// The newest checkpoint of a trial.
 fn origin(run: &RunFolder, source: &Source) -> Result<Origin, Stop> {
     let checkpoints = aside::weights(run, &source.trial, source.completed);
+    let folder = checkpoints.folder().display();
+    if let Some(why) = checkpoints.newer() {
+        return Err(Stop::bad_input(format!(
+            "{folder}: {why}; an older one is not taken in its place"
+        )));
+    }
+    if let Some(why) = checkpoints.damaged() {
+        note(&format!("{folder}: passed over: {why}"));
+    }
     let (found, sha256) = checkpoints.newest_whole().map_err(|refused| {
         if refused.is_empty() {
             return without_weights(run, &source.file, Some(&source.trial));
         }
         Stop::bad_input(format!(
-            "{}: no checkpoint can be continued: {}; run that trial again",
-            checkpoints.folder().display(),
+            "{folder}: no checkpoint can be continued: {}; run that trial again",
             refused.join("; ")
         ))
     })?;

@@ -111,7 +111,7 @@ impl Point<'_> {
     pub(super) fn is_synthetic(&self, axes: &[String]) -> bool {
         let at = axes.iter().position(|axis| axis == SYNTHETIC);
         at.and_then(|at| self.values.get(at))
-            .is_some_and(|value| value == "true")
+            .is_some_and(|value| value.eq_ignore_ascii_case("true"))
     }
 
     /// `batch_size 8, num_workers 4`: the last part of each key, where it is unique.

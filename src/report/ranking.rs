@@ -56,20 +56,24 @@ pub(super) enum Apart {
 struct Peers {
     /// Steps of the longest round with a value; `None` where trials of different lengths compare.
     longest: Option<u64>,
-    /// Whether some point with a value trains on its data, so that synthetic twins stand apart.
+    /// Whether some point of the run trains on its data, so that synthetic twins stand apart.
     has_real_data: bool,
 }
 
 impl Peers {
-    fn of(objective: &Objective, axes: &[String], with_value: &[&RankedPoint<'_>]) -> Self {
+    fn of<'p>(
+        objective: &Objective,
+        axes: &[String],
+        all: &[Point<'_>],
+        with_value: impl Iterator<Item = &'p Point<'p>>,
+    ) -> Self {
+        let has_real_data = all.iter().any(|point| !point.is_synthetic(axes));
         let rounds = with_value
-            .iter()
-            .map(|ranked| objective.round_steps(axes, ranked.point));
+            .filter(|point| !(has_real_data && point.is_synthetic(axes)))
+            .map(|point| objective.round_steps(axes, point));
         Self {
             longest: rounds.max().flatten(),
-            has_real_data: with_value
-                .iter()
-                .any(|ranked| !ranked.point.is_synthetic(axes)),
+            has_real_data,
         }
     }
 
@@ -159,11 +163,9 @@ impl<'a> Ranking<'a> {
             })
             .collect();
         let round = |ranked: &RankedPoint<'_>| objective.round_steps(&table.axes, ranked.point);
-        let with_value: Vec<&RankedPoint<'_>> = points
-            .iter()
-            .filter(|ranked| ranked.value.is_some())
-            .collect();
-        let peers = Peers::of(&objective, &table.axes, &with_value);
+        let with_value = points.iter().filter(|ranked| ranked.value.is_some());
+        let with_value = with_value.map(|ranked| ranked.point);
+        let peers = Peers::of(&objective, &table.axes, all, with_value);
         for ranked in &mut points {
             ranked.apart = peers.apart(&objective, &table.axes, ranked.point);
         }
@@ -290,10 +292,10 @@ impl<'a> Ranking<'a> {
         }
     }
 
-    /// Whether it has a point and its synthetic twin, and nothing to choose from.
+    /// Whether beside synthetic twins it has one point, and nothing to choose from.
     fn is_a_pair(&self) -> bool {
-        let has_twin = self.points.iter().any(|of| of.apart == Some(Apart::Twin));
-        has_twin && self.compared().count() == 1
+        let has = |apart: Apart| self.points.iter().any(|of| of.apart == Some(apart));
+        has(Apart::Twin) && !has(Apart::Shorter) && self.compared().count() == 1
     }
 
     fn mark(&mut self) {

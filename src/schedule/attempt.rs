@@ -39,7 +39,7 @@ use super::{
 };
 use crate::relay;
 
-pub(super) use finish::{Finished, Lost, Surroundings};
+pub(super) use finish::{Finished, Hindrance, Lost, Surroundings};
 
 /// Input of a child as JSON, beside `trial.yaml`.
 const ASKED_FILE: &str = "trial.asked.json";

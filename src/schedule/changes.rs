@@ -138,6 +138,10 @@ pub(super) fn describe(changes: &[KeyChange]) -> String {
     let lines: Vec<String> = changes
         .iter()
         .map(|change| {
+            // Variables may be secrets.
+            if change.key.starts_with("model.environment.") {
+                return format!("  `{}`: another value", change.key);
+            }
             format!(
                 "  `{}`: was {}, is now {}",
                 change.key,

@@ -32,6 +32,10 @@ const MOST_EARLIER: usize = 100;
 
 /// Most changes of an experiment that are named where a new run starts.
 const MOST_CHANGES: usize = 3;
+/// Most characters of one of them.
+const LONGEST_CHANGE: usize = 120;
+/// How a sentence on the experiment's file of a run begins.
+const EXPERIMENT: &str = "experiment.yaml";
 
 /// The run to resume, or a new one.
 pub(super) enum ExistingRun {
@@ -224,7 +228,16 @@ fn with_these_trials(wanted: &WantedTrials, earlier: &[RunFolder]) -> Option<Str
 
 /// Checks that rows can be appended to the run's tables, before anything of the run is changed.
 fn check_tables(folder: &RunFolder, trials: &[Trial]) -> Result<(), RunStop> {
-    let refused = |error: TableError| RunStop::Refused(error.to_string());
+    let refused = |error: TableError| {
+        RunStop::Refused(match error {
+            // Without a row no version is told.
+            TableError::Columns { .. } => format!(
+                "{error}; the table of a run that another version of kiln began is finished by that one, or \
+                 a new run started with `--fresh`"
+            ),
+            _ => error.to_string(),
+        })
+    };
     TableWriter::check(
         &folder.trials_table(),
         &TRIALS.spec(&TrialTable::axes_of(trials)),
@@ -243,13 +256,21 @@ fn check_tables(folder: &RunFolder, trials: &[Trial]) -> Result<(), RunStop> {
 /// Says why a finished run is left as it is, with the first lines of what [`compare`] found.
 fn because_of(folder: &RunFolder, what: &str) -> String {
     let mut lines = what.lines().map(str::trim);
-    let first: Vec<&str> = lines.by_ref().take(MOST_CHANGES).collect();
+    let short = |line: &str| match line.char_indices().nth(LONGEST_CHANGE) {
+        Some((at, _)) => format!("{}…", &line[..at]),
+        None => line.to_owned(),
+    };
+    let first: Vec<String> = lines.by_ref().take(MOST_CHANGES).map(short).collect();
     let more = match lines.count() {
         0 => String::new(),
         more => format!("; and {more} more"),
     };
+    let how = match what.trim_start().starts_with(EXPERIMENT) {
+        true => "cannot be compared with this experiment",
+        false => "the experiment has changed since",
+    };
     format!(
-        "{} is finished, but the experiment has changed since ({}{more}); starting a new run",
+        "{} is finished, but {how} ({}{more}); starting a new run",
         folder.path().display(),
         first.join("; ")
     )
@@ -322,10 +343,10 @@ fn compare(
 ) -> Result<Vec<KeyChange>, String> {
     let has_begun = ends.iter().any(|end| end.outcome.is_final());
     let old: Experiment = input::read_text(&folder.experiment(), &RESOLVED_BYTES)
-        .map_err(|error| format!("  experiment.yaml: {error}"))
+        .map_err(|error| format!("  {EXPERIMENT}: {error}"))
         .and_then(|text| {
             spec::read_yaml(&text).map_err(|error| {
-                format!("  experiment.yaml of that run cannot be read (a newer kiln's?): {error}")
+                format!("  {EXPERIMENT} of that run cannot be read (a newer kiln's?): {error}")
             })
         })?;
     let (free, bound): (Vec<KeyChange>, Vec<KeyChange>) = changes(&old, wanted.experiment)

@@ -19,7 +19,7 @@ use sha2::{Digest, Sha256};
 
 use super::{
     RunRequest, RunStop,
-    changes::KeyChange,
+    changes::{KeyChange, describe},
     clock,
     content::{changed_programs, other_content},
     disk::cannot_write,
@@ -129,13 +129,18 @@ pub(super) fn open(
             notices.extend(notice);
             create_run(request, &sources, packages)
         }
-        ExistingRun::Old(old) => add_launch(request, *old, &sources, packages),
+        ExistingRun::Old(old) => {
+            notices.extend(other_copies(&old));
+            add_launch(request, *old, &sources, packages)
+        }
     }
     .map_err(cannot_write(request))?;
     // The children receive absolute paths, and are recognized by them.
     let folder = RunFolder::at(fs::canonicalize(folder.path()).map_err(cannot_write(request))?);
     let (store, torn) = open_store(request, &folder)?;
-    notices.extend(other_trial_program(&file.launches));
+    // What measured nothing is in no table.
+    let has_final = store.ends().iter().any(|end| end.outcome.is_final());
+    notices.extend(other_trial_program(&file.launches).filter(|_| has_final));
     notices.extend(torn.map(|torn| {
         format!(
             "{}:{}: the last line was incomplete and has been removed: {}",
@@ -158,6 +163,19 @@ pub(super) fn open(
         store,
         programs: record.programs,
         notices,
+    })
+}
+
+/// Says that batches go to the GPU in another way than before, which trial ids do not tell.
+fn other_copies(old: &Old) -> Option<String> {
+    let is_on_gpu = old.ends.iter().any(|end| end.device_uuid.is_some());
+    let change = old.changed.iter().find(|change| change.key == "data.pin_memory")?;
+    is_on_gpu.then(|| {
+        format!(
+            "{}: trials of both stand in one table, and their speeds may differ; `--fresh` starts a \
+             new run",
+            describe(std::slice::from_ref(change)).trim()
+        )
     })
 }
 

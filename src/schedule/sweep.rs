@@ -22,7 +22,7 @@ use kiln_core::{
 
 use super::{
     Event, Instruments, LaunchCounts, LaunchEvent, LaunchReport, RunRequest, RunStop, attempt,
-    attempt::{Attempt, Lost},
+    attempt::{Attempt, Hindrance, Lost},
     clock::WatchClock,
     devices::{DeviceRequest, cpu_instead},
     disk,
@@ -320,21 +320,26 @@ impl<'a> LaunchState<'a> {
         let facts = self.surroundings(&gpus, full);
         let attempt::Finished {
             mut row,
-            cannot_run,
+            hindrance,
             was_ready,
             disk_full,
             lost,
             libraries,
             flags,
         } = attempt.finish(trial, &facts, &mut self.instruments, &mut self.supervisor);
-        if cannot_run {
-            self.fail(RunStop::CannotRun(cannot_run_here(
+        match hindrance {
+            Some(Hindrance::Absent) => self.fail(RunStop::CannotRun(cannot_run_here(
                 &trial.id,
                 match gpus.is_empty() {
                     true => "",
                     false => cpu_instead(self.tickets.is_some(), self.history.has_final()),
                 },
-            )));
+            ))),
+            Some(Hindrance::OtherVersion) => self.fail(RunStop::CannotRun(format!(
+                "the program of trial {} is of another version, so no more are started",
+                trial.id
+            ))),
+            None => {}
         }
         for cell in [&mut row.fixed.reason, &mut row.fixed.notes]
             .into_iter()

@@ -144,6 +144,7 @@ fn speed(found: &Comparisons) -> String {
     let all = counted(verdicts.len(), "point");
     match verdicts.len() {
         0 => "no speed to compare".to_owned(),
+        many if of(&[Verdict::NotComparable]) == many => "speed: not compared".to_owned(),
         _ if slower + faster > 0 => format!(
             "speed: changed at {} of {all} ({slower} slower, {faster} faster)",
             slower + faster

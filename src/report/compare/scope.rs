@@ -76,7 +76,16 @@ pub(super) fn of_formula(column: &str, pair: &MatchedPair<'_>) -> Option<String>
         "mfu" => &[FORMULA, PEAK],
         _ => return None,
     };
-    sources.iter().find_map(|(name, of)| {
+    let kinds = [&pair.base, &pair.new].map(|rows| {
+        let kinds = completed(rows).into_iter().map(|row| row.model_kind.as_str());
+        kinds.collect::<BTreeSet<&str>>()
+    });
+    // Each kind of model has its own formula.
+    let is_one_kind = kinds[0] == kinds[1];
+    sources
+        .iter()
+        .filter(|(name, _)| is_one_kind || *name != FORMULA.0)
+        .find_map(|(name, of)| {
         let [base, new] = [&pair.base, &pair.new].map(|rows| {
             let known: BTreeSet<String> = completed(rows)
                 .into_iter()
@@ -85,7 +94,7 @@ pub(super) fn of_formula(column: &str, pair: &MatchedPair<'_>) -> Option<String>
             listed(&Vec::from_iter(known), " and ")
         });
         (!base.is_empty() && !new.is_empty() && base != new)
-            .then(|| format!("its `{name}` is {base} in base and {new} in new"))
+            .then(|| format!("its `{name}` is {base} in base and {new} in new; rates compare"))
     })
 }
 

@@ -766,13 +766,13 @@ fn shares_of_a_peak_and_counts_of_work_are_not_compared_across_formulas() {
     assert!(
         formula
             .iter()
-            .all(|why| why == "its `flops_formula` is 6N in base and 6W in new"),
+            .all(|why| why == "its `flops_formula` is 6N in base and 6W in new; rates compare"),
         "{formula:?}"
     );
     let [mfu, flops] = with(["6W", "6W"], ["table", "measured"]);
     assert_eq!(
         (mfu.as_str(), flops.as_str()),
-        ("its `peak_source` is table in base and measured in new", "")
+        ("its `peak_source` is table in base and measured in new; rates compare", "")
     );
 }
 

@@ -43,7 +43,7 @@ const BEGUN: Duration = Duration::from_secs(60);
 pub(in crate::schedule) struct Finished {
     pub(in crate::schedule) row: TableRow,
     /// The child reported that this machine cannot run it; no other trial would run either.
-    pub(in crate::schedule) cannot_run: bool,
+    pub(in crate::schedule) hindrance: Option<Hindrance>,
     /// Whether its model and data were ready.
     pub(in crate::schedule) was_ready: bool,
     /// The reason, if the child could not write.
@@ -61,6 +61,15 @@ pub(in crate::schedule) struct Lost {
     pub(in crate::schedule) uuid: String,
     /// Its name, and the message of NVML.
     pub(in crate::schedule) words: String,
+}
+
+/// Why the trials of a run cannot run here.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(in crate::schedule) enum Hindrance {
+    /// A device or the program itself is missing.
+    Absent,
+    /// The program is of another version.
+    OtherVersion,
 }
 
 /// Facts that a row needs in addition to the attempt.
@@ -175,7 +184,7 @@ impl Attempt {
         });
         Finished {
             row,
-            cannot_run: reaped.cannot_run() && lost.is_none(),
+            hindrance: reaped.hindrance().filter(|_| lost.is_none()),
             was_ready: reaped.heard.ready && (!reaped.kind.is_relay() || has_begun),
             disk_full,
             lost,
@@ -344,14 +353,13 @@ impl Reaped {
         Some((OutOfJobTime::COLUMN.to_owned(), note.to_string()))
     }
 
-    /// Whether no other trial can run here either: a device or the program itself is missing, or the
-    /// program is of another version.
-    fn cannot_run(&self) -> bool {
+    /// Why no other trial can run here either.
+    fn hindrance(&self) -> Option<Hindrance> {
         let is_engine = matches!(self.kind, ChildKind::Engine(_));
         if self.heard.foreign_protocol.is_some() {
-            return !is_engine;
+            return (!is_engine).then_some(Hindrance::OtherVersion);
         }
-        self.stopped.is_none() && self.is_absent()
+        (self.stopped.is_none() && self.is_absent()).then_some(Hindrance::Absent)
     }
 
     fn is_absent(&self) -> bool {

@@ -340,6 +340,14 @@ impl Checkpoints {
         })
     }
 
+    /// Why the newest of those that a newer kiln wrote cannot be used; `None` if there is none.
+    pub fn newer(&self) -> Option<String> {
+        self.newest_fault(|step, fault| match fault {
+            Unusable::Newer(why) => Some(format!("the checkpoint of step {step}: {why}")),
+            Unusable::Unread(_) | Unusable::Content(_) => None,
+        })
+    }
+
     /// Looks at the headers that cannot be used, the newest first; returns the first answer of `of`.
     fn newest_fault<T>(&self, of: impl Fn(u64, Unusable) -> Option<T>) -> Option<T> {
         let mut steps = self.steps().into_iter().rev();

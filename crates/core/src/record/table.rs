@@ -66,7 +66,7 @@ pub enum TableError {
         found: String,
         known: String,
     },
-    #[error("{path}: it is a `{found}` table, and this kiln writes `{known}`, which has other columns: \
+    #[error("{path}: it is a `{found}` table, and this kiln writes `{known}`, with other columns or meanings: \
              finish the run with the kiln that began it, or start a new one with `--fresh`; reports and \
              comparisons read both", path = path.display())]
     Older {

@@ -275,7 +275,8 @@ trial_table! {
         /// `column: reason; …` explains empty cells; under `data`, which data was skipped; under
         /// `initial_weights`, which weights were used; under `continued_from`, the checkpoint of
         /// another run with which the training began (`kiln run --continue`); under `job_time`,
-        /// that the time of its Slurm job ended the attempt.
+        /// that the time of its Slurm job ended the attempt; under `resumed_at_step`, which checkpoints
+        /// could not be used.
         notes: Option<String>,
     }
     since 2 runner {

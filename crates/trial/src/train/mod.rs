@@ -248,7 +248,11 @@ impl<W: Write> TrialRun<'_, '_, W> {
                 Some(_) => "an older one was used",
                 None => "the trial started from the beginning",
             };
-            let note = format!("{from}: {first}");
+            let more = match refused.len() - 1 {
+                0 => String::new(),
+                more => format!(", and {more} more"),
+            };
+            let note = format!("{from}: {first}{more}");
             self.result.notes.insert("resumed_at_step".to_owned(), note);
         }
         notice

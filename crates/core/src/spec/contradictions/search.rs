@@ -185,6 +185,9 @@ const DECIDE_METRICS: [&str; 5] = [
     "train.evaluate.generate",
 ];
 
+/// The key of the synthetic twin.
+const SYNTHETIC: &str = "data.synthetic";
+
 fn of_halving(
     experiment: &Experiment,
     axes: &Map<String, Value>,
@@ -213,6 +216,12 @@ fn of_halving(
     if let Some(why) = axes.keys().find_map(other) {
         let message = format!("{why}, so its values cannot be ranked; search them one by one");
         faults.push(KeyFault::between("axes", &["metric"], message));
+    } else if axes.contains_key(SYNTHETIC) {
+        faults.push(KeyFault::new(
+            "axes",
+            "`data.synthetic` prices the input pipeline, and is no setting to choose: one batch is \
+             trained again and again; sweep it in `sweep.grid`",
+        ));
     }
     if let Some(most) = experiment.train.steps.filter(|most| steps > *most) {
         let message = format!(
