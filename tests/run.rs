@@ -383,6 +383,18 @@ fn a_child_of_another_protocol_is_refused_by_its_version() {
             ("", Vec::new()),
             "{scenario}"
         );
+        assert!(
+            ended
+                .stderr
+                .contains("is of another version, so no more are started"),
+            "{ended:?}"
+        );
+        // Nothing was measured by it, so a matching program has the run for itself.
+        let goes_on = place.run("completes", &[]);
+        assert_eq!(goes_on.status, Some(0), "{goes_on:?}");
+        assert!(!goes_on.stderr.contains("trials of both"), "{goes_on:?}");
+        let ended: Vec<String> = place.column("outcome");
+        assert_eq!(ended, ["interrupted", "completed", "completed"]);
     }
 }
 

@@ -23,6 +23,7 @@ use serde_json::Value;
 use super::{
     Status, Stop,
     launching::Launching,
+    note,
     planned::Planned,
     runs,
     sources::table_of,

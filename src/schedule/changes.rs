@@ -203,6 +203,21 @@ mod tests {
     }
 
     #[test]
+    fn the_values_of_variables_are_not_told() {
+        let of = |key: &str| {
+            serde_yaml::from_str::<Experiment>(&format!(
+                "{{kiln: 1, name: x, model: {{kind: command, argv: [run], environment: {{KEY: \
+                 {key}}}}}}}"
+            ))
+            .unwrap()
+        };
+        assert_eq!(
+            describe(&changes(&of("abc"), &of("def"))),
+            "  `model.environment.KEY`: another value"
+        );
+    }
+
+    #[test]
     fn the_same_experiment_has_no_changes_and_limits_are_free_to_change() {
         assert_eq!(changes(&experiment(""), &experiment("")), []);
         let found = changes(

@@ -169,7 +169,10 @@ pub(super) fn open(
 /// Says that batches go to the GPU in another way than before, which trial ids do not tell.
 fn other_copies(old: &Old) -> Option<String> {
     let is_on_gpu = old.ends.iter().any(|end| end.device_uuid.is_some());
-    let change = old.changed.iter().find(|change| change.key == "data.pin_memory")?;
+    let change = old
+        .changed
+        .iter()
+        .find(|change| change.key == "data.pin_memory")?;
     is_on_gpu.then(|| {
         format!(
             "{}: trials of both stand in one table, and their speeds may differ; `--fresh` starts a \

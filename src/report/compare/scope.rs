@@ -77,7 +77,9 @@ pub(super) fn of_formula(column: &str, pair: &MatchedPair<'_>) -> Option<String>
         _ => return None,
     };
     let kinds = [&pair.base, &pair.new].map(|rows| {
-        let kinds = completed(rows).into_iter().map(|row| row.model_kind.as_str());
+        let kinds = completed(rows)
+            .into_iter()
+            .map(|row| row.model_kind.as_str());
         kinds.collect::<BTreeSet<&str>>()
     });
     // Each kind of model has its own formula.
@@ -86,16 +88,16 @@ pub(super) fn of_formula(column: &str, pair: &MatchedPair<'_>) -> Option<String>
         .iter()
         .filter(|(name, _)| is_one_kind || *name != FORMULA.0)
         .find_map(|(name, of)| {
-        let [base, new] = [&pair.base, &pair.new].map(|rows| {
-            let known: BTreeSet<String> = completed(rows)
-                .into_iter()
-                .filter_map(|row| of(row).cloned())
-                .collect();
-            listed(&Vec::from_iter(known), " and ")
-        });
-        (!base.is_empty() && !new.is_empty() && base != new)
-            .then(|| format!("its `{name}` is {base} in base and {new} in new; rates compare"))
-    })
+            let [base, new] = [&pair.base, &pair.new].map(|rows| {
+                let known: BTreeSet<String> = completed(rows)
+                    .into_iter()
+                    .filter_map(|row| of(row).cloned())
+                    .collect();
+                listed(&Vec::from_iter(known), " and ")
+            });
+            (!base.is_empty() && !new.is_empty() && base != new)
+                .then(|| format!("its `{name}` is {base} in base and {new} in new; rates compare"))
+        })
 }
 
 /// Why times are not compared: one side ran on a processor that its table does not tell.

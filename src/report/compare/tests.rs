@@ -736,11 +736,12 @@ fn times_are_not_compared_with_those_of_a_processor_that_a_table_does_not_tell()
 
 #[test]
 fn shares_of_a_peak_and_counts_of_work_are_not_compared_across_formulas() {
-    let with = |formulas: [&str; 2], sources: [&str; 2]| {
+    let with_kinds = |kinds: [&str; 2], formulas: [&str; 2], sources: [&str; 2]| {
         let mut sides = in_turns(&STEADY, &STEADY);
         for (side, table) in sides.iter_mut().enumerate() {
             for row in &mut table.rows {
                 (row.fixed.mfu, row.fixed.flops_per_sample) = (Some(0.4), Some(100));
+                row.fixed.model_kind = kinds[side].to_owned();
                 row.fixed.flops_formula = Some(formulas[side].to_owned());
                 row.fixed.peak_source = Some(sources[side].to_owned());
             }
@@ -760,6 +761,7 @@ fn shares_of_a_peak_and_counts_of_work_are_not_compared_across_formulas() {
         };
         [refusal("mfu"), refusal("flops_per_sample")]
     };
+    let with = |formulas, sources| with_kinds(["gpt", "gpt"], formulas, sources);
     let same = with(["6W", "6W"], ["measured", "measured"]);
     assert_eq!(same, ["", ""]);
     let formula = with(["6N", "6W"], ["measured", "measured"]);
@@ -769,10 +771,15 @@ fn shares_of_a_peak_and_counts_of_work_are_not_compared_across_formulas() {
             .all(|why| why == "its `flops_formula` is 6N in base and 6W in new; rates compare"),
         "{formula:?}"
     );
+    let kinds = with_kinds(["gpt", "lstm"], ["6W", "6N"], ["measured", "measured"]);
+    assert_eq!(kinds, ["", ""], "each kind has its own formula");
     let [mfu, flops] = with(["6W", "6W"], ["table", "measured"]);
     assert_eq!(
         (mfu.as_str(), flops.as_str()),
-        ("its `peak_source` is table in base and measured in new; rates compare", "")
+        (
+            "its `peak_source` is table in base and measured in new; rates compare",
+            ""
+        )
     );
 }
 

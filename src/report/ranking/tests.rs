@@ -1,3 +1,5 @@
+use kiln_core::plan::Outcome;
+
 use super::super::layout::PageStyle;
 use super::{
     super::points::tests::{row, table},
@@ -321,6 +323,27 @@ fn a_synthetic_twin_is_no_rival_of_what_trains_on_data() {
     // One pair prices the pipeline, and is no choice.
     let (marked, told, _) = of(&[(1, 30.0, ["8", "false"]), (2, 90.0, ["8", "true"])]);
     assert_eq!((marked, told), (Vec::new(), None));
+    // Failed trainings on data are no reason to call a twin the fastest.
+    let rows = |outcome: Outcome| {
+        let real = TrialRow {
+            outcome,
+            ..row(1, 30.0)
+        };
+        let rows = vec![
+            (real, &["8", "false"][..]),
+            (row(2, 90.0), &["8", "TRUE"]),
+            (row(3, 95.0), &["16", "TRUE"]),
+        ];
+        let table = table(&["train.batch_size", "data.synthetic"], rows);
+        let all = points(&table);
+        let ranking = Ranking::new(&all, &table, None);
+        (
+            ranking.fastest(),
+            ranking.points.iter().any(|of| of.is_marked),
+        )
+    };
+    assert_eq!(rows(Outcome::Failed), (None, false));
+    assert_eq!(rows(Outcome::Completed), (Some(30.0), false));
     // Where nothing trains on data, the twins are compared.
     let (marked, told, _) = of(&[(1, 30.0, ["8", "true"]), (2, 90.0, ["16", "true"])]);
     assert_eq!(marked, [2]);
