@@ -138,7 +138,7 @@ pub(super) fn open(
     // The children receive absolute paths, and are recognized by them.
     let folder = RunFolder::at(fs::canonicalize(folder.path()).map_err(cannot_write(request))?);
     let (store, torn) = open_store(request, &folder)?;
-    // What measured nothing is in no table.
+    // A launch without a final row has nothing in the table.
     let has_final = store.ends().iter().any(|end| end.outcome.is_final());
     notices.extend(other_trial_program(&file.launches).filter(|_| has_final));
     notices.extend(torn.map(|torn| {

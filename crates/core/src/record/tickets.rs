@@ -116,7 +116,7 @@ pub struct TicketEntry {
     pub after: u64,
 }
 
-/// What a listed ticket turned out to be.
+/// The content of a ticket that was listed, as far as it is still there.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum TicketContent {
     /// Its trials; not empty.

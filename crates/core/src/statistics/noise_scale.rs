@@ -129,7 +129,7 @@ impl NoiseScale {
             .collect();
         let mean = mean(steps);
         type Part = fn(&NoiseSums) -> f64;
-        // Of the mean of all steps; each block counts by its share.
+        // The covariance of the mean of all steps; each block counts by its share of them.
         let covariance = |of: Part, with: Part| {
             let products = blocks.iter().map(|(share, block)| {
                 share.powi(2) * (of(block) - of(&mean)) * (with(block) - with(&mean))

@@ -290,7 +290,7 @@ fn weighed_mean(values: impl Iterator<Item = (f64, f64)>) -> Option<f64> {
     let (sum, seconds) = values.fold((0.0, 0.0), |(sum, all), (value, seconds)| {
         (sum + value * seconds, all + seconds)
     });
-    // What is sampled is known to far fewer than six decimals; more would only be the rounding of the
+    // Sampled values are known to far fewer than six decimals; more would only be the rounding of the
     // weights.
     (seconds > 0.0).then(|| (sum / seconds * 1e6).round() / 1e6)
 }

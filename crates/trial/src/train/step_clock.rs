@@ -323,7 +323,7 @@ mod tests {
     thread_local! {
         /// Time of the test's device clock, in seconds; negative once it fails.
         static SHOWN: Cell<f64> = const { Cell::new(0.0) };
-        /// What it will show once the work queued on the device is done.
+        /// The time that it shows once the work queued on the device is done.
         static QUEUED: Cell<f64> = const { Cell::new(0.0) };
     }
 

@@ -14,7 +14,7 @@ use crate::{
 const SEQ_LEN: usize = 8;
 const TOKENS: usize = 2 * 3 * SEQ_LEN;
 
-/// Of the tests that draw dropout one runs at a time: on the CPU all threads draw from one generator, and
+/// Lets one test that draws dropout run at a time: on the CPU all threads draw from one generator, and
 /// another test may seed it between two replicas.
 fn drawing() -> MutexGuard<'static, ()> {
     static GENERATOR: Mutex<()> = Mutex::new(());
