@@ -4,6 +4,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use kiln_core::{
+    kinds::data::Loader,
     plan::Outcome,
     record::{
         TrialRow, TrialTable,
@@ -15,7 +16,7 @@ use kiln_core::{
 use super::{
     batch_choice,
     diagnosis::RuleFinding,
-    points::{DEVICES, Point, SYNTHETIC, pieces, points, sweeps_devices},
+    points::{DEVICES, Point, pieces, points, sweeps_devices},
     rates::Rates,
     steps_and_samples,
 };
@@ -99,7 +100,7 @@ fn input_pipeline(points: &[Point<'_>], axes: &[String]) -> Option<String> {
 
 /// Pairs of points that differ only in `data.synthetic`: with real data, and without.
 fn synthetic_twins(points: &[Point<'_>], axes: &[String]) -> Option<Vec<(usize, usize)>> {
-    let at = axes.iter().position(|axis| axis == SYNTHETIC)?;
+    let at = axes.iter().position(|axis| axis == Loader::SYNTHETIC)?;
     let others = |point: &Point<'_>| -> Vec<String> {
         point
             .values

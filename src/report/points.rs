@@ -3,6 +3,7 @@
 use std::collections::HashMap;
 
 use kiln_core::{
+    kinds::data::Loader,
     plan::Outcome,
     record::{TableRow, TrialRow, TrialTable},
     statistics,
@@ -13,9 +14,6 @@ use super::layout::significant;
 
 /// Name of the only point of a run without a sweep.
 pub(super) const UNSWEPT: &str = "all trials";
-
-/// The axis of the synthetic twin.
-pub(super) const SYNTHETIC: &str = "data.synthetic";
 
 /// Outcomes that speak against the settings of a trial, in words.
 const FAILURES: [(Outcome, &str); 4] = [
@@ -109,7 +107,7 @@ impl Point<'_> {
 impl Point<'_> {
     /// Whether its trials train on one batch again and again, where that is an axis.
     pub(super) fn is_synthetic(&self, axes: &[String]) -> bool {
-        let at = axes.iter().position(|axis| axis == SYNTHETIC);
+        let at = axes.iter().position(|axis| axis == Loader::SYNTHETIC);
         at.and_then(|at| self.values.get(at))
             .is_some_and(|value| value.eq_ignore_ascii_case("true"))
     }

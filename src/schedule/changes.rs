@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 
 use kiln_core::{
-    kinds::Model,
+    kinds::{Model, data::Loader},
     record::difference::{Difference, differences, leaves},
     spec::Experiment,
 };
@@ -89,7 +89,7 @@ pub(super) fn changes(old: &Experiment, new: &Experiment) -> Vec<KeyChange> {
 fn was_default(key: &str, value: &Value) -> bool {
     match key {
         "train.checkpoint.after" => *value == "delete" || *value == "auto",
-        "data.pin_memory" => *value == false || *value == "auto",
+        Loader::PIN_MEMORY => *value == false || *value == "auto",
         _ => false,
     }
 }

@@ -4,6 +4,7 @@
 use std::{collections::BTreeMap, fs, io};
 
 use kiln_core::{
+    kinds::data::Loader,
     plan::{Origin, Outcome, Trial, TrialId},
     record::{
         AttemptEnd, Check, LaunchFile, LaunchProcess, RunFile, RunFolder, TableError, TornLine,
@@ -172,7 +173,7 @@ fn other_copies(old: &Old) -> Option<String> {
     let change = old
         .changed
         .iter()
-        .find(|change| change.key == "data.pin_memory")?;
+        .find(|change| change.key == Loader::PIN_MEMORY)?;
     is_on_gpu.then(|| {
         format!(
             "{}: trials of both stand in one table, and their speeds may differ; `--fresh` starts a \

@@ -1,14 +1,13 @@
 //! A treatment applied to the rows of a comparison: the facts of the machine that belong to it, the
 //! differences that it accounts for, and what nobody named in advance.
 
-use kiln_core::record::TrialRow;
+use kiln_core::{kinds::data::Loader, record::TrialRow};
 
 use super::{
     Options, RowFact, TreatedKey, Unlike,
     comparable::unlike,
     matching::MatchedPair,
     pair::{completed, unlike_in},
-    treatment::PINNED,
 };
 
 /// Facts that may be a treatment themselves. Others follow from settings: where those are equal, a
@@ -59,7 +58,7 @@ pub(super) struct AppliedTreatment {
 }
 
 /// Settings that change how fast a trial is, though its id does not tell their values apart.
-const OUTSIDE_IDS: [&str; 1] = [PINNED];
+const OUTSIDE_IDS: [&str; 1] = [Loader::PIN_MEMORY];
 
 impl AppliedTreatment {
     /// `is_by_treatment`: the trials of both sides have other ids, because of the settings.

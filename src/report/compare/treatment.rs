@@ -3,7 +3,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use kiln_core::{record::TrialTable, spec::learned::LOG_EVERY};
+use kiln_core::{kinds::data::Loader, record::TrialTable, spec::learned::LOG_EVERY};
 use serde::Serialize;
 
 use super::matching::{Matched, by_settings};
@@ -48,9 +48,6 @@ const KINDS: [&str; 4] = [
 const DATA_PATHS: [&str; 2] = ["data.path", "data.valid_path"];
 const DATA_SUMS: &str = "data_sha256";
 
-/// How batches go to a GPU; it affects nothing on the CPU.
-pub(super) const PINNED: &str = "data.pin_memory";
-
 fn is_on_gpu(table: &TrialTable) -> bool {
     table.rows.iter().any(|row| row.fixed.device_uuid.is_some())
 }
@@ -72,7 +69,10 @@ impl Treatment {
         let mut treated: Vec<TreatedKey> = keys(old, other)
             .into_iter()
             .filter(|key| is_treatable(key) && !is_swept(key, &axes))
-            .filter(|key| *key != PINNED || [base, new].iter().any(|side| is_on_gpu(side.table)))
+            // It affects nothing on the CPU.
+            .filter(|key| {
+                *key != Loader::PIN_MEMORY || [base, new].iter().any(|side| is_on_gpu(side.table))
+            })
             .filter_map(|key| changed(key, old, other))
             .collect();
         let sums = [base, new].map(data_sums);

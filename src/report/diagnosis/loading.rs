@@ -277,7 +277,7 @@ fn waiting(case: &TrialContext<'_>, wait: f64) -> RuleMatch {
                 .vary("data.synthetic", [false, true]);
             RuleMatch::new(tried, Weight::Costs(wait), next).with(of_loader(case, other))
         }
-        None if is_synthetic(case) => RuleMatch::new(
+        None if case.point.is_synthetic(case.axes()) => RuleMatch::new(
             says,
             Weight::Costs(wait),
             Next::new().set("data.synthetic", false),
@@ -299,13 +299,6 @@ fn waiting(case: &TrialContext<'_>, wait: f64) -> RuleMatch {
             )
         }
     }
-}
-
-fn is_synthetic(case: &TrialContext<'_>) -> bool {
-    case.axes()
-        .iter()
-        .zip(case.point.values)
-        .any(|(axis, value)| axis == "data.synthetic" && value == "true")
 }
 
 /// The fastest point of the run with other workers and otherwise the same, where it is clearly

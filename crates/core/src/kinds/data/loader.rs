@@ -29,6 +29,14 @@ pub struct Loader {
     pub synthetic: bool,
 }
 
+impl Loader {
+    /// The dotted key of `synthetic`: trials that differ in it are twins.
+    pub const SYNTHETIC: &str = "data.synthetic";
+    /// The dotted key of `pin_memory`. Its default was `false` and is `auto`, which ids of trials do not
+    /// tell apart.
+    pub const PIN_MEMORY: &str = "data.pin_memory";
+}
+
 /// A number of workers, or `auto`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(untagged)]

@@ -5,7 +5,7 @@ mod command;
 use serde_json::{Map, Value};
 
 use crate::{
-    kinds::{Content, KeyFault, Model},
+    kinds::{Content, KeyFault, Model, data::Loader},
     spec::{
         Experiment, Metric, OnOom, Search, SearchedKeys,
         learned::OtherNumber,
@@ -185,9 +185,6 @@ const DECIDE_METRICS: [&str; 5] = [
     "train.evaluate.generate",
 ];
 
-/// The key of the synthetic twin.
-const SYNTHETIC: &str = "data.synthetic";
-
 fn of_halving(
     experiment: &Experiment,
     axes: &Map<String, Value>,
@@ -216,7 +213,7 @@ fn of_halving(
     if let Some(why) = axes.keys().find_map(other) {
         let message = format!("{why}, so its values cannot be ranked; search them one by one");
         faults.push(KeyFault::between("axes", &["metric"], message));
-    } else if axes.contains_key(SYNTHETIC) {
+    } else if axes.contains_key(Loader::SYNTHETIC) {
         faults.push(KeyFault::new(
             "axes",
             "`data.synthetic` prices the input pipeline, and is no setting to choose: one batch is \
