@@ -358,12 +358,12 @@ fn source_of<'a>(
 fn origin(run: &RunFolder, source: &Source) -> Result<Origin, Stop> {
     let checkpoints = aside::weights(run, &source.trial, source.completed);
     let folder = checkpoints.folder().display();
-    if let Some(why) = checkpoints.newer() {
-        return Err(Stop::bad_input(format!(
-            "{folder}: {why}; an older one is not taken in its place"
-        )));
-    }
     if let Some(why) = checkpoints.damaged() {
+        if let Some(newer) = checkpoints.newer() {
+            return Err(Stop::bad_input(format!(
+                "{folder}: {newer}; an older one is not taken in its place"
+            )));
+        }
         note(&format!("{folder}: passed over: {why}"));
     }
     let (found, sha256) = checkpoints.newest_whole().map_err(|refused| {

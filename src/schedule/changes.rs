@@ -34,7 +34,7 @@ pub(super) struct KeyChange {
     /// Whether it is only the path of a file of prompts and responses, or of a program, whose
     /// content is compared.
     is_moved: bool,
-    /// Whether it is only a default that was another one once ([`was_default`]).
+    /// Whether one value is the key's former default and the other its present one ([`was_default`]).
     is_of_a_default: bool,
 }
 

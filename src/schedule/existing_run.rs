@@ -11,6 +11,7 @@ use kiln_core::{
         AttemptEnd, RunFile, RunFolder, TableError, TableRow, TableWriter, TicketQueue, TrialTable,
         attempt::attempts,
         run_folder::runs,
+        table::shorten,
         tables::{SAMPLES, SNAPSHOTS, TRIALS},
     },
     spec::{self, Experiment},
@@ -256,11 +257,8 @@ fn check_tables(folder: &RunFolder, trials: &[Trial]) -> Result<(), RunStop> {
 /// Says why a finished run is left as it is, with the first lines of what [`compare`] found.
 fn because_of(folder: &RunFolder, what: &str) -> String {
     let mut lines = what.lines().map(str::trim);
-    let short = |line: &str| match line.char_indices().nth(LONGEST_CHANGE) {
-        Some((at, _)) => format!("{}…", &line[..at]),
-        None => line.to_owned(),
-    };
-    let first: Vec<String> = lines.by_ref().take(MOST_CHANGES).map(short).collect();
+    let first = lines.by_ref().take(MOST_CHANGES);
+    let first: Vec<String> = first.map(|line| shorten(line, LONGEST_CHANGE)).collect();
     let more = match lines.count() {
         0 => String::new(),
         more => format!("; and {more} more"),

@@ -42,7 +42,7 @@ const BEGUN: Duration = Duration::from_secs(60);
 /// An ended attempt.
 pub(in crate::schedule) struct Finished {
     pub(in crate::schedule) row: TableRow,
-    /// The child reported that this machine cannot run it; no other trial would run either.
+    /// Why no other trial of the run can run here either; `None` if one can.
     pub(in crate::schedule) hindrance: Option<Hindrance>,
     /// Whether its model and data were ready.
     pub(in crate::schedule) was_ready: bool,

@@ -550,7 +550,8 @@ fn plain(error: &csv::Error) -> String {
     }
 }
 
-pub(super) fn shorten(text: &str, characters: usize) -> String {
+/// The first characters of a text, with `…` after them if it has more.
+pub fn shorten(text: &str, characters: usize) -> String {
     match text.char_indices().nth(characters) {
         Some((end, _)) => format!("{}…", &text[..end]),
         None => text.to_owned(),
