@@ -478,6 +478,12 @@ fn a_run_with_a_table_of_another_version_is_refused_before_anything_of_it_change
         }
         assert_eq!(fs::read_to_string(&table).unwrap(), text);
         assert!(record() == before, "a refusal is no launch");
+        let listed = Ended::of(place.kiln(&["ls"]).output().unwrap()).stdout;
+        let told = [
+            "which only the kiln that began it resumes",
+            "newer than this kiln reads",
+        ];
+        assert!(told.iter().any(|note| listed.contains(note)), "{listed}");
     }
     fs::write(&table, text).unwrap();
     let samples = place.latest().join("samples.csv");

@@ -216,7 +216,7 @@ def check_copies(setting, checks, run):
         losses[pinned] = [step.number("loss") for step in run.steps(row)]
         if setting.is_rehearsal:
             continue
-        wanted, found = ("pinned" if pinned == "true" else "pageable"), run.result(row).get("copied_from")
+        wanted, found = ("pinned" if pinned == "true" else "pageable"), row["copied_from"]
         checks.that(found == wanted, f"pin_memory {pinned}: copied from {found}, expected {wanted}: {row['notes']}")
     if setting.is_rehearsal:
         setting.note("a CPU copies nothing: which memory batches come from is not checked")

@@ -17,6 +17,7 @@ use kiln_core::{
         lock::{Holder, holder},
         run_file::Launch,
         run_folder::LATEST,
+        tables::TRIALS,
     },
     spec,
     units::{Bytes, clock, counted, listed as listed_words, without_controls},
@@ -285,6 +286,8 @@ fn line(experiment: &str, run: &RunFolder, is_newest: bool, holder: Option<&Hold
         let notes: Vec<String> = notes.into_iter().flatten().collect();
         line.note = (!notes.is_empty()).then(|| notes.join("; "));
     }
+    let mut versions = table.rows.iter().map(|row| &row.fixed.kiln_table);
+    let other_version = versions.find(|version| *version != TRIALS.version);
     let is_complete = done == trials
         && !line.is_searching
         && waiting == 0
@@ -295,6 +298,16 @@ fn line(experiment: &str, run: &RunFolder, is_newest: bool, holder: Option<&Hold
         (true, ..) => RunState::Resumable,
         (false, ..) => RunState::Abandoned,
     };
+    if let (RunState::Resumable, Some(version)) = (line.state, other_version) {
+        let said = format!(
+            "its table is `{version}`, which only the kiln that began it resumes; `--fresh` starts \
+             a new run"
+        );
+        line.note = Some(
+            line.note
+                .map_or(said.clone(), |note| format!("{note}; {said}")),
+        );
+    }
     line
 }
 

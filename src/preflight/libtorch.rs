@@ -5,6 +5,7 @@ use kiln_core::{
     record::{
         Check,
         examination::{Build, Libtorch, Product},
+        message::PROTOCOL,
     },
     units::Seconds,
 };
@@ -51,10 +52,16 @@ pub(super) fn can_run(answer: &ExamineAnswer) -> bool {
             .products
             .iter()
             .any(|product| product.device == "cpu");
-    answer.build.is_some()
+    let speaks = |build: &Build| foreign_protocol(build).is_none();
+    answer.build.as_ref().is_some_and(speaks)
         && cpu_is_right
         && has_tried
         && !matches!(answer.fault, Some(ChildFault::Newer(_)))
+}
+
+/// The version of the protocol that the program speaks, where this kiln speaks another one.
+fn foreign_protocol(build: &Build) -> Option<u32> {
+    build.protocol.filter(|spoken| *spoken != PROTOCOL)
 }
 
 fn built_in(answer: &ExamineAnswer) -> Option<&Libtorch> {
@@ -104,6 +111,14 @@ fn program(answer: &ExamineAnswer) -> Check {
             name,
             format!("{path} {}", stopped(other, build.as_ref(), answer)),
             remedy_of(other),
+        ),
+        (None, Some(build)) if let Some(spoken) = foreign_protocol(build) => Check::problem(
+            name,
+            format!(
+                "{path} speaks version {spoken} of the protocol between kiln and its trials, and \
+                 this kiln only version {PROTOCOL}"
+            ),
+            "build both programs: `make build`",
         ),
         (None, Some(build)) => Check::ok(
             name,

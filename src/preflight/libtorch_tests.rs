@@ -47,6 +47,25 @@ fn a_child_in_good_order_has_only_good_checks() {
 }
 
 #[test]
+fn a_child_of_another_protocol_is_a_problem_and_one_that_does_not_tell_its_is_none() {
+    let of = |protocol: Option<u32>| {
+        found("trial-program", |_, answer| {
+            answer.build.as_mut().unwrap().protocol = protocol;
+            let is_other = protocol.is_some_and(|spoken| spoken != PROTOCOL);
+            assert_eq!(can_run(answer), !is_other);
+        })
+    };
+    assert_eq!(of(None).state, CheckState::Ok);
+    assert_eq!(of(Some(PROTOCOL)).state, CheckState::Ok);
+    let other = of(Some(PROTOCOL + 1));
+    assert_eq!(other.state, CheckState::Problem);
+    assert!(
+        other.evidence.contains("speaks version 2 of the protocol"),
+        "{other:?}"
+    );
+}
+
+#[test]
 fn nvidia_smi_works_but_cuda_is_not_available() {
     let check = found("cuda", |_, answer| cpu_flavour(answer));
     assert_eq!(check.state, CheckState::Problem);

@@ -247,6 +247,7 @@ mod tests {
             program: PathBuf::from("/opt/kiln/kiln-trial"),
             build: Some(Build {
                 kiln_examination: 1,
+                protocol: None,
                 kiln_trial: "0.1.0".to_owned(),
                 engines,
                 libtorch: Some(libtorch),

@@ -4,7 +4,10 @@
 
 use std::io::Write;
 
-use kiln_core::record::examination::{Build, EXAMINATION, Finding};
+use kiln_core::record::{
+    examination::{Build, EXAMINATION, Finding},
+    message::PROTOCOL,
+};
 
 use crate::error::TrialError;
 
@@ -41,6 +44,7 @@ fn build() -> Build {
     let mut build = Build {
         kiln_examination: EXAMINATION,
         kiln_trial: env!("CARGO_PKG_VERSION").to_owned(),
+        protocol: Some(PROTOCOL),
         ..Build::default()
     };
     build.engines.push("flex".to_owned());

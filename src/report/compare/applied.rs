@@ -42,6 +42,7 @@ fn settings_of(field: RowFact) -> &'static [&'static str] {
         RowFact::DevicesPerTrial => &["run.devices_per_trial"],
         RowFact::CpuThreads => &["train.cpu_threads", "model.values.cpu_threads"],
         RowFact::ConcurrentTrials => &["run.devices"],
+        RowFact::CopiedFrom => &[Loader::PIN_MEMORY],
         _ => &[],
     }
 }

@@ -26,10 +26,11 @@ pub enum RowFact {
     DevicesPerTrial,
     CpuThreads,
     ConcurrentTrials,
+    CopiedFrom,
 }
 
 impl RowFact {
-    pub const ALL: [Self; 14] = [
+    pub const ALL: [Self; 15] = [
         Self::DeviceName,
         Self::Processor,
         Self::PowerLimitWatts,
@@ -44,6 +45,7 @@ impl RowFact {
         Self::DevicesPerTrial,
         Self::CpuThreads,
         Self::ConcurrentTrials,
+        Self::CopiedFrom,
     ];
 
     /// Name of its column.
@@ -63,6 +65,7 @@ impl RowFact {
             Self::DevicesPerTrial => "devices_per_trial",
             Self::CpuThreads => "cpu_threads",
             Self::ConcurrentTrials => "concurrent_trials",
+            Self::CopiedFrom => "copied_from",
         }
     }
 
@@ -75,6 +78,7 @@ impl RowFact {
                 | Self::MigProfile
                 | Self::EccMode
                 | Self::HostId
+                | Self::CopiedFrom
         )
     }
 
@@ -104,6 +108,7 @@ impl RowFact {
             Self::DevicesPerTrial => row.devices_per_trial.unwrap_or(1).to_string(),
             Self::CpuThreads => number(row.cpu_threads),
             Self::ConcurrentTrials => row.concurrent_trials.to_string(),
+            Self::CopiedFrom => row.copied_from.clone().unwrap_or_default(),
         }
     }
 }

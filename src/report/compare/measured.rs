@@ -54,6 +54,7 @@ impl MeasuredPair {
                 .and_then(|treatment| scope::refusal(metric, column, treatment, pair))
                 .or_else(|| scope::of_source(metric, column, &matchup.options.other_sources))
                 .or_else(|| scope::of_formula(column, pair))
+                .or_else(|| scope::of_meaning(column, pair, matchup.options.treatment.as_ref()))
                 .or_else(|| scope::of_unknown_processor(metric, pair, &matchup.options.across))
                 .or_else(|| scope::chosen_runs(metric, pair))
                 .or_else(|| {

@@ -2,7 +2,7 @@
 //! their point.
 
 use kiln_core::{
-    record::TrialRow,
+    record::{TrialRow, disturbance::LEAST_THROTTLED_FRACTION},
     statistics::{self, OUTLIER_DEVIATIONS, OUTLIER_FEWEST_RUNS, WORTH},
     units::decimals,
 };
@@ -71,11 +71,10 @@ fn likely_reason(row: &TrialRow) -> Option<String> {
     if let Some(seen) = row.others_on_device() {
         return Some(format!("others on the device: {seen}"));
     }
-    if let Some(reasons) = row
-        .throttle_reasons
-        .as_deref()
-        .filter(|_| row.throttled_fraction.is_some_and(|share| share > 0.0))
-    {
+    if let Some(reasons) = row.throttle_reasons.as_deref().filter(|_| {
+        row.throttled_fraction
+            .is_some_and(|share| share >= LEAST_THROTTLED_FRACTION)
+    }) {
         return Some(format!("throttled: {reasons}"));
     }
     row.note("samples_per_second").map(str::to_owned)

@@ -151,10 +151,7 @@ fn is_in_block(row: &TrialRow) -> bool {
 
 /// Whether the row is older than the column `block`.
 fn is_old(row: &TrialRow) -> bool {
-    let version = row.kiln_table.split('/').nth(1);
-    version
-        .and_then(|version| version.parse::<u32>().ok())
-        .is_some_and(|version| version < 6)
+    row.table_version().is_some_and(|version| version < 6)
 }
 
 /// In older tables runs of one seed are a block only where each block ended before the next began.

@@ -3,8 +3,11 @@
 use std::collections::BTreeSet;
 
 use kiln_core::{
-    kinds::command::METRIC_PREFIX, record::TrialRow, spec::learned::OtherNumber,
-    statistics::Nature, units::listed,
+    kinds::command::METRIC_PREFIX,
+    record::{TrialRow, redefined::Redefinition},
+    spec::learned::OtherNumber,
+    statistics::Nature,
+    units::listed,
 };
 
 use super::{
@@ -98,6 +101,38 @@ pub(super) fn of_formula(column: &str, pair: &MatchedPair<'_>) -> Option<String>
             (!base.is_empty() && !new.is_empty() && base != new)
                 .then(|| format!("its `{name}` is {base} in base and {new} in new; rates compare"))
         })
+}
+
+/// A number that means something else on one side: its table is older than the column's meaning of
+/// today.
+pub(super) fn of_meaning(
+    column: &str,
+    pair: &MatchedPair<'_>,
+    treatment: Option<&Treatment>,
+) -> Option<String> {
+    // `energy_counter_joules per sample`.
+    let name = column.split(' ').next()?;
+    let change = Redefinition::of_column(name)?;
+    let is_settled = |treatment: &Treatment| {
+        let excluded = change.setting;
+        excluded.is_some_and(|(key, value)| treatment.is_without(key, value))
+    };
+    if treatment.is_some_and(is_settled) {
+        return None;
+    }
+    let is_before = |rows: &[&TrialRow]| {
+        let mut rows = completed(rows).into_iter();
+        rows.any(|row| change.is_before(row))
+    };
+    let older = match [&pair.base, &pair.new].map(|rows| is_before(rows)) {
+        [true, false] => "base",
+        [false, true] => "new",
+        _ => return None,
+    };
+    Some(format!(
+        "{older} is of a table before `trials/{}`, in which {}",
+        change.since, change.before
+    ))
 }
 
 /// Why times are not compared: one side ran on a processor that its table does not tell.

@@ -784,6 +784,46 @@ fn shares_of_a_peak_and_counts_of_work_are_not_compared_across_formulas() {
 }
 
 #[test]
+fn a_number_whose_meaning_changed_with_a_version_is_not_compared_with_one_from_before() {
+    let refusals = |versions: [&str; 2], evaluation_seconds: Option<f64>| {
+        let mut sides = in_turns(&STEADY, &STEADY);
+        for (table, version) in sides.iter_mut().zip(versions) {
+            for TableRow { fixed: row, .. } in &mut table.rows {
+                row.kiln_table = version.to_owned();
+                row.evaluation_seconds = evaluation_seconds;
+                row.device_uuid = Some("GPU-1".into());
+                (row.window_seconds, row.energy_counter_joules) = (Some(10.0), Some(5000.0));
+                row.data_wait_fraction = Some(0.2);
+            }
+        }
+        let options = Options {
+            columns: vec![ColumnMetric::named("data_wait_fraction", true).unwrap()],
+            ..Options::default()
+        };
+        let found = compare(&sides[0], &sides[1], &options).unwrap();
+        ["throughput", "energy", "data_wait_fraction"].map(|name| {
+            let mut all = found.pairs[0].comparisons.iter();
+            let one = all.find(|one| one.metric.name() == name).expect(name);
+            one.refusal.clone().unwrap_or_default()
+        })
+    };
+    let nothing = ["", "", ""];
+    assert_eq!(refusals(["trials/10", "trials/10"], Some(1.0)), nothing);
+    assert_eq!(refusals(["trials/8", "trials/9"], Some(1.0)), nothing);
+    let [rate, energy, wait] = refusals(["trials/9", "trials/10"], Some(1.0));
+    assert_eq!(rate, "");
+    assert_eq!(
+        energy,
+        "base is of a table before `trials/10`, in which the power during evaluations and \
+         checkpoints was interpolated, up to a fifth too low"
+    );
+    assert!(wait.starts_with("base is of a table before"), "{wait}");
+    let [_, uncut, wait] = refusals(["trials/10", "trials/9"], None);
+    assert_eq!(uncut, "", "nothing interrupted the window");
+    assert!(wait.starts_with("new is of a table before"), "{wait}");
+}
+
+#[test]
 fn a_gate_cannot_tell_where_one_side_lost_the_number_that_was_asked_for() {
     let [mut base, mut new] = in_turns(&STEADY, &STEADY);
     for (row, other) in base.rows.iter_mut().zip(&mut new.rows) {
@@ -1081,7 +1121,7 @@ fn of_runs_without_a_spread_a_change_of_just_3_percent_is_a_change_everywhere() 
 #[test]
 fn each_field_that_decides_numbers_refuses_by_name_and_can_be_what_is_compared() {
     type Change = fn(&mut TrialRow);
-    let changes: [(RowFact, Change); 14] = [
+    let changes: [(RowFact, Change); 15] = [
         (RowFact::DeviceName, |row| {
             row.device_name = Some("NVIDIA H100".into())
         }),
@@ -1112,6 +1152,9 @@ fn each_field_that_decides_numbers_refuses_by_name_and_can_be_what_is_compared()
         }),
         (RowFact::CpuThreads, |row| row.cpu_threads = Some(3)),
         (RowFact::ConcurrentTrials, |row| row.concurrent_trials = 2),
+        (RowFact::CopiedFrom, |row| {
+            row.copied_from = Some("pageable".into())
+        }),
     ];
     assert_eq!(changes.map(|(field, _)| field), RowFact::ALL);
     let mut base = timed(rates(1, &[100.0, 101.0, 99.0]), 0, 2);
@@ -1119,6 +1162,7 @@ fn each_field_that_decides_numbers_refuses_by_name_and_can_be_what_is_compared()
         row.processor = Some("AuthenticAMD 25-17-1 x86-64-v4 avx512_bf16".into());
         (row.power_limit_watts, row.mig_profile) = (Some(700.2), Some("2g.20gb".into()));
         (row.ecc_mode, row.host_id) = (Some("enabled".into()), Some("net-1".into()));
+        row.copied_from = Some("pinned".into());
     }
     let on_gpu = base.clone();
     for (field, change) in changes {
@@ -1423,6 +1467,13 @@ fn a_run_far_from_the_others_is_told_with_its_likely_reason_and_kept() {
         ]
     );
     assert_eq!(found.pairs[0].comparisons[0].base_runs, 5);
+    far.rows[4].fixed.throttled_fraction = Some(0.0003);
+    let moment = compare(&far, &rates(1, &[100.0; 5]), &Options::default()).unwrap();
+    assert_eq!(
+        moment.pairs[0].outliers,
+        ["base: trial 0000000005 is -50 % off the median of its side"],
+        "a limit of a moment is no reason"
+    );
     let near = compare(
         &rates(1, &[100.0, 100.0, 100.0, 100.0, 102.0]),
         &rates(1, &[100.0; 5]),

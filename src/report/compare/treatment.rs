@@ -123,6 +123,13 @@ impl Treatment {
         self.settings.iter().any(|one| one.key == key)
     }
 
+    /// Whether a key is known to have other values than this one in both runs.
+    pub(super) fn is_without(&self, key: &str, value: &str) -> bool {
+        let is_other =
+            |values: &BTreeMap<String, String>| values.get(key).is_some_and(|known| known != value);
+        self.values.iter().all(is_other)
+    }
+
     /// Points of both tables that have the same value on every axis of either.
     pub(super) fn matched<'a>(&self, base: &'a TrialTable, new: &'a TrialTable) -> Matched<'a> {
         let mut axes: Vec<String> = base.axes.clone();

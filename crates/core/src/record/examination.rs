@@ -37,6 +37,9 @@ pub struct Build {
     pub kiln_examination: u32,
     /// Version of the program.
     pub kiln_trial: String,
+    /// Version of the protocol that its trials speak; `None` if it is too old to tell.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub protocol: Option<u32>,
     /// Names as in `run.engine`.
     pub engines: Vec<String>,
     /// `None` in a build without libtorch.

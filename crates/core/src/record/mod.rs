@@ -23,6 +23,7 @@ pub mod note;
 pub mod peaks;
 pub mod preflight;
 pub mod programs;
+pub mod redefined;
 pub mod run_file;
 pub mod run_folder;
 pub mod samples;

@@ -1,6 +1,9 @@
 //! All tables of a run, and the page about them.
 
-use super::columns::{AXES_AT, TableDescription};
+use super::{
+    columns::{AXES_AT, Column, TableDescription},
+    redefined::Redefinition,
+};
 pub use super::{
     epochs::EPOCHS, layers::LAYERS, samples::SAMPLES, snapshots::SNAPSHOTS, steps::STEPS,
     trial_row::TRIALS,
@@ -45,11 +48,19 @@ pub fn markdown() -> String {
                 "| `{}` | {} | {} |\n",
                 column.name,
                 column.unit,
-                column.meaning.replace('|', "\\|")
+                explained(table, column).replace('|', "\\|")
             ));
         }
     }
     page
+}
+
+/// What a column is, and what it was in older tables.
+fn explained(table: &TableDescription, column: &Column) -> String {
+    let change = Redefinition::of_column(column.name).filter(|_| table.file == TRIALS.file);
+    let before =
+        change.map(|change| format!(" Before `trials/{}`: {}.", change.since, change.before));
+    column.meaning.to_owned() + &before.unwrap_or_default()
 }
 
 #[cfg(test)]

@@ -68,10 +68,6 @@ pub struct TrialResult {
     /// Skipped parts of the data (rows with a `null`, files that are not images), and their number.
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
     pub left_out_of_data: BTreeMap<String, u64>,
-    /// The kind of host memory from which batches were copied to the device: `pinned` or
-    /// `pageable`; `None` on the CPU.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub copied_from: Option<String>,
     #[serde(default)]
     pub device_name: Option<String>,
     /// Maximum resident memory that the child measured itself, if it knows more than the readings
@@ -181,7 +177,6 @@ impl TrialResult {
             window_cuts_nanoseconds: Vec::new(),
             window_pairs: None,
             left_out_of_data: BTreeMap::new(),
-            copied_from: None,
             device_name: None,
             peak_resident_bytes: None,
             loader_threads: None,

@@ -119,7 +119,7 @@ trial_table! {
     /// Behind the axes comes one column per metric of a command that is none of the columns below,
     /// named `metric.NAME`.
     /// Committed.
-    TRIALS = "trials/9" in "trials.csv";
+    TRIALS = "trials/10" in "trials.csv";
     since 1 runner {
         /// Id of the trial: the same settings have the same id everywhere.
         trial: TrialId,
@@ -440,5 +440,10 @@ trial_table! {
         /// Optimizer steps until the evaluation that reached `train.target`; empty if it was not
         /// reached.
         steps_to_target: Option<u64>,
+    }
+    since 10 child {
+        /// Kind of host memory from which batches were copied to the GPU: `pinned` or `pageable`
+        /// (`data.pin_memory`). Empty on the CPU, and where a command trains.
+        copied_from: Option<String>,
     }
 }

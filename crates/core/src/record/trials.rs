@@ -98,6 +98,11 @@ impl TrialRow {
         })
     }
 
+    /// The version of the table that the row is of; `None` if its cell is not a table's name.
+    pub fn table_version(&self) -> Option<u32> {
+        self.kiln_table.split_once('/')?.1.parse().ok()
+    }
+
     /// Start of the attempt, in s since 1970; `None` if the cell is not a time.
     pub fn started_seconds(&self) -> Option<f64> {
         let started: jiff::Timestamp = self.started_utc.as_deref()?.parse().ok()?;

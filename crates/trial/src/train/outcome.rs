@@ -88,8 +88,8 @@ impl<W: Write> Measured<'_, '_, '_, W> {
             result.figures.peak_reserved_bytes = Some(peaks.reserved_bytes);
             result.figures.allocator_retries = Some(peaks.retries);
         }
-        result.copied_from = self.copying.from.map(str::to_owned);
-        if let Some(kernels) = attention_kernels(result.copied_from.is_some()) {
+        result.figures.copied_from = self.copying.from.map(str::to_owned);
+        if let Some(kernels) = attention_kernels(self.copying.from.is_some()) {
             note(result, "sdpa_backend", kernels);
         }
         #[cfg(feature = "libtorch")]
