@@ -560,19 +560,19 @@ fn planted_faults_of_the_device_end_the_run_with_their_findings() {
         run_on(&scenario).1
     };
     let hot = reasons(0x48);
-    let wanted = "finding: throttled (2 of 2 trials, worst: train.batch_size 1): the GPU's clocks \
+    let wanted = "finding: throttled (2 of 2 trials, first: train.batch_size 1): the GPU's clocks \
                   were limited for 100.0 % of the window: hw_slowdown, hw_thermal_slowdown, at up \
                   to 38 °C";
     assert_eq!(findings_of(&hot), [wanted], "{hot}");
     let capped = reasons(0x4);
-    let wanted = "finding: power-capped (2 of 2 trials, worst: train.batch_size 1): the power \
+    let wanted = "finding: power-capped (2 of 2 trials, first: train.batch_size 1): the power \
                   limit lowered the clocks for 100.0 % of the window at 480 W: sw_power_cap";
     assert_eq!(findings_of(&capped), [wanted], "{capped}");
     let shared = with(
         "nvmlDeviceGetComputeRunningProcesses_v3",
         json!([{"pid": 1, "usedGpuMemory": 2_147_483_648_u64}]),
     );
-    let wanted = "finding: shared-device (2 of 2 trials, worst: train.batch_size 1): other \
+    let wanted = "finding: shared-device (2 of 2 trials, first: train.batch_size 1): other \
                   processes used the device during the trial (1 with 2.0 GiB); its timings may be \
                   wrong";
     assert_eq!(findings_of(&shared), [wanted], "{shared}");

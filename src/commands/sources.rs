@@ -9,7 +9,7 @@ use std::{
 use kiln_core::{
     input,
     limits::{RESOLVED_BYTES, STATE_BYTES},
-    record::{RunFile, RunFolder, TicketQueue, TrialTable, collect},
+    record::{RunFile, RunFolder, TicketQueue, TrialTable, collect, tables::TRIALS},
     spec,
 };
 use serde_json::Value;
@@ -100,10 +100,14 @@ pub(super) fn of_folder(path: &Path) -> Result<TableSource, Stop> {
     tell_torn(path, &table);
     tell_uncollected(path);
     let name = path.display().to_string();
-    Ok(match path.parent() {
+    // A table of another name, with no record of a run beside it, is no run's.
+    let folder = path.parent().map(RunFolder::at).filter(|folder| {
+        path.file_name() == Some(TRIALS.file.as_ref()) || folder.run_file().is_file()
+    });
+    Ok(match folder {
         Some(folder) => TableSource {
             name,
-            ..beside(RunFolder::at(folder), table)
+            ..beside(folder, table)
         },
         None => TableSource {
             name,

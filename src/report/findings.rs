@@ -88,8 +88,18 @@ impl FindingGroup<'_> {
             {
                 format!(" ({many} of {trials} trials, {name})")
             }
-            many if is_swept => format!(" ({many} of {trials} trials, worst: {name})"),
-            many => format!(" ({many} of {trials} trials, worst: trial {name})"),
+            many => {
+                let rank = match self
+                    .findings
+                    .iter()
+                    .any(|other| worst.compare(other).is_lt())
+                {
+                    true => "worst",
+                    false => "first",
+                };
+                let trial = if is_swept { "" } else { "trial " };
+                format!(" ({many} of {trials} trials, {rank}: {trial}{name})")
+            }
         }
     }
 }
@@ -398,12 +408,12 @@ mod tests {
         let finding = of_rule[0];
         assert_eq!(
             finding.head,
-            "validation-above-training: 12 points, most at trial 0000000001 (model.hidden 1)"
+            "validation-above-training: 12 points, most at trial 000000000c (model.hidden 12)"
         );
         assert_eq!(finding.also.len(), MOST_POINTS + 1);
         assert!(
             finding.also[0].starts_with(
-                "model.hidden 2 (trial 0000000002): the validation loss is 4.0000, 4.0 times"
+                "model.hidden 11 (trial 000000000b): the validation loss is 13.0000, 13.0 times"
             ),
             "{:?}",
             finding.also

@@ -99,6 +99,13 @@ pub(super) fn fitting(columns: &[PageColumn], width: Option<u16>) -> Vec<&PageCo
     kept.into_iter().map(|place| &columns[place]).collect()
 }
 
+/// The heads of the columns that a page of this width has no room for.
+pub(super) fn hidden<'a>(columns: &'a [PageColumn], kept: &[&PageColumn]) -> Vec<&'a str> {
+    let is_kept = |column: &&PageColumn| kept.iter().any(|kept| kept.head == column.head);
+    let hidden = columns.iter().filter(|column| !is_kept(column));
+    hidden.map(|column| column.head.as_str()).collect()
+}
+
 /// Lays the columns out; cells are wrapped where `width` requires it. A marked row is bold where
 /// color is on.
 pub(super) fn layout(columns: &[&PageColumn], width: Option<u16>, has_color: bool) -> String {

@@ -227,7 +227,7 @@ impl Statistic {
         }
     }
 
-    fn of(values: Vec<f64>) -> Option<Self> {
+    pub(super) fn of(values: Vec<f64>) -> Option<Self> {
         Some(Self {
             mean: statistics::mean(&values)?,
             deviation: statistics::deviation(&values),

@@ -9,7 +9,7 @@ use kiln_core::{
 };
 
 use super::{
-    layout::{MUST_STAY, PageColumn, PageStyle, fitting, layout, share_of_fastest},
+    layout::{MUST_STAY, PageColumn, PageStyle, fitting, hidden, layout, share_of_fastest},
     metrics::{self, LEARNED},
     objective,
     points::{Point, Speed, Statistic, pieces, short_names, shown},
@@ -40,11 +40,7 @@ impl RankedTable<'_> {
         let ranking = self.0;
         let columns = self.columns();
         let kept = fitting(&columns, style.width);
-        let left_out: Vec<&str> = columns
-            .iter()
-            .filter(|column| !kept.iter().any(|kept| kept.head == column.head))
-            .map(|column| column.head.as_str())
-            .collect();
+        let left_out = hidden(&columns, &kept);
         let mut page = layout(&kept, style.width, style.has_color);
         let more = ranking.points.len() - self.listed().count();
         if more > 0 {

@@ -519,7 +519,9 @@ fn is_learned(metric: Metric) -> bool {
 }
 
 /// Whether the losses of points were reached after different numbers of samples, in words.
-fn unequal_samples<'a>(points: impl Iterator<Item = &'a Point<'a>> + Clone) -> Option<String> {
+pub(super) fn unequal_samples<'a>(
+    points: impl Iterator<Item = &'a Point<'a>> + Clone,
+) -> Option<String> {
     let mut seen: Vec<u64> = points
         .clone()
         .flat_map(Point::completed)

@@ -425,7 +425,7 @@ impl Doubt {
                     .to_owned()
             }
             Self::Equal => format!(
-                "the best and the next are equal {}, so more than one point is the {superlative}",
+                "the best and the next are equal {}, so neither alone is the {superlative}",
                 within.each()
             ),
             Self::Noise(gain) => format!(

@@ -6,7 +6,7 @@ use std::fmt::Write;
 use kiln_core::{
     plan::{
         Outcome,
-        search::{Cost, Probe, Recommendation, describe_values},
+        search::{Cost, Probe, Recommendation, Warning, describe_values},
         show,
     },
     units::{Bytes, Fraction, Seconds, counted, decimals, without_controls},
@@ -17,7 +17,7 @@ use crate::output::markdown;
 
 use super::{
     findings::capitalized,
-    layout::{MUST_STAY, PageColumn, PageStyle, as_markdown, fitting, layout, significant},
+    layout::{MUST_STAY, PageColumn, PageStyle, as_markdown, fitting, hidden, layout, significant},
 };
 
 /// Result of a search and its context.
@@ -43,12 +43,13 @@ impl SearchScope<'_> {
             without_controls(&self.found.why)
         );
         let columns = self.evidence();
-        page.push_str(&layout(
-            &fitting(&columns, style.width),
-            style.width,
-            style.has_color,
-        ));
+        let kept = fitting(&columns, style.width);
+        page.push_str(&layout(&kept, style.width, style.has_color));
         page.push_str("\n* the choice\n");
+        let left_out = hidden(&columns, &kept);
+        if !left_out.is_empty() {
+            let _ = writeln!(page, "hidden for width: {}", left_out.join(", "));
+        }
         for (kind, text) in self.remarks() {
             let _ = writeln!(page, "{kind}: {}", without_controls(&text));
         }
@@ -127,9 +128,27 @@ impl SearchScope<'_> {
 
     fn head(&self) -> String {
         match &self.found.chosen {
-            Some(values) => format!("Recommended: {} ({})", describe_values(values), self.goal),
+            Some(values) => {
+                let others = self.found.alike.len().saturating_sub(1);
+                let unless = match others {
+                    0 if self.has_unranked() => " of those that were measured".to_owned(),
+                    0 => String::new(),
+                    _ => format!(", not told apart from {}", counted(others, "other")),
+                };
+                format!(
+                    "Recommended: {} ({}{unless})",
+                    describe_values(values),
+                    self.goal
+                )
+            }
             None => "Nothing to recommend".to_owned(),
         }
+    }
+
+    /// Whether completed trials lack the number that decides.
+    fn has_unranked(&self) -> bool {
+        let mut warnings = self.found.warnings.iter();
+        warnings.any(|warning| matches!(warning, Warning::NoNumber { .. }))
     }
 
     /// A line per trial, in the order in which they ran.

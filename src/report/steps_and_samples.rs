@@ -41,8 +41,8 @@ pub(super) struct ReachedBatch<'a> {
     rate: Option<&'a str>,
     /// Learning rates that were tried with this batch.
     rates: usize,
-    /// Whether its own is the least or the largest of them.
-    is_at_end: bool,
+    /// Which end of them its own is: `least` or `largest`.
+    end: Option<&'static str>,
 }
 
 /// Batches that differ in nothing else, by size, and the curve through them.
@@ -197,14 +197,15 @@ fn best<'a>(settings: &[Setting<'a>]) -> Vec<ReachedBatch<'a>> {
         let mut rates: Vec<&str> = own().filter_map(|setting| setting.rate).collect();
         rates.sort_by(|one, other| by_number(one, other));
         rates.dedup();
-        let ends = [rates.first(), rates.last()];
+        let ends = [("least", rates.first()), ("largest", rates.last())];
+        let end = ends.iter().find(|(_, rate)| *rate == setting.rate.as_ref());
         Some(ReachedBatch {
             size,
             steps,
             trials: setting.rows.len(),
             rate: setting.rate,
             rates: rates.len(),
-            is_at_end: rates.len() > 1 && ends.contains(&setting.rate.as_ref()),
+            end: end.map(|(end, _)| *end).filter(|_| rates.len() > 1),
         })
     };
     sizes.into_iter().filter_map(of_size).collect()
@@ -310,12 +311,15 @@ impl StepsAndSamples<'_> {
             let wanted = self.batches.iter().filter(|batch| is_wanted(batch));
             sizes(wanted.map(|batch| batch.size))
         };
-        let (at_end, alone) = (of(&|batch| batch.is_at_end), of(&|batch| batch.rates < 2));
-        if !at_end.is_empty() {
-            told += &format!(
-                "; for batch {at_end} that is the least or the largest that was tried, and one beyond \
-                 may need fewer"
-            );
+        let alone = of(&|batch| batch.rates < 2);
+        let at_ends = ["least", "largest"].map(|end| (end, of(&|batch| batch.end == Some(end))));
+        for (end, batches) in &at_ends {
+            if !batches.is_empty() {
+                told += &format!("; for batch {batches} it is the {end} that was tried");
+            }
+        }
+        if at_ends.iter().any(|(_, batches)| !batches.is_empty()) {
+            told += ", and one beyond may need fewer";
         }
         if !alone.is_empty() {
             told += &format!("; for batch {alone} it is the only one that was tried");
@@ -481,7 +485,8 @@ mod tests {
         let told = said(&AXES, rows);
         assert!(
             told[0].contains(
-                "for batch 8, 32, 128, 512 that is the least or the largest that was tried"
+                "for batch 8, 32, 128, 512 it is the largest that was tried, and one beyond may need \
+                 fewer"
             ),
             "{}",
             told[0]

@@ -132,10 +132,20 @@ pub(super) fn counts(table: &TrialTable, planned: usize) -> String {
         .iter()
         .map(|outcome| (of(outcome), outcome.name()));
     let not_run = planned.saturating_sub(rows.len());
+    let disturbed = rows
+        .iter()
+        .filter(|row| row.fixed.outcome == Outcome::Completed)
+        .filter(|row| !row.fixed.disturbances().is_empty())
+        .count();
     let parts = ended
         .chain([(not_run, "not run")])
         .filter(|(count, _)| *count > 0)
-        .map(|(count, what)| format!("{count} {what}"));
+        .map(
+            |(count, what)| match disturbed > 0 && what == Outcome::Completed.name() {
+                true => format!("{count} {what} ({disturbed} of them disturbed)"),
+                false => format!("{count} {what}"),
+            },
+        );
     let trials = if not_run > 0 {
         format!("{} of {}", rows.len(), counted(planned, "trial"))
     } else {

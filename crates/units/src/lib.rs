@@ -336,7 +336,7 @@ impl fmt::Display for Change {
     }
 }
 
-/// Seconds, printed with readable precision: `0.53 s`, `41 s`, `12 min 5 s`, `3 h 20 min`.
+/// Seconds, printed with readable precision: `530 ms`, `41 s`, `12 min 5 s`, `3 h 20 min`.
 #[derive(Clone, Copy, Debug, PartialEq, PartialOrd)]
 pub struct Seconds(pub f64);
 
@@ -345,8 +345,11 @@ impl fmt::Display for Seconds {
         let seconds = self.0;
         match seconds {
             s if s.abs() >= MOST_PLAIN => write!(f, "{} s", with_exponent(s)),
+            0.0 => f.write_str("0 s"),
             s if s > 0.0 && s < 0.000_999_5 => write!(f, "{} µs", significant(s * 1e6)),
-            s if s < 0.1 => write!(f, "{:.1} ms", s * 1e3),
+            s if s < 0.009_995 => write!(f, "{:.2} ms", s * 1e3),
+            s if s < 0.099_95 => write!(f, "{:.1} ms", s * 1e3),
+            s if s < 0.999_5 => write!(f, "{:.0} ms", s * 1e3),
             s if s < 9.995 => write!(f, "{s:.2} s"),
             s if s < 59.5 => write!(f, "{s:.0} s"),
             s if s < 3569.5 => write!(
@@ -494,7 +497,7 @@ mod tests {
         );
         assert_eq!(
             [4.2e-5, 0.000_999, 0.001, 0.0].map(|seconds| Seconds(seconds).to_string()),
-            ["42.0 µs", "999 µs", "1.0 ms", "0.0 ms"]
+            ["42.0 µs", "999 µs", "1.00 ms", "0 s"]
         );
     }
 

@@ -77,7 +77,7 @@ pub(in crate::report) struct ChartMark {
 impl ChartLine {
     /// The heights of its marks and of the ends of their intervals.
     pub(in crate::report) fn reach(&self) -> impl Iterator<Item = f64> {
-        self.marks.iter().flat_map(|mark| {
+        self.placed().flat_map(|mark| {
             let ends = mark.interval.map(|(low, high)| [low, high]);
             [mark.y].into_iter().chain(ends.into_iter().flatten())
         })
@@ -85,8 +85,7 @@ impl ChartLine {
 
     /// The marks that have a place.
     fn placed(&self) -> impl Iterator<Item = ChartMark> {
-        let is_placed = |mark: &ChartMark| mark.x.is_finite() && mark.y.is_finite();
-        self.marks.iter().copied().filter(is_placed)
+        self.marks.iter().copied().filter(|mark| !mark.is_gap())
     }
 }
 
@@ -97,6 +96,16 @@ impl ChartMark {
             y,
             interval: None,
         }
+    }
+
+    /// A place without a mark, over which no line leads.
+    pub(in crate::report) fn gap(x: f64) -> Self {
+        Self::at(x, f64::NAN)
+    }
+
+    /// Whether it has no place to be drawn at.
+    pub(in crate::report) fn is_gap(&self) -> bool {
+        !(self.x.is_finite() && self.y.is_finite())
     }
 }
 
@@ -221,13 +230,11 @@ fn draw_line(area: &mut Area<'_, '_>, line: &ChartLine, place: usize) -> DrawnCh
     let marks: Vec<ChartMark> = line.placed().collect();
     let width = if line.shape == MarkShape::Plain { 3 } else { 4 };
     if line.shape != MarkShape::Dots {
-        area.draw_series([PathElement::new(
-            marks
-                .iter()
-                .map(|mark| (mark.x, mark.y))
-                .collect::<Vec<_>>(),
-            color.stroke_width(width),
-        )])?;
+        let stretches = line.marks.split(ChartMark::is_gap);
+        area.draw_series(stretches.filter(|marks| marks.len() > 1).map(|marks| {
+            let path: Vec<(f64, f64)> = marks.iter().map(|mark| (mark.x, mark.y)).collect();
+            PathElement::new(path, color.stroke_width(width))
+        }))?;
     }
     if line.shape == MarkShape::Plain {
         return Ok(());

@@ -9,6 +9,8 @@ use super::{super::points::number, shortened, values::value_text};
 
 /// Ticks of an axis of numbers, about.
 const TICKS: f64 = 5.0;
+/// Behind the title of an axis.
+const LOGARITHMIC: &str = " (log scale)";
 /// From this ratio on the values of a key stand by their logarithms.
 const WIDE: f64 = 10.0;
 /// Two labels nearer than this share of the axis would touch; a letter's share comes on top.
@@ -183,7 +185,7 @@ impl ChartAxis {
             .map(|(value, power)| (value, label_of(value, usize::try_from(-power).unwrap_or(0))))
             .collect();
         let mut axis = Self {
-            label: label.into(),
+            label: label.into() + LOGARITHMIC,
             low,
             high,
             ticks,
@@ -215,7 +217,8 @@ impl ChartAxis {
     /// The values of a swept key, in the order given. Numbers stand at their place, or at that of
     /// their logarithm where they are far apart; what is no number stands in a row.
     pub(in crate::report) fn of_values(label: impl Into<String>, values: &[&str]) -> Self {
-        let places: Vec<f64> = match numbers(values) {
+        let numbers = numbers(values);
+        let places: Vec<f64> = match numbers.clone() {
             Some(numbers) => numbers,
             None => (0..values.len()).map(|place| place as f64).collect(),
         };
@@ -238,8 +241,15 @@ impl ChartAxis {
         } else {
             0.5
         };
+        let is_at_value = |(place, value): (&f64, &&str)| {
+            numbers.is_none() || number(value).is_none_or(|number| number == *place)
+        };
+        let scale = match places.iter().zip(values).all(is_at_value) {
+            true => "",
+            false => LOGARITHMIC,
+        };
         let mut axis = Self {
-            label: label.into(),
+            label: label.into() + scale,
             low: first - rim,
             high: last + rim,
             ticks,

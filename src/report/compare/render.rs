@@ -17,7 +17,7 @@ use super::{
 };
 use crate::{
     output::markdown,
-    report::layout::{MUST_STAY, PageColumn, PageStyle, as_markdown, fitting, layout},
+    report::layout::{MUST_STAY, PageColumn, PageStyle, as_markdown, fitting, hidden, layout},
 };
 
 /// Longest table that is printed, in lines.
@@ -323,16 +323,13 @@ impl ComparisonPage<'_> {
         let columns = columns(metric, &shown, self.found);
         match form {
             TableForm::Text(style) => {
-                let _ = write!(
-                    page,
-                    "\n{}\n{}",
-                    heading(metric, &shown),
-                    layout(
-                        &fitting(&columns, style.width),
-                        style.width,
-                        style.has_color
-                    )
-                );
+                let kept = fitting(&columns, style.width);
+                let table = layout(&kept, style.width, style.has_color);
+                let _ = write!(page, "\n{}\n{table}", heading(metric, &shown));
+                let hidden = hidden(&columns, &kept);
+                if !hidden.is_empty() {
+                    let _ = writeln!(page, "hidden for width: {}", hidden.join(", "));
+                }
             }
             TableForm::Markdown => {
                 let _ = write!(

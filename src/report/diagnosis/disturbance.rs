@@ -4,6 +4,7 @@
 use kiln_core::{
     plan::Outcome,
     record::{
+        TrialRow,
         disturbance::{LEAST_THROTTLED_FRACTION, POWER_CAP},
         note::BusyHost,
     },
@@ -223,7 +224,7 @@ fn held_down(case: &TrialContext<'_>, by_power_cap: bool) -> Option<RuleMatch> {
             next.set("run.cool_down", cool)
         })
         .repeat(3);
-    Some(RuleMatch::new(says, weight, next))
+    Some(RuleMatch::new(says, weight, next).of_degree(share))
 }
 
 fn shared_device(case: &TrialContext<'_>) -> Option<RuleMatch> {
@@ -272,13 +273,15 @@ fn slowed_by_fellows(case: &TrialContext<'_>) -> Option<RuleMatch> {
 
 fn busy_host(case: &TrialContext<'_>) -> Option<RuleMatch> {
     has_timings(case).then_some(())?;
-    let note = BusyHost::of(case.row)?.to_string();
+    let busy = BusyHost::of(case.row)?;
+    let note = busy.to_string();
     Some(
         RuleMatch::new(
             format!("{note}; its timings are unreliable"),
             Weight::Doubts,
             Next::new().repeat(3),
         )
+        .of_degree(busy.other_cores / busy.cores.max(1) as f64)
         .with([TrialContext::quoted(BusyHost::COLUMN, &note)]),
     )
 }
@@ -314,14 +317,24 @@ fn memory_errors(case: &TrialContext<'_>) -> Option<RuleMatch> {
         Some(_) => Weight::Threatens,
         None => Weight::Doubts,
     };
-    Some(RuleMatch::new(says, weight, Next::new().repeat(3)))
+    let errors = [
+        case.row.ecc_uncorrected_errors,
+        case.row.ecc_corrected_errors,
+    ];
+    let count: u64 = errors.into_iter().flatten().fold(0, u64::saturating_add);
+    Some(RuleMatch::new(says, weight, Next::new().repeat(3)).of_degree(count as f64))
+}
+
+/// How far the two energies of a row are apart, as a fraction of the larger, if that is too far.
+pub(in crate::report) fn apart(row: &TrialRow) -> Option<f64> {
+    let (counter, integral) = (row.energy_counter_joules?, row.energy_integral_joules?);
+    Some((counter - integral).abs() / counter.max(integral)).filter(|apart| APART.is_met(*apart))
 }
 
 fn energies_apart(case: &TrialContext<'_>) -> Option<RuleMatch> {
     let row = case.row;
     let (counter, integral) = (row.energy_counter_joules?, row.energy_integral_joules?);
-    let apart = Some((counter - integral).abs() / counter.max(integral))
-        .filter(|apart| APART.is_met(*apart))?;
+    let apart = apart(row)?;
     let says = format!(
         "the energy counter says {} J and the integral of the power {} J, {} apart: joules per \
          sample are in doubt",
@@ -346,5 +359,5 @@ fn energies_apart(case: &TrialContext<'_>) -> Option<RuleMatch> {
         .set("measure.sample_interval", "100ms")
         .when(is_short, longer)
         .repeat(3);
-    Some(RuleMatch::new(says, Weight::Doubts, next))
+    Some(RuleMatch::new(says, Weight::Doubts, next).of_degree(apart))
 }

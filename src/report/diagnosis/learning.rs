@@ -78,7 +78,8 @@ fn unknown_tokens(case: &TrialContext<'_>) -> Option<RuleMatch> {
     );
     let note = row.note(UnknownTokens::COLUMN).unwrap_or_default();
     let quoted = TrialContext::quoted(UnknownTokens::COLUMN, note);
-    Some(RuleMatch::new(says, Weight::Doubts, Next::new()).with([quoted]))
+    let found = RuleMatch::new(says, Weight::Doubts, Next::new());
+    Some(found.of_degree(share).with([quoted]))
 }
 
 const ROSE: Threshold = Threshold::at_least(
@@ -119,7 +120,8 @@ fn loss_rose(case: &TrialContext<'_>) -> Option<RuleMatch> {
         None => Next::new().set("measure.log_every", 1_u64),
     };
     let quoted = TrialContext::quoted(LossRose::COLUMN, note);
-    Some(RuleMatch::new(says, Weight::Doubts, next).with([quoted]))
+    let found = RuleMatch::new(says, Weight::Doubts, next);
+    Some(found.of_degree(last - first).with([quoted]))
 }
 
 fn validation_above_training(case: &TrialContext<'_>) -> Option<RuleMatch> {
@@ -140,5 +142,5 @@ fn validation_above_training(case: &TrialContext<'_>) -> Option<RuleMatch> {
     let next = Next::new()
         .set("train.evaluate.every", "epoch")
         .set("train.early_stop.patience", 2_u64);
-    Some(RuleMatch::new(says, Weight::Doubts, next))
+    Some(RuleMatch::new(says, Weight::Doubts, next).of_degree(valid / train))
 }

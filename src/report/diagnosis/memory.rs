@@ -365,7 +365,8 @@ fn memory_nearly_full(case: &TrialContext<'_>) -> Option<RuleMatch> {
     } else {
         smaller(case)
     };
-    Some(RuleMatch::new(says, Weight::Doubts, next))
+    let degree = full.map_or(0.0, |(_, share)| share);
+    Some(RuleMatch::new(says, Weight::Doubts, next).of_degree(degree))
 }
 
 fn allocator_thrashing(case: &TrialContext<'_>) -> Option<RuleMatch> {
@@ -375,5 +376,5 @@ fn allocator_thrashing(case: &TrialContext<'_>) -> Option<RuleMatch> {
         .filter(|retries| RETRIES.is_met(*retries as f64))?;
     let says =
         format!("the device's allocator returned its free memory and retried {retries} times");
-    Some(RuleMatch::new(says, Weight::Doubts, smaller(case)))
+    Some(RuleMatch::new(says, Weight::Doubts, smaller(case)).of_degree(retries as f64))
 }

@@ -15,6 +15,7 @@ mod pauses;
 mod rule;
 
 use case::{RunContext, TrialContext};
+pub(super) use disturbance::apart as energies_apart;
 pub use evidence::{Bound, Evidence, Threshold, ThresholdUnit};
 use kiln_core::record::{TrialRow, TrialTable};
 pub use rule::{Rule, RuleFinding, Weight};
@@ -63,7 +64,12 @@ pub fn diagnose(table: &TrialTable) -> Vec<RuleFinding> {
     let mut findings: Vec<RuleFinding> = rows
         .flat_map(|(row, place)| of_trial(row, place, &around))
         .collect();
-    findings.sort_by(|one, other| one.weight.compare(&other.weight));
+    let place = |finding: &RuleFinding| RULES.iter().position(|rule| rule.name == finding.rule);
+    findings.sort_by(|one, other| {
+        let by_weight = one.weight.compare(&other.weight);
+        let by_rule = by_weight.then_with(|| place(one).cmp(&place(other)));
+        by_rule.then_with(|| one.compare(other))
+    });
     findings
 }
 
@@ -88,6 +94,7 @@ fn of_trial(row: &TrialRow, place: usize, around: &RunContext<'_>) -> Vec<RuleFi
         point: case.point.name(around.axes),
         is_fault: rule.is_fault,
         weight: found.weight,
+        degree: found.degree,
         says: found.says,
         means: rule.means,
         refuted_by: rule.refuted_by,

@@ -69,6 +69,9 @@ pub(super) struct RuleMatch {
     /// One clause, with the numbers that matter.
     pub(super) says: String,
     pub(super) weight: Weight,
+    /// Orders the findings of one rule that have one weight: the quantity that the rule is about,
+    /// a greater one first.
+    pub(super) degree: f64,
     /// Beside the rule's own columns: notes, and cells of other rows of the run.
     pub(super) more: Vec<Evidence>,
     pub(super) next: Next,
@@ -79,9 +82,14 @@ impl RuleMatch {
         Self {
             says: says.into(),
             weight,
+            degree: 0.0,
             more: Vec::new(),
             next,
         }
+    }
+
+    pub(super) fn of_degree(self, degree: f64) -> Self {
+        Self { degree, ..self }
     }
 
     pub(super) fn with(mut self, more: impl IntoIterator<Item = Evidence>) -> Self {
@@ -99,6 +107,8 @@ pub struct RuleFinding {
     pub point: String,
     pub is_fault: bool,
     pub weight: Weight,
+    #[serde(skip)]
+    pub(super) degree: f64,
     pub says: String,
     pub means: &'static str,
     pub refuted_by: &'static str,
@@ -106,6 +116,14 @@ pub struct RuleFinding {
     pub thresholds: &'static [Threshold],
     /// The next experiment: keys to lay on top of the trial's experiment.
     pub next_yaml: String,
+}
+
+impl RuleFinding {
+    /// Of findings of one rule, in the order of what matters: a greater one first.
+    pub(in crate::report) fn compare(&self, other: &Self) -> Ordering {
+        let by_weight = self.weight.compare(&other.weight);
+        by_weight.then_with(|| other.degree.total_cmp(&self.degree))
+    }
 }
 
 #[cfg(test)]

@@ -513,7 +513,7 @@ fn a_pass_that_grows_with_the_batch_is_not_bound_by_launches() {
     assert!(
         small
             .says
-            .contains("; with batch 32 a pass takes 2.4 ms: this fits"),
+            .contains("; with batch 32 a pass takes 2.40 ms: this fits"),
         "{}",
         small.says
     );

@@ -11,9 +11,10 @@ use crate::report::{
     findings::capitalized,
     layout::{share_of_fastest, significant},
     metrics::LEARNED,
+    objective::Objective,
     points::{Point, Statistic, number, pieces, shown},
     ranked_table::metric_head,
-    ranking::Ranking,
+    ranking::{Ranking, words::metric_with_spread},
     views::{RunView, Spots, value_of},
 };
 
@@ -27,6 +28,8 @@ pub(super) struct PointTable {
     pub(super) columns: Vec<HtmlColumn>,
     pub(super) rows: Vec<HtmlRow>,
     pub(super) choices: Vec<AxisChoice>,
+    /// What a reader must know to compare its rows.
+    pub(super) notes: Vec<String>,
 }
 
 pub(super) struct HtmlColumn {
@@ -99,11 +102,30 @@ const SPEED: [NumberColumn; 4] = [
 ];
 
 /// Columns after those of the metrics.
-const RESOURCES: [NumberColumn; 5] = [
+const RESOURCES: [NumberColumn; 7] = [
     NumberColumn {
         head: "memory",
-        meaning: "peak memory: of the device's tensors, on the CPU of the process",
-        of: |row| row.memory_held_bytes().map(|bytes| bytes as f64),
+        meaning: "peak memory of the process, of its fullest trial; on the CPU",
+        of: |row| {
+            let bytes = row
+                .peak_resident_bytes
+                .filter(|_| row.device_uuid.is_none());
+            bytes.map(|bytes| bytes as f64)
+        },
+        print: |value| Bytes(value as u64).to_string(),
+        is_peak: true,
+    },
+    NumberColumn {
+        head: "GPU memory",
+        meaning: "peak memory in use on the GPU, by all processes and libraries, of the fullest trial",
+        of: |row| row.peak_nvml_used_bytes.map(|bytes| bytes as f64),
+        print: |value| Bytes(value as u64).to_string(),
+        is_peak: true,
+    },
+    NumberColumn {
+        head: "tensors",
+        meaning: "the part of it that the trial's tensors had, of the fullest trial",
+        of: |row| row.peak_allocated_bytes.map(|bytes| bytes as f64),
         print: |value| Bytes(value as u64).to_string(),
         is_peak: true,
     },
@@ -143,10 +165,25 @@ struct HtmlLine<'a> {
     point: &'a Point<'a>,
     /// Its speed as a share of that of the run's fastest point.
     share: Option<f64>,
+    /// Why it ranks behind the points without failures.
+    failures: Option<&'a str>,
     is_best: bool,
 }
 
 impl PointTable {
+    /// The style of its columns of numbers: to the right, so that their digits compare.
+    pub(super) fn alignment(&self) -> String {
+        let numbers = self.columns.iter().enumerate();
+        let numbers = numbers.filter(|(_, column)| column.is_number);
+        let cells =
+            numbers.map(|(place, _)| format!("#table :is(td, th):nth-child({})", place + 1));
+        let cells: Vec<String> = cells.collect();
+        match cells.is_empty() {
+            true => String::new(),
+            false => format!("{} {{ text-align: right; }}", cells.join(", ")),
+        }
+    }
+
     pub(super) fn of(runs: &[RunView<'_>], spots: &Spots<'_>) -> Self {
         let rankings: Vec<Ranking<'_>> = runs.iter().map(RunView::ranking).collect();
         let mut lines: Vec<HtmlLine<'_>> = Vec::new();
@@ -154,7 +191,7 @@ impl PointTable {
         // other: they may not compare.
         for (of, ranking) in runs.iter().zip(&rankings) {
             let fastest = ranking.fastest();
-            let line = |point, is_best| HtmlLine {
+            let line = |point, failures, is_best| HtmlLine {
                 values: spots
                     .axes
                     .iter()
@@ -162,20 +199,25 @@ impl PointTable {
                     .collect(),
                 point,
                 share: ranking.share(point, fastest),
+                failures,
                 is_best,
             };
             let ranked = ranking.points.iter();
-            lines.extend(ranked.map(|ranked| line(ranked.point, ranked.is_marked)));
+            lines
+                .extend(ranked.map(|ranked| {
+                    line(ranked.point, ranked.failures.as_deref(), ranked.is_marked)
+                }));
             let is_ranked =
                 |place: &usize| ranking.points.iter().any(|ranked| ranked.place == *place);
             let others = (0..of.points.len()).filter(|place| !is_ranked(place));
-            lines.extend(others.map(|place| line(&of.points[place], false)));
+            lines.extend(others.map(|place| line(&of.points[place], None, false)));
         }
         let mut table = Self {
             caption: caption(runs, &rankings),
             columns: Vec::new(),
             rows: Vec::new(),
             choices: choices(spots),
+            notes: notes(runs, &rankings),
         };
         table.rows = lines
             .iter()
@@ -184,13 +226,28 @@ impl PointTable {
                 cells: Vec::new(),
             })
             .collect();
-        table.fill(spots, &lines, &metrics_of_commands(&rankings));
+        let until_target = rankings
+            .iter()
+            .find(|ranking| ranking.objective.metric() == Some(Metric::SecondsToTarget));
+        table.add_axes(spots, &lines);
+        if let Some(ranking) = until_target {
+            table.add_times(&lines, &ranking.objective);
+        }
+        table.fill(&lines, &metrics_of_commands(&rankings));
         table
     }
 
     /// `metrics` are those of commands.
-    fn fill(&mut self, spots: &Spots<'_>, lines: &[HtmlLine<'_>], metrics: &[Metric]) {
-        self.add_axes(spots, lines);
+    fn fill(&mut self, lines: &[HtmlLine<'_>], metrics: &[Metric]) {
+        if lines.iter().any(|line| line.failures.is_some()) {
+            let failures = |line: &HtmlLine<'_>| line.failures.map(str::to_owned);
+            self.add(
+                "failures",
+                "trials for which the point ranks behind those without",
+                false,
+                each(lines, failures).into_iter(),
+            );
+        }
         let ends = lines.iter().map(|line| plain(outcomes(line.point)));
         self.add("outcome", "how its trials ended", false, ends);
         let completed = |line: &HtmlLine<'_>| plain(line.point.completed().count().to_string());
@@ -258,6 +315,21 @@ impl PointTable {
                 each(lines, in_pieces).into_iter(),
             );
         }
+    }
+
+    /// The times until the target, by which the points are ranked.
+    fn add_times(&mut self, lines: &[HtmlLine<'_>], objective: &Objective) {
+        let cell = |line: &HtmlLine<'_>| {
+            let value = line.point.statistic(|row| objective.value(row))?;
+            let text = metric_with_spread(Metric::SecondsToTarget, value);
+            Some(sorted(of_runs(line.point, &value, text), value.mean))
+        };
+        let cells = lines.iter().map(|line| cell(line).unwrap_or_default());
+        self.add_filled(
+            metric_head(Metric::SecondsToTarget),
+            "time until `train.target` was reached: mean over its runs ± standard deviation",
+            cells.collect(),
+        );
     }
 
     fn add_numbers(&mut self, numbers: &[NumberColumn], lines: &[HtmlLine<'_>]) {
@@ -462,6 +534,17 @@ fn caption(runs: &[RunView<'_>], rankings: &[Ranking<'_>]) -> String {
         said.push_str(&format!(" {}.", capitalized(&format!("{whose}{order}"))));
     }
     said
+}
+
+fn notes(runs: &[RunView<'_>], rankings: &[Ranking<'_>]) -> Vec<String> {
+    let of = |(run, ranking): (&RunView<'_>, &Ranking<'_>)| {
+        let words = ranking.unequal_samples()?;
+        Some(match runs.len() {
+            1 => format!("{}.", capitalized(&words)),
+            _ => format!("{}: {words}.", run.label),
+        })
+    };
+    runs.iter().zip(rankings).filter_map(of).collect()
 }
 
 fn choices(spots: &Spots<'_>) -> Vec<AxisChoice> {

@@ -1,4 +1,4 @@
-use kiln_core::plan::Outcome;
+use kiln_core::{plan::Outcome, record::TableRow};
 
 use super::super::layout::PageStyle;
 use super::{
@@ -11,6 +11,43 @@ fn dominated(points: &[(f64, f64)], own: (f64, f64)) -> bool {
     points
         .iter()
         .any(|other| other.0 <= own.0 && other.1 >= own.1 && (other.0 < own.0 || other.1 > own.1))
+}
+
+#[test]
+fn a_lucky_seed_does_not_hide_the_setting_that_leads_over_all_seeds() {
+    let of = |rates: [[f64; 3]; 2]| {
+        let rows = rates.iter().zip(["8", "16"]).enumerate();
+        let rows = rows.flat_map(|(place, (rates, batch))| {
+            rates.iter().enumerate().map(move |(seed, rate)| {
+                let id = (place * 3 + seed) as u64 + 1;
+                let axes = vec![batch.to_owned(), (seed + 1).to_string()];
+                let fixed = TrialRow {
+                    seed: seed as u64 + 1,
+                    ..row(id, *rate)
+                };
+                TableRow {
+                    fixed: Box::new(fixed),
+                    axes,
+                }
+            })
+        });
+        let table = TrialTable {
+            rows: rows.collect(),
+            ..table(&["train.batch_size", "train.seed"], Vec::new())
+        };
+        let all = points(&table);
+        Ranking::new(&all, &table, None).verdict().unwrap()
+    };
+    let lucky = of([[100.0, 101.0, 150.0], [140.0, 141.0, 142.0]]);
+    assert!(
+        lucky.contains("batch_size 8, seed 3 is fastest")
+            && lucky.contains(
+                "over its 3 values the best mean is that of batch_size 16: 141 ± 0.7 % samples/s"
+            ),
+        "{lucky}"
+    );
+    let steady = of([[100.0, 101.0, 102.0], [140.0, 141.0, 142.0]]);
+    assert!(!steady.contains("train.seed"), "{steady}");
 }
 
 #[test]

@@ -9,8 +9,11 @@ use super::{Apart, Lacking, RankedPoint, Ranking};
 use crate::report::{
     layout::significant,
     objective::{RankedBy, words},
-    points::Statistic,
+    points::{Statistic, short_names, shown},
 };
+
+/// Points that differ in it alone differ by chance.
+const SEED: &str = "train.seed";
 
 impl Lacking {
     fn in_words(&self, what: &str) -> String {
@@ -59,8 +62,64 @@ impl Ranking<'_> {
             }
             None => "every other point has failures".to_owned(),
         };
+        let seeds = self.over_seeds().unwrap_or_default();
         let front = self.front_in_words().unwrap_or_default();
-        Some(format!("{said}; {certainty}{front}{failed}"))
+        Some(format!("{said}; {certainty}{seeds}{front}{failed}"))
+    }
+
+    /// Where the seed is an axis, the points that lead by their means over all seeds, if the best
+    /// point is none of them: its lead may be the luck of its seed.
+    fn over_seeds(&self) -> Option<String> {
+        let seed = self.axes.iter().position(|axis| axis == SEED)?;
+        let setting = |ranked: &RankedPoint<'_>| -> Vec<String> {
+            let values = ranked.point.values.iter().enumerate();
+            let values = values.filter(|(axis, _)| *axis != seed);
+            values.map(|(_, value)| value.clone()).collect()
+        };
+        let mut settings: Vec<(Vec<String>, Vec<&RankedPoint<'_>>)> = Vec::new();
+        for ranked in self.compared() {
+            let values = setting(ranked);
+            match settings.iter_mut().find(|(known, _)| *known == values) {
+                Some((_, points)) => points.push(ranked),
+                None => settings.push((values, vec![ranked])),
+            }
+        }
+        let seeds = settings.iter().map(|(_, points)| points.len()).max()?;
+        // One whose trials failed with a seed has no mean over all of them.
+        settings.retain(|(_, points)| {
+            points.len() == seeds && points.iter().all(|ranked| ranked.is_rival())
+        });
+        let mean = |points: &[&RankedPoint<'_>]| {
+            let rows = points.iter().flat_map(|ranked| ranked.point.completed());
+            Statistic::of(rows.filter_map(|row| self.value_of(row)).collect())
+        };
+        let means = settings
+            .iter()
+            .filter_map(|(values, points)| Some((values, mean(points)?)));
+        let (values, best) = means.reduce(|one, other| {
+            match self.objective.is_better(other.1.mean, one.1.mean) {
+                true => other,
+                false => one,
+            }
+        })?;
+        if seeds < 2 || *values == setting(self.rivals().first()?) {
+            return None;
+        }
+        let names = short_names(self.axes).into_iter().enumerate();
+        let names = names.filter(|(axis, _)| *axis != seed);
+        let name: Vec<String> = names
+            .zip(values)
+            .map(|((_, axis), value)| without_controls(&format!("{axis} {}", shown(value))))
+            .collect();
+        let value = match self.objective.by {
+            RankedBy::Speed => format!("{} {}", best.with_spread(), self.unit),
+            RankedBy::Metric(metric, _) => metric_with_spread(metric, best),
+        };
+        Some(format!(
+            "; but `{SEED}` is an axis, and over its {seeds} values the best mean is that of {}: \
+             {value}",
+            name.join(", ")
+        ))
     }
 
     /// Says that no point can be called the best, with the reason.

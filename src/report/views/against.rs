@@ -6,15 +6,20 @@ use kiln_core::{kinds::command::Better, plan::Outcome, units::counted};
 
 use super::{
     MOST_LINES, MOST_MARKS, PointMeasure, RunView,
+    measure::{TARGET, is_in_doubt},
     spots::{Spot, Spots},
 };
-use crate::report::chart::{
-    AxisUnit, Chart, ChartAxis, ChartLine, ChartMark, Lines, MarkShape, Picture,
+use crate::report::{
+    chart::{AxisUnit, Chart, ChartAxis, ChartLine, ChartMark, Lines, MarkShape, Picture},
+    findings::capitalized,
+    ranking::unequal_samples,
 };
 
 pub(super) fn charts(spots: &Spots<'_>, runs: &[RunView<'_>]) -> Vec<Chart> {
-    let rows = spots.spots.iter().flat_map(|spot| spot.point.completed());
-    let mut measures = PointMeasure::all(&spots.axes, rows).to_vec();
+    let rows = || spots.spots.iter().flat_map(|spot| spot.point.completed());
+    let has_target = rows().any(|row| row.seconds_to_target.is_some());
+    let mut measures: Vec<PointMeasure> = has_target.then_some(TARGET).into_iter().collect();
+    measures.extend(PointMeasure::all(&spots.axes, rows()));
     measures.extend(own_metrics(runs));
     let over = |axis| {
         let charts = measures
@@ -22,7 +27,7 @@ pub(super) fn charts(spots: &Spots<'_>, runs: &[RunView<'_>]) -> Vec<Chart> {
             .map(move |measure| chart(spots, axis, measure));
         charts.flatten()
     };
-    spots.varying().into_iter().flat_map(over).collect()
+    spots.leading().into_iter().flat_map(over).collect()
 }
 
 /// The commands' own metrics, in the order of the columns; a name that several runs have stands once.
@@ -75,6 +80,7 @@ pub(super) fn chart(spots: &Spots<'_>, axis: usize, measure: &PointMeasure) -> O
         title: format!("{} against {}", unit.after(measure.what), spots.short(axis)),
         caption: caption(
             spots,
+            axis,
             measure,
             &Shown {
                 lines: &lines,
@@ -99,6 +105,7 @@ pub(super) fn chart(spots: &Spots<'_>, axis: usize, measure: &PointMeasure) -> O
 /// Number of values of the axis that have a mark.
 fn number_of_values(lines: &[(String, Vec<ChartMark>)]) -> usize {
     let marks = lines.iter().flat_map(|(_, marks)| marks);
+    let marks = marks.filter(|mark| !mark.is_gap());
     let mut values: Vec<f64> = marks.map(|mark| mark.x).collect();
     values.sort_by(f64::total_cmp);
     values.dedup();
@@ -108,7 +115,8 @@ fn number_of_values(lines: &[(String, Vec<ChartMark>)]) -> usize {
 /// Whether the points are drawn without lines: keys that vary together leave a line of its own to
 /// each point.
 fn is_scattered(lines: &[(String, Vec<ChartMark>)]) -> bool {
-    let lone = lines.iter().filter(|(_, marks)| marks.len() < 2).count();
+    let marked = |marks: &[ChartMark]| marks.iter().filter(|mark| !mark.is_gap()).count();
+    let lone = lines.iter().filter(|(_, marks)| marked(marks) < 2).count();
     lines.len() > MOST_LINES && lone * 2 > lines.len()
 }
 
@@ -121,18 +129,19 @@ fn named_marks(
     let values = spots.values(axis);
     let places = ChartAxis::places(&values);
     let place_of: HashMap<&str, f64> = values.into_iter().zip(places).collect();
-    let at = |spot: &Spot<'_>| -> Option<ChartMark> {
-        let mean = spot.mean(measure)?;
-        Some(ChartMark {
-            x: place_of[spot.values[axis].as_str()],
-            y: mean.mean,
-            interval: mean.interval,
-        })
+    // A point that ran without the number is a gap: no line leads over it.
+    let at = |spot: &Spot<'_>| {
+        let x = place_of[spot.values[axis].as_str()];
+        spot.mean(measure)
+            .map_or(ChartMark::gap(x), |mean| ChartMark {
+                interval: mean.interval,
+                ..ChartMark::at(x, mean.mean)
+            })
     };
     let lines = spots.lines(axis).into_iter();
     lines
-        .map(|(name, spots)| (name, spots.into_iter().filter_map(at).collect::<Vec<_>>()))
-        .filter(|(_, marks)| !marks.is_empty())
+        .map(|(name, spots)| (name, spots.into_iter().map(at).collect::<Vec<_>>()))
+        .filter(|(_, marks)| !marks.iter().all(ChartMark::is_gap))
         .collect()
 }
 
@@ -190,7 +199,8 @@ fn line(
             marks,
         };
     }
-    let series: Vec<(f64, f64)> = marks.iter().map(|mark| (mark.x, mark.y)).collect();
+    let placed = marks.iter().filter(|mark| !mark.is_gap());
+    let series: Vec<(f64, f64)> = placed.map(|mark| (mark.x, mark.y)).collect();
     let marks = super::enveloped(&series, MOST_MARKS)
         .into_iter()
         .map(|(x, y)| ChartMark::at(x, y))
@@ -213,7 +223,7 @@ struct Shown<'a> {
     is_scattered: bool,
 }
 
-fn caption(spots: &Spots<'_>, measure: &PointMeasure, shown: &Shown<'_>) -> String {
+fn caption(spots: &Spots<'_>, axis: usize, measure: &PointMeasure, shown: &Shown<'_>) -> String {
     let Shown {
         lines,
         all,
@@ -252,6 +262,21 @@ fn caption(spots: &Spots<'_>, measure: &PointMeasure, shown: &Shown<'_>) -> Stri
         );
     }
     said.extend(missing(spots, measure));
+    said.extend(spots.with(axis));
+    if measure.is_energy() {
+        let rows = spots.spots.iter().flat_map(|spot| spot.point.completed());
+        let count = rows.filter(|row| is_in_doubt(row)).count();
+        if count > 0 {
+            let trials = counted(count, "trial");
+            said.push(format!(
+                "Left out: {trials} whose energies are apart (see the diagnosis)."
+            ));
+        }
+    }
+    if measure.is_loss() {
+        let points = spots.spots.iter().map(|spot| spot.point);
+        said.extend(unequal_samples(points).map(|words| format!("{}.", capitalized(&words))));
+    }
     if spots.stand_ins > 0 {
         said.push(format!(
             "Not shown: {} that stand in for trials out of memory.",

@@ -111,7 +111,7 @@ fn chart(
     );
     let has_valid = all.iter().any(|of| !of.valid.is_empty());
     let dots = if has_valid {
-        " Dots: validation, at each evaluation."
+        " Marks: validation, at each evaluation."
     } else {
         ""
     };

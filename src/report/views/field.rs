@@ -95,7 +95,7 @@ impl<'a> Plane<'a> {
     /// The two axes with the most values; `None` if fewer than two vary, or no point has the
     /// number.
     fn of(spots: &'a Spots<'a>, measure: &PointMeasure) -> Option<Self> {
-        let varying = spots.varying();
+        let varying = spots.leading();
         let mut by_values: Vec<(usize, usize)> = varying
             .iter()
             .map(|axis| (spots.values(*axis).len(), *axis))
@@ -139,12 +139,12 @@ impl<'a> Plane<'a> {
                 .to_owned();
         if !self.held.is_empty() {
             caption.push_str(&format!(
-                " The other axes are held where the best point is: {}.",
+                " The other axes are held where the largest number is: {}.",
                 spots.named(&self.held, self.best)
             ));
         }
         if is_cut {
-            caption.push_str(" More values than fit: those around the best point.");
+            caption.push_str(" More values than fit: those around the largest number.");
         }
         caption
     }

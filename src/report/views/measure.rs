@@ -9,7 +9,7 @@ use kiln_core::{
 };
 use statrs::distribution::{ContinuousCDF, StudentsT};
 
-use crate::report::{chart::Quantity, points::lengths_differ};
+use crate::report::{chart::Quantity, diagnosis::energies_apart, points::lengths_differ};
 
 /// A number that each point has.
 #[derive(Clone, Copy, Debug)]
@@ -47,7 +47,7 @@ const TOKENS: PointMeasure = PointMeasure {
 };
 const MEMORY: PointMeasure = PointMeasure {
     key: "memory",
-    what: "Peak memory",
+    what: "Peak memory of tensors",
     quantity: Quantity::Bytes,
     source: Source::Row(|row| row.memory_held_bytes().map(|bytes| bytes as f64)),
     is_from_zero: true,
@@ -57,7 +57,16 @@ const ENERGY: PointMeasure = PointMeasure {
     key: "energy",
     what: "Energy per sample",
     quantity: Quantity::Of("J"),
-    source: Source::Row(TrialRow::joules_per_sample),
+    source: Source::Row(|row| row.joules_per_sample().filter(|_| !is_in_doubt(row))),
+    is_from_zero: true,
+    better: Some(Better::Low),
+};
+/// The time until `train.target` was reached.
+pub(super) const TARGET: PointMeasure = PointMeasure {
+    key: "time-to-target",
+    what: "Time to the target",
+    quantity: Quantity::Seconds,
+    source: Source::Metric(Metric::SecondsToTarget),
     is_from_zero: true,
     better: Some(Better::Low),
 };
@@ -75,6 +84,11 @@ const TRAIN_LOSS: PointMeasure = PointMeasure {
     source: Source::Metric(Metric::TrainLoss),
     ..VALID_LOSS
 };
+
+/// Whether the two energies of a row contradict each other.
+pub(super) fn is_in_doubt(row: &TrialRow) -> bool {
+    energies_apart(row).is_some()
+}
 
 impl PointMeasure {
     /// Everything that is drawn over an axis.
@@ -97,6 +111,14 @@ impl PointMeasure {
             is_from_zero: false,
             better: command.and_then(|command| command.better(name)),
         }
+    }
+
+    pub(super) fn is_energy(&self) -> bool {
+        self.key == ENERGY.key
+    }
+
+    pub(super) fn is_loss(&self) -> bool {
+        [VALID_LOSS.key, TRAIN_LOSS.key].contains(&self.key)
     }
 
     /// The number of a row.

@@ -2,9 +2,12 @@
 
 use std::collections::HashMap;
 
+use kiln_core::units::listed;
+
 use super::{PointMeasure, RunView, measure::PlacedMean};
 use crate::report::points::{Point, column_setting, number, pieces, short_names, shown};
 
+const BATCH_SIZE: &str = "train.batch_size";
 /// Name of the axis that distinguishes several runs.
 const RUN: &str = "run";
 /// Value of an axis that another run has and that is unknown in this run.
@@ -21,6 +24,8 @@ pub(in crate::report) struct Spots<'a> {
     /// Stand-ins for trials that ran out of memory: they have the axes of another point and are not
     /// among the spots.
     pub(in crate::report) stand_ins: usize,
+    /// The axis that stands for each one: another where the two vary as one.
+    leader: Vec<usize>,
 }
 
 #[derive(Debug)]
@@ -59,11 +64,30 @@ impl<'a> Spots<'a> {
             }
         }
         Self {
+            leader: leaders(&axes, &spots),
             short_axes: short_names(&axes),
             axes,
             spots,
             stand_ins,
         }
+    }
+
+    /// The axes that vary, without those that vary as one with another of them.
+    pub(in crate::report) fn leading(&self) -> Vec<usize> {
+        let mut varying = self.varying();
+        varying.retain(|axis| self.leader[*axis] == *axis);
+        varying
+    }
+
+    /// Says which axes vary as one with this one.
+    pub(in crate::report) fn with(&self, axis: usize) -> Option<String> {
+        let others = self.varying().into_iter();
+        let others = others.filter(|other| *other != axis && self.leader[*other] == axis);
+        let names: Vec<String> = others
+            .map(|other| format!("`{}`", self.short(other)))
+            .collect();
+        let vary = if names.len() == 1 { "varies" } else { "vary" };
+        (!names.is_empty()).then(|| format!("{} {vary} with it.", listed(&names, " and ")))
     }
 
     /// Places of the axes that have two values or more.
@@ -100,10 +124,11 @@ impl<'a> Spots<'a> {
 
     /// Spots that differ in `axis` alone, under the name of what they share.
     pub(in crate::report) fn lines(&self, axis: usize) -> Vec<(String, Vec<&Spot<'a>>)> {
+        let own = self.leader[axis];
         let others: Vec<usize> = self
-            .varying()
+            .leading()
             .into_iter()
-            .filter(|place| *place != axis)
+            .filter(|place| *place != own)
             .collect();
         let mut lines: Vec<(String, Vec<&Spot<'a>>)> = Vec::new();
         let mut place_of: HashMap<Vec<&str>, usize> = HashMap::new();
@@ -129,6 +154,42 @@ impl<'a> Spots<'a> {
         };
         axes.iter().map(name).collect::<Vec<_>>().join(", ")
     }
+}
+
+/// The axis that stands for each one. Of axes that vary as one (each value of one goes with one value
+/// of the other) that is the batch size, or the first; the run only where there is no other.
+fn leaders(axes: &[String], spots: &[Spot<'_>]) -> Vec<usize> {
+    let rank = |axis: &usize| match axes[*axis].as_str() {
+        BATCH_SIZE => 0,
+        RUN => 2,
+        _ => 1,
+    };
+    let mut order: Vec<usize> = (0..axes.len()).collect();
+    order.sort_by_key(rank);
+    let mut leader: Vec<usize> = (0..axes.len()).collect();
+    for (place, axis) in order.iter().enumerate() {
+        let first = order[..place]
+            .iter()
+            .find(|other| leader[**other] == **other && vary_as_one(spots, **other, *axis));
+        if let Some(first) = first {
+            leader[*axis] = *first;
+        }
+    }
+    leader
+}
+
+/// Whether both axes vary, and each value of one always goes with the same value of the other.
+fn vary_as_one(spots: &[Spot<'_>], one: usize, other: usize) -> bool {
+    let decides = |from: usize, to: usize| {
+        let mut seen: HashMap<&str, &str> = HashMap::new();
+        let mut spots = spots.iter();
+        let is_one_to_one = spots.all(|spot| {
+            let value = spot.values[to].as_str();
+            *seen.entry(spot.values[from].as_str()).or_insert(value) == value
+        });
+        is_one_to_one && seen.len() > 1
+    };
+    decides(one, other) && decides(other, one)
 }
 
 impl Spot<'_> {

@@ -2,7 +2,7 @@ use super::*;
 use kiln_core::record::SampleRow;
 
 use crate::report::{
-    chart::Picture,
+    chart::{Chart, MarkShape, Picture},
     points::tests::{row, table},
 };
 
@@ -152,29 +152,50 @@ fn throttling_lasts_to_the_next_reading_of_the_same_device() {
 
 #[test]
 fn keys_that_vary_together_are_points_and_no_lines() {
-    let cells: Vec<[String; 2]> = (0..12)
-        .map(|place| [(place + 1).to_string(), (64 * (place + 1)).to_string()])
+    let cells = (0..12).map(|place| [place + 1, 64 * (place / 2), (place + 1) / 2]);
+    let against = against(&["train.batch_size", "model.d_model", "data.seed"], cells);
+    let Picture::Lines(lines) = &against[0].picture else {
+        panic!("lines")
+    };
+    assert_eq!((lines.lines.len(), lines.lines[0].marks.len()), (1, 12));
+    let caption = &against[0].caption;
+    assert!(caption.contains("Each point by itself"), "{caption}");
+}
+
+#[test]
+fn keys_that_vary_as_one_share_a_picture_of_the_batch_size() {
+    let cells = (0..12).map(|place| [64 * (place + 1), place + 1]);
+    let against = against(&["model.d_model", "train.batch_size"], cells);
+    let names: Vec<&str> = against.iter().map(|chart| chart.name.as_str()).collect();
+    assert_eq!(names, ["throughput-against-train.batch_size"]);
+    let Picture::Lines(lines) = &against[0].picture else {
+        panic!("lines")
+    };
+    assert_eq!((lines.lines.len(), lines.lines[0].marks.len()), (1, 12));
+    assert_eq!(lines.lines[0].shape, MarkShape::Marked);
+    let caption = &against[0].caption;
+    assert!(caption.ends_with("`d_model` varies with it."), "{caption}");
+}
+
+/// The pictures over the axes of trials with these values.
+fn against<const AXES: usize>(
+    axes: &[&str; AXES],
+    values: impl Iterator<Item = [u64; AXES]>,
+) -> Vec<Chart> {
+    let cells: Vec<[String; AXES]> = values
+        .map(|values| values.map(|value| value.to_string()))
         .collect();
-    let cells: Vec<[&str; 2]> = cells
+    let cells: Vec<[&str; AXES]> = cells
         .iter()
-        .map(|[one, other]| [one.as_str(), other.as_str()])
+        .map(|cells| cells.each_ref().map(String::as_str))
         .collect();
     let rows = cells
         .iter()
         .enumerate()
         .map(|(place, cells)| (row(place as u64 + 1, 100.0), &cells[..]))
         .collect();
-    let table = table(&["train.batch_size", "model.d_model"], rows);
-    let gallery = Gallery::of(&[RunView::new("r".into(), &table)]);
-    let Picture::Lines(lines) = &gallery.against[0].picture else {
-        panic!("lines")
-    };
-    assert_eq!((lines.lines.len(), lines.lines[0].marks.len()), (1, 12));
-    assert!(
-        gallery.against[0].caption.contains("Each point by itself"),
-        "{}",
-        gallery.against[0].caption
-    );
+    let table = table(axes, rows);
+    Gallery::of(&[RunView::new("r".into(), &table)]).against
 }
 
 #[test]
@@ -201,14 +222,20 @@ fn losses_of_validation_and_of_training_are_never_on_one_line() {
     let Picture::Lines(lines) = &chart.picture else {
         panic!("lines")
     };
-    assert_eq!(
-        lines.lines[0]
-            .marks
-            .iter()
-            .map(|mark| mark.y)
-            .collect::<Vec<_>>(),
-        [0.9, 0.8]
+    let places: Vec<Option<f64>> = lines.lines[0]
+        .marks
+        .iter()
+        .map(|mark| Some(mark.y).filter(|_| !mark.is_gap()))
+        .collect();
+    assert_eq!(places, [Some(0.9), None, Some(0.8)]);
+    let line = "stroke-width=\"4\"";
+    assert!(
+        !chart.svg().contains(line),
+        "no line leads over the gap: {}",
+        chart.svg()
     );
+    let whole = against(&["a.b"], (0..3).map(|value| [value]));
+    assert!(whole[0].svg().contains(line), "{}", whole[0].svg());
     assert!(
         chart.title.starts_with("Validation loss")
             && chart.caption.contains("1 point without this number"),

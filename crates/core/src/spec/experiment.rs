@@ -159,6 +159,24 @@ pub enum CudaGraph {
     Off,
 }
 
+impl Train {
+    /// The given keys that do nothing without a validation loss.
+    pub fn needing_validation(&self) -> impl Iterator<Item = &'static str> {
+        let follows_loss = matches!(
+            self.learning_rate_schedule,
+            LearningRateSchedule::Plateau { .. }
+        );
+        let keys = [
+            ("train.target", self.target.is_some()),
+            ("train.early_stop", self.early_stop.is_some()),
+            ("train.evaluate.generate", self.evaluate.generate.is_some()),
+            ("train.learning_rate_schedule.kind", follows_loss),
+        ];
+        keys.into_iter()
+            .filter_map(|(key, is_given)| is_given.then_some(key))
+    }
+}
+
 impl CudaGraph {
     /// The value for the child: `on` or `off`.
     pub fn resolved(self) -> Self {

@@ -60,9 +60,21 @@ impl Scalar {
         match self.value {
             Resolved::Null | Resolved::Empty => Value::Null,
             Resolved::Bool(value) => Value::Bool(value),
-            Resolved::Integer(value) => Number::from_i128(value).map_or(Value::Null, Value::Number),
+            // JSON has integers of 64 bits; a larger one is the nearest number.
+            Resolved::Integer(value) => Number::from_i128(value)
+                .or_else(|| Number::from_f64(value as f64))
+                .map_or(Value::Null, Value::Number),
             Resolved::Float(value) => Number::from_f64(value).map_or(Value::Null, Value::Number),
             Resolved::Text | Resolved::LeadingZero => Value::String(self.text.clone()),
+        }
+    }
+
+    /// Whether JSON holds its number as it is: a finite one, and an integer of 64 bits.
+    pub(super) fn is_exact(&self) -> bool {
+        match self.value {
+            Resolved::Integer(value) => Number::from_i128(value).is_some(),
+            Resolved::Float(value) => value.is_finite(),
+            _ => true,
         }
     }
 

@@ -129,7 +129,7 @@ fn anything_faults(path: &str, node: &Node) -> Vec<Problem> {
                 scalar.found(),
                 number_words(scalar)
             )),
-            Resolved::Integer(_) | Resolved::Float(_) if scalar.to_json().is_null() => {
+            Resolved::Integer(_) | Resolved::Float(_) if !scalar.is_exact() => {
                 refuse(format!(
                     "is {}; a number must be finite, and an integer must fit in 64 bits",
                     scalar.found()
@@ -249,7 +249,7 @@ fn hint(shape: &KeyShape, scalar: &Scalar) -> Option<String> {
         KeyShape::Free | KeyShape::Anything => None,
         KeyShape::Scalar { .. } => match scalar.value {
             Resolved::LeadingZero => Some(format!("{}, or put it in quotes", number_words(scalar))),
-            Resolved::Integer(_) | Resolved::Float(_) if scalar.to_json().is_null() => {
+            Resolved::Integer(_) | Resolved::Float(_) if !scalar.is_exact() => {
                 Some("; a number must be finite, and an integer must fit in 64 bits".to_owned())
             }
             _ => None,

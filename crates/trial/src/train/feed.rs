@@ -109,14 +109,16 @@ pub(crate) fn plan_feed(
         schedule.clone(),
         loader_options(file),
     );
-    Ok((
-        plan,
-        schedule,
-        Feed {
-            loader,
-            validation: validation(file, data),
-        },
-    ))
+    let validation = validation(file, data);
+    if validation.is_none()
+        && let Some(key) = file.train.needing_validation().next()
+    {
+        return Err(TrialError::Bad(format!(
+            "`{key}` needs a validation loss, but the data has no validation part; give it one, or remove \
+             the key"
+        )));
+    }
+    Ok((plan, schedule, Feed { loader, validation }))
 }
 
 fn too_little(file: &TrialFile, schedule: &BatchSchedule) -> TrialError {

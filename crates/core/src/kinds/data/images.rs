@@ -286,6 +286,11 @@ impl DataKind for ImageFolder {
         Some(self.valid_fraction)
     }
 
+    fn without_validation(&self) -> Option<&'static str> {
+        // It may have a folder `valid`.
+        None
+    }
+
     fn augmentation(&self) -> Option<Augmentation> {
         Some(Augmentation {
             crop_padding: 0,
@@ -305,4 +310,8 @@ impl DataKind for GeneratedImages {
 
     has!(loader);
     has!(augmentation);
+
+    fn without_validation(&self) -> Option<&'static str> {
+        (self.valid_images == 0).then_some("data.valid_images")
+    }
 }

@@ -42,6 +42,12 @@ pub trait DataKind {
         None
     }
 
+    /// The key by whose value 0 there is no validation data; `None` where there is some, or only
+    /// the data tells.
+    fn without_validation(&self) -> Option<&'static str> {
+        (self.valid_fraction() == Some(0.0)).then_some("data.valid_fraction")
+    }
+
     /// The tokenizer; `None` for data without text.
     fn tokenizer(&self) -> Option<Tokenizer> {
         None

@@ -152,6 +152,8 @@ impl BestThroughputBatch {
             match fit(race.look(place)?, self.at_most) {
                 Fit::TooLarge => break,
                 Fit::Broken => broken += 1,
+                // Longer steps of a larger size may be measured where these were too few or too short.
+                Fit::Fits if race.speed(place).is_none() => broken = 0,
                 Fit::Fits => {
                     let rises = race.best().is_some_and(|now| {
                         before.is_none_or(|before| now > before * (1.0 + SEARCH_EQUAL))
@@ -380,10 +382,18 @@ impl BestThroughputBatch {
                 estimate.low,
                 estimate.high
             ),
+            None if race.has_unmeasured() && among == 1 => {
+                "is the only one with a measured speed".to_owned()
+            }
             None if among == 1 => "is the only one that ran".to_owned(),
             None => format!(
-                "{} of the {among} that were run",
-                self.words("is the fastest", "has the highest useful speed")
+                "{} of the {among} that were {}",
+                self.words("is the fastest", "has the highest useful speed"),
+                if race.has_unmeasured() {
+                    "measured"
+                } else {
+                    "run"
+                }
             ),
         };
         let runs = race.speeds(place).len();

@@ -307,17 +307,27 @@ impl<'a, V: Values> Race<'a, V> {
     pub(super) fn stopped(&self, end: &RaceEnd, rise: &str) -> String {
         let then = match (self.left(), end.choice) {
             (0, _) => format!("the {} trials of its budget are used", self.asked),
-            (_, Some(_)) => {
-                "no other value can be faster by more than noise, as far as the tested \
-                             ones show"
-                    .to_owned()
-            }
+            (_, Some(_)) => format!(
+                "no other value can be faster by more than noise, as far as the {} ones show",
+                match self.has_unmeasured() {
+                    true => "measured",
+                    false => "tested",
+                }
+            ),
             (_, None) => format!(
                 "each candidate has had its {}, and their differences are within noise",
                 counted(self.repeats as usize, "run")
             ),
         };
         format!("the search stopped trying larger values because {rise}, and ended because {then}")
+    }
+
+    /// Whether a value completed without a speed, so that nothing is known of how fast it is.
+    pub(super) fn has_unmeasured(&self) -> bool {
+        self.entries.iter().any(|(place, entry)| {
+            let completed = |probe: &Probe| probe.completed() && probe.speed().is_none();
+            entry.counted().is_empty() && self.first(*place).is_some_and(completed)
+        })
     }
 
     fn left(&self) -> u64 {

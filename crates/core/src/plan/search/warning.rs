@@ -221,7 +221,8 @@ impl fmt::Display for Warning {
             } => {
                 write!(
                     f,
-                    "{} completed without `{what}`, the first at {choice}, and could not be ranked",
+                    "{} completed without `{what}`, the first at {choice}, and could not be ranked: \
+                     they may be the best; longer trials (`train.steps`) may have it",
                     counted(*trials, "trial")
                 )
             }

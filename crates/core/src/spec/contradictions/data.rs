@@ -21,26 +21,19 @@ pub(super) fn of_data(point: &ResolvedPoint<'_>) -> Vec<KeyFault> {
 
 /// Checks that what needs a validation loss gets one.
 fn of_validation(point: &ResolvedPoint<'_>) -> Vec<KeyFault> {
-    if point.data.valid_fraction() != Some(0.0) {
+    let Some(nothing) = point.data.without_validation() else {
         return Vec::new();
-    }
+    };
     let train = point.train;
     let checkpoint = train.checkpoint.as_ref();
     let keeps_best = checkpoint.is_some_and(|checkpoint| checkpoint.after == AfterTraining::Best);
-    let needs_validation = [
-        ("train.target", train.target.is_some()),
-        ("train.early_stop", train.early_stop.is_some()),
-        ("train.checkpoint.after", keeps_best),
-        ("train.evaluate.generate", train.evaluate.generate.is_some()),
-    ];
     let fault = |key: &'static str| {
-        let message = format!("`{key}` needs a validation loss, but `data.valid_fraction` is 0");
+        let message = format!("`{key}` needs a validation loss, but `{nothing}` is 0");
         KeyFault::between(key, &["data", key], message)
     };
-    needs_validation
-        .into_iter()
-        .filter(|(_, is_given)| *is_given)
-        .map(|(key, _)| fault(key))
+    let keys = train.needing_validation();
+    keys.chain(keeps_best.then_some("train.checkpoint.after"))
+        .map(fault)
         .collect()
 }
 
@@ -125,16 +118,6 @@ fn of_images(point: &ResolvedPoint<'_>) -> Vec<KeyFault> {
         Data::GeneratedImages(made) => made.image_size,
         _ => return faults,
     };
-    if matches!(point.data, Data::GeneratedImages(made) if made.valid_images == 0)
-        && point.train.target.is_some()
-    {
-        let message = "`train.target` needs a validation loss, but `data.valid_images` is 0";
-        faults.push(KeyFault::between(
-            "train.target",
-            &["data", "train.target"],
-            message,
-        ));
-    }
     let padding = point
         .data
         .augmentation()

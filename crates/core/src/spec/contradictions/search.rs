@@ -304,9 +304,9 @@ fn absence(metric: Metric, experiment: &Experiment) -> Option<String> {
             metric.name()
         ));
     }
-    if is_validation && data.valid_fraction() == Some(0.0) {
+    if let Some(nothing) = data.without_validation().filter(|_| is_validation) {
         return Some(format!(
-            "`{}` needs validation data, but `data.valid_fraction` is 0",
+            "`{}` needs validation data, but `{nothing}` is 0",
             metric.name()
         ));
     }

@@ -143,13 +143,20 @@ int kiln_adafactor(Tensor **parameters, Tensor **gradients, Tensor **rows, Tenso
     auto kept = at::rsub(moved, 1.0);
 
     auto changed = listed(parameters, count);
+    // What a decay leaves of the parameters; undefined where it is a plain number.
+    at::Tensor left;
     if (decay != 0 && held != nullptr) {
       auto lost = held->mul(decay);
-      at::_foreach_mul_(changed, at::rsub(made.defined() ? lost.mul(made) : lost, 1.0));
+      left = at::rsub(made.defined() ? lost.mul(made) : lost, 1.0);
     } else if (decay != 0 && made.defined()) {
-      at::_foreach_mul_(changed, at::rsub(made.mul(rate * decay), 1.0));
-    } else if (decay != 0) {
-      at::_foreach_mul_(changed, 1.0 - rate * decay);
+      left = at::rsub(made.mul(rate * decay), 1.0);
+    }
+    // Narrow parameters are rounded once, after decay and update: alone a decay is less than they resolve.
+    auto is_narrow = [](const at::Tensor &parameter) { return parameter.scalar_type() != at::kFloat; };
+    std::vector<at::Tensor> wide;
+    std::copy_if(changed.begin(), changed.end(), std::back_inserter(wide), [&](auto &one) { return !is_narrow(one); });
+    if (decay != 0 && !wide.empty()) {
+      left.defined() ? at::_foreach_mul_(wide, left) : at::_foreach_mul_(wide, 1.0 - rate * decay);
     }
 
     for (auto &alike : of_one_shape(changed, listed(gradients, count), listed(rows, count), listed(columns, count))) {
@@ -171,7 +178,13 @@ int kiln_adafactor(Tensor **parameters, Tensor **gradients, Tensor **rows, Tenso
       held == nullptr ? factors.mul_(rate) : factors.mul_(*held);
       updates.mul_(factors);
       if (made.defined()) leave_out(updates, made);
-      at::_foreach_sub_(alike.parameters, updates.unbind());
+      if (decay != 0 && is_narrow(alike.parameters[0])) {
+        auto decayed = side_by_side(alike.parameters).to(at::kFloat);
+        left.defined() ? decayed.mul_(left) : decayed.mul_(1.0 - rate * decay);
+        at::_foreach_copy_(alike.parameters, decayed.sub_(updates).unbind());
+      } else {
+        at::_foreach_sub_(alike.parameters, updates.unbind());
+      }
     }
   });
 }

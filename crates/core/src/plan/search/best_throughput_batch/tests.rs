@@ -382,6 +382,28 @@ fn memory_ends_the_rise_and_stands_in_the_reason() {
 }
 
 #[test]
+fn sizes_whose_trials_were_too_short_to_be_measured_end_no_rise_and_are_told() {
+    let device = roomy(Curve::Saturating(8.0), 0.0);
+    let short = |choice: &SearchTrial| {
+        let mut probe = device.run(choice);
+        if chosen(choice, "train.batch_size") < 16 {
+            probe.samples_per_second = None;
+        }
+        probe
+    };
+    let end = play(&search(1, 64, 1, 1), &short);
+    assert!(size(&end) >= Some(16), "{}", end.why);
+    assert!(end.why.contains("that were measured"), "{}", end.why);
+    assert!(
+        end.notes
+            .iter()
+            .any(|note| note.contains("as far as the measured ones show")),
+        "{:?}",
+        end.notes
+    );
+}
+
+#[test]
 fn a_number_that_is_none_is_not_chosen() {
     for speed in [None, Some(f64::NAN), Some(f64::INFINITY), Some(0.0)] {
         let end = play(&search(1, 64, 1, 2), &|choice| Probe {

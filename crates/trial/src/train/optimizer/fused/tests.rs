@@ -634,6 +634,50 @@ fn adafactor_equals_adafactor_written_out_for_20_steps_alone_and_side_by_side() 
 }
 
 #[test]
+fn adafactor_rounds_a_bf16_parameter_once_after_decay_and_update() {
+    // 1 - rate * decay is 1 in bf16.
+    let by = Adafactor {
+        learning_rate: LearningRate::Number(0.01),
+        ..ADAFACTOR
+    };
+    let updated = |kind: tch::Kind, weight_decay: f64| {
+        let shapes = [[100, 100], [1, 400], [100, 100]];
+        let mut group = ParameterGroup::default();
+        for (at, shape) in shapes.into_iter().enumerate() {
+            let of = |seed| {
+                let narrow =
+                    tensor_of(&numbers_of(shape, seed), shape).to_kind(tch::Kind::BFloat16);
+                narrow.to_kind(kind)
+            };
+            let parameter = of(at);
+            group.begin(
+                &serde_yaml::from_str("{kind: adafactor}").unwrap(),
+                &parameter,
+            );
+            group.parameters.push(parameter);
+            group.gradients.push(of(at + 20));
+        }
+        let by = Adafactor { weight_decay, ..by };
+        adafactor(&group, by, OnDevice::default()).unwrap();
+        let parameters = group.parameters.iter();
+        parameters
+            .flat_map(|one| values(&one.to_kind(tch::Kind::Float).flatten(0, -1)))
+            .collect::<Vec<f32>>()
+    };
+    let [narrow, plain] = [0.1, 0.0].map(|decay| updated(tch::Kind::BFloat16, decay));
+    let wide = updated(tch::Kind::Float, 0.1);
+    for (narrow, wide) in narrow.iter().zip(&wide) {
+        let half_a_digit = wide.abs() * 2_f32.powi(-8) * 1.01;
+        assert!((narrow - wide).abs() <= half_a_digit, "{narrow} {wide}");
+    }
+    let moved = narrow
+        .iter()
+        .zip(&plain)
+        .filter(|(one, other)| one != other);
+    assert!(moved.count() * 20 > narrow.len(), "the decay is lost");
+}
+
+#[test]
 fn the_clip_norm_is_the_global_norm() {
     let gradients = [
         tch::Tensor::from_slice(&[3.0_f32, 0.0]),
