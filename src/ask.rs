@@ -15,6 +15,9 @@ use rustix::process::{Pid, Signal, kill_process_group};
 /// Time between two looks whether the program has ended.
 const LOOK: Duration = Duration::from_millis(2);
 
+/// Time for the streams of a program that has ended.
+const LAST_WORDS: Duration = Duration::from_secs(2);
+
 /// The answer of a program that ended.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Answer {
@@ -33,23 +36,10 @@ pub(crate) fn answer(
     patience: Duration,
     most_bytes: u64,
 ) -> io::Result<Answer> {
-    let mut child = command
-        .stdin(Stdio::null())
-        .stdout(Stdio::piped())
-        .stderr(Stdio::piped())
-        .process_group(0)
-        .spawn()?;
-    let stdout = drain(child.stdout.take(), most_bytes);
-    let stderr = drain(child.stderr.take(), most_bytes);
-    let deadline = Instant::now() + patience;
-    let ended = wait(&mut child, deadline);
-    let read = |stream: Receiver<Vec<u8>>| {
-        let left = deadline.saturating_duration_since(Instant::now());
-        stream.recv_timeout(left).ok()
-    };
-    let answered = ended.and_then(|status| Some((status, read(stdout)?, read(stderr)?)));
-    let Some((status, stdout, stderr)) = answered else {
-        end(child);
+    command.process_group(0);
+    let heard = hear(command, patience, most_bytes)?;
+    let (Some(status), Some(stdout), Some(stderr)) = (heard.status, heard.stdout, heard.stderr)
+    else {
         let text = format!("it gave no answer in {} s", patience.as_secs_f64());
         return Err(io::Error::new(io::ErrorKind::TimedOut, text));
     };
@@ -60,10 +50,74 @@ pub(crate) fn answer(
     })
 }
 
+/// Why a program or a thread could not be started, with what to do where a limit is reached.
+pub(crate) fn not_started(error: &io::Error) -> String {
+    match error.kind() {
+        io::ErrorKind::WouldBlock => format!(
+            "{error}: no more processes or threads may be started; end others, or raise the limit \
+             (`ulimit -u`, `pids.max` of the control group)"
+        ),
+        _ => error.to_string(),
+    }
+}
+
+/// A program that ended or was ended.
+pub(crate) struct Heard {
+    /// `None` if it still ran when its time was over.
+    pub(crate) status: Option<ExitStatus>,
+    /// `None` if a process that it started held the stream open.
+    pub(crate) stdout: Option<Vec<u8>>,
+    pub(crate) stderr: Option<Vec<u8>>,
+}
+
+/// Runs a program to its end, or to the end of its time: then what it had written by then is
+/// returned.
+///
+/// # Errors
+/// It cannot be started.
+pub(crate) fn hear(mut command: Command, patience: Duration, most_bytes: u64) -> io::Result<Heard> {
+    let mut child = command
+        .stdin(Stdio::null())
+        .stdout(Stdio::piped())
+        .stderr(Stdio::piped())
+        .spawn()?;
+    let streams = drain(child.stdout.take(), most_bytes)
+        .and_then(|stdout| Ok((stdout, drain(child.stderr.take(), most_bytes)?)));
+    let (stdout, stderr) = match streams {
+        Ok(streams) => streams,
+        Err(error) => {
+            end(&mut child);
+            return Err(error);
+        }
+    };
+    let deadline = Instant::now() + patience;
+    let status = wait(&mut child, deadline);
+    if status.is_none() {
+        end(&mut child);
+    }
+    let last = deadline.max(Instant::now() + LAST_WORDS);
+    let read = |stream: Receiver<Vec<u8>>| {
+        let left = last.saturating_duration_since(Instant::now());
+        stream.recv_timeout(left).ok()
+    };
+    let (stdout, stderr) = (read(stdout), read(stderr));
+    if stdout.is_none() || stderr.is_none() {
+        end(&mut child);
+    }
+    Ok(Heard {
+        status,
+        stdout,
+        stderr,
+    })
+}
+
 /// Reads a stream to its end in a thread of its own, and keeps its beginning.
-fn drain(stream: Option<impl Read + Send + 'static>, most_bytes: u64) -> Receiver<Vec<u8>> {
+fn drain(
+    stream: Option<impl Read + Send + 'static>,
+    most_bytes: u64,
+) -> io::Result<Receiver<Vec<u8>>> {
     let (sender, receiver) = channel();
-    thread::spawn(move || {
+    thread::Builder::new().spawn(move || {
         let mut bytes = Vec::new();
         if let Some(mut stream) = stream {
             // Bytes read before an error are used.
@@ -71,8 +125,8 @@ fn drain(stream: Option<impl Read + Send + 'static>, most_bytes: u64) -> Receive
             let _ = io::copy(&mut stream, &mut io::sink());
         }
         let _ = sender.send(bytes);
-    });
-    receiver
+    })?;
+    Ok(receiver)
 }
 
 /// `None` if it still runs at the deadline.
@@ -86,9 +140,10 @@ fn wait(child: &mut Child, deadline: Instant) -> Option<ExitStatus> {
     }
 }
 
-/// Ends it with what it started.
-fn end(mut child: Child) {
-    let _ = kill_process_group(Pid::from_child(&child), Signal::KILL);
+/// Ends it, and what it started if that is a group of its own.
+fn end(child: &mut Child) {
+    let _ = kill_process_group(Pid::from_child(child), Signal::KILL);
+    let _ = child.kill();
     let _ = child.wait();
 }
 

@@ -43,7 +43,7 @@ const PROGRAM: &MayImport = &[
     ("ask", &["program"]),
     ("git", &["ask", "program"]),
     ("readings", &["output"]),
-    ("preflight", &["readings", "program"]),
+    ("preflight", &["ask", "readings", "program"]),
     ("processes", &[]),
     ("relay", &["processes"]),
     (

@@ -8,6 +8,7 @@ use std::path::{Path, PathBuf};
 
 use kiln_core::{
     folder::write_whole,
+    record::run_folder::LATEST,
     units::{Bytes, shell_word, without_controls},
 };
 use kiln_hardware::host::{read, usable_cores};
@@ -198,6 +199,9 @@ fn free_name(file: &Path) -> String {
     free.next().unwrap_or_default()
 }
 
+/// Words that are no text in YAML, and the name of the link to the newest run.
+const NO_NAMES: [&str; 4] = ["true", "false", "null", LATEST];
+
 /// A name for the experiment: the file's, with the letters that a name may have.
 fn name(file: &Path) -> String {
     let stem = file.file_stem().unwrap_or_default().to_string_lossy();
@@ -211,6 +215,8 @@ fn name(file: &Path) -> String {
         true => "experiment".to_owned(),
         // Some names would be read as a number.
         false if name.starts_with(|first: char| first.is_ascii_digit()) => format!("x{name}"),
+        // Neither is text in YAML, and a link has the name `latest`.
+        false if NO_NAMES.contains(&name.to_lowercase().as_str()) => format!("x{name}"),
         false => name.to_owned(),
     }
 }
@@ -516,6 +522,9 @@ mod tests {
             ("über.yml", "ber"),
             ("2024.yaml", "x2024"),
             ("--.yaml", "experiment"),
+            ("null.yaml", "xnull"),
+            ("True.yaml", "xTrue"),
+            ("latest.yaml", "xlatest"),
         ] {
             assert_eq!(name(Path::new(file)), expected, "{file}");
         }

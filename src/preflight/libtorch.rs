@@ -174,7 +174,7 @@ fn remedy_of(fault: &ChildFault) -> &'static str {
         // SIGBUS: access to a page of a truncated file.
         ChildFault::Signal(7) => {
             "a library of libtorch may be truncated: remove its folder under .libtorch and run \
-             `make libtorch` again"
+             `make libtorch` again (one that `LD_LIBRARY_PATH` names comes first)"
         }
         ChildFault::Signal(4) => "this processor may lack instructions (AVX2) that libtorch needs",
         ChildFault::Silent(_) => {

@@ -3,16 +3,16 @@
 //! them.
 
 use std::{
-    io::{self, Read},
+    io,
     os::unix::process::ExitStatusExt,
     path::{Path, PathBuf},
-    process::{Child, Command, ExitStatus, Stdio},
-    sync::mpsc::{Receiver, channel},
-    thread,
+    process::{Command, ExitStatus},
     time::Duration,
 };
 
 use kiln_core::record::examination::{Build, Cuda, EXAMINATION, Finding, Nvrtc, Product};
+
+use crate::ask::{hear, not_started};
 
 use super::loading::{LoadFault, LoadFaultKind, cut_off, load_fault, searched};
 
@@ -79,8 +79,8 @@ pub fn ask(program: &Path, asking: ExamineRequest) -> ExamineAnswer {
         is_quick: asking.is_quick,
         ..ExamineAnswer::default()
     };
-    let child = match start(program, asking.is_quick) {
-        Ok(child) => child,
+    let heard = match start(program, asking) {
+        Ok(heard) => heard,
         Err(fault) => {
             return ExamineAnswer {
                 fault: Some(fault),
@@ -88,7 +88,6 @@ pub fn ask(program: &Path, asking: ExamineRequest) -> ExamineAnswer {
             };
         }
     };
-    let heard = hear(child, asking.time_limit);
     let newer = take_findings(&mut answer, &heard.said);
     answer.fault = newer
         .map(ChildFault::Newer)
@@ -98,30 +97,28 @@ pub fn ask(program: &Path, asking: ExamineRequest) -> ExamineAnswer {
 
 fn command(program: &Path) -> Command {
     let mut command = Command::new(program);
-    command
-        .arg("--examine")
-        .stdin(Stdio::null())
-        .stdout(Stdio::piped())
-        .stderr(Stdio::piped());
+    command.arg("--examine");
     // Messages of the loader and the system are parsed here, so they must be in English.
     command.env("LC_ALL", "C").env_remove("RUST_BACKTRACE");
     command
 }
 
-fn start(program: &Path, is_quick: bool) -> Result<Child, ChildFault> {
+fn start(program: &Path, asking: ExamineRequest) -> Result<ExaminedChild, ChildFault> {
     if !program.exists() {
         return Err(ChildFault::NotThere);
     }
     let mut command = command(program);
-    if is_quick {
+    if asking.is_quick {
         command.arg("--quick");
     }
-    command
-        .spawn()
-        .map_err(|error| ChildFault::NotStarted(error.to_string()))
+    examined(command, asking.time_limit)
+        .map_err(|error| ChildFault::NotStarted(not_started(&error)))
 }
 
-/// A child that ended or was killed.
+/// Most bytes of an answer; an examination has some kilobytes.
+const MOST_ANSWER_BYTES: u64 = 16 << 20;
+
+/// A child that ended or was killed, with what it had written.
 struct ExaminedChild {
     /// `None` if it had to be killed.
     status: Option<ExitStatus>,
@@ -129,55 +126,15 @@ struct ExaminedChild {
     complained: String,
 }
 
-fn hear(mut child: Child, time_limit: Duration) -> ExaminedChild {
-    let (said, complained) = (drain(child.stdout.take()), drain(child.stderr.take()));
-    let status = wait(&mut child, time_limit);
-    // A grandchild that holds a pipe open must not block this.
-    let text = |stream: &Receiver<Vec<u8>>| {
-        stream
-            .recv_timeout(Duration::from_secs(2))
-            .map(|bytes| String::from_utf8_lossy(&bytes).into_owned())
-    };
-    ExaminedChild {
-        status,
-        said: text(&said).unwrap_or_default(),
-        complained: text(&complained).unwrap_or_default(),
-    }
-}
-
-/// Most bytes of an answer; an examination has some kilobytes.
-const MOST_ANSWER_BYTES: u64 = 16 << 20;
-
-/// Reads a stream to its end in a separate thread, so that the child never blocks.
-fn drain(stream: Option<impl Read + Send + 'static>) -> Receiver<Vec<u8>> {
-    let (sender, receiver) = channel();
-    thread::spawn(move || {
-        let mut bytes = Vec::new();
-        if let Some(stream) = stream {
-            // Bytes read before an error are used. A program that writes without end then waits
-            // for its full pipe until its time is over.
-            let _ = stream.take(MOST_ANSWER_BYTES).read_to_end(&mut bytes);
-        }
-        let _ = sender.send(bytes);
-    });
-    receiver
-}
-
-/// `None` if the child was still running at the limit and was killed.
-fn wait(child: &mut Child, time_limit: Duration) -> Option<ExitStatus> {
-    const LOOK: Duration = Duration::from_millis(10);
-    let mut waited = Duration::ZERO;
-    while waited < time_limit {
-        match child.try_wait() {
-            Ok(Some(status)) => return Some(status),
-            Ok(None) => thread::sleep(LOOK),
-            Err(_) => break,
-        }
-        waited += LOOK;
-    }
-    let _ = child.kill();
-    let _ = child.wait();
-    None
+fn examined(command: Command, time_limit: Duration) -> io::Result<ExaminedChild> {
+    let heard = hear(command, time_limit, MOST_ANSWER_BYTES)?;
+    let text =
+        |stream: Option<Vec<u8>>| String::from_utf8_lossy(&stream.unwrap_or_default()).into_owned();
+    Ok(ExaminedChild {
+        status: heard.status,
+        said: text(heard.stdout),
+        complained: text(heard.stderr),
+    })
 }
 
 /// Parses the lines; returns the format's number if it is newer than this program's.
@@ -248,8 +205,9 @@ fn fault(
 /// Starts the program again with the loader printing its search paths. It fails before the
 /// program's first line runs.
 fn look_again(program: &Path) -> io::Result<String> {
-    let child = command(program).env("LD_DEBUG", "libs").spawn()?;
-    Ok(hear(child, Duration::from_secs(20)).complained)
+    let mut command = command(program);
+    command.env("LD_DEBUG", "libs");
+    Ok(examined(command, Duration::from_secs(20))?.complained)
 }
 
 #[cfg(test)]

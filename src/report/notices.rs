@@ -208,9 +208,18 @@ fn unsaved(points: &[Point<'_>]) -> Option<String> {
         .filter_map(|row| Some((*row, UnwrittenCheckpoint::of(row)?)))
         .collect();
     let (row, note) = noted.first()?;
+    let without = noted
+        .iter()
+        .filter(|(row, _)| row.checkpoint_bytes.is_none());
+    let lost = match without.count() {
+        0 => "better or later weights than those that they leave are lost".to_owned(),
+        none if none == noted.len() => "no weights were written".to_owned(),
+        some => format!(
+            "{some} wrote no weights, and of the others better or later ones than they leave are lost"
+        ),
+    };
     Some(format!(
-        "{} of {} could not write every checkpoint (first: trial {}, {note}); better or later weights \
-         than those that they leave are lost",
+        "{} of {} could not write every checkpoint (first: trial {}, {note}); {lost}",
         noted.len(),
         counted(rows.count(), "trial"),
         row.trial
@@ -368,11 +377,23 @@ mod tests {
         assert_eq!(lost(vec![(row(1, 10.0), &["8"][..])]), Vec::<String>::new());
         let trial = unsaved.trial.to_string();
         assert_eq!(
-            lost(vec![(row(1, 10.0), &["8"][..]), (unsaved, &["16"][..])]),
+            lost(vec![
+                (row(1, 10.0), &["8"][..]),
+                (unsaved.clone(), &["16"][..])
+            ]),
             [format!(
-                "1 of 2 trials could not write every checkpoint (first: trial {trial}, {failure}); better or \
-                 later weights than those that they leave are lost"
+                "1 of 2 trials could not write every checkpoint (first: trial {trial}, {failure}); no \
+                 weights were written"
             )]
+        );
+        let some = TrialRow {
+            checkpoint_bytes: Some(4096),
+            ..unsaved
+        };
+        let told = lost(vec![(row(1, 10.0), &["8"][..]), (some, &["16"][..])]);
+        assert!(
+            told[0].ends_with("better or later weights than those that they leave are lost"),
+            "{told:?}"
         );
     }
 

@@ -37,7 +37,7 @@ use super::{
     programs::{self, ChildKind, TrialProgram},
     provenance::LoadedLibraries,
 };
-use crate::relay;
+use crate::{ask::not_started, relay};
 
 pub(super) use finish::{Finished, Hindrance, Lost, Surroundings};
 
@@ -255,7 +255,11 @@ pub(super) fn settle_checkpoints(
 fn named(error: io::Error, program: &Path) -> io::Error {
     io::Error::new(
         error.kind(),
-        format!("{} cannot be started: {error}", program.display()),
+        format!(
+            "{} cannot be started: {}",
+            program.display(),
+            not_started(&error)
+        ),
     )
 }
 

@@ -8,6 +8,7 @@ use kiln_core::{
     units::{Bytes, counted},
 };
 use kiln_hardware::host::{disk_free_bytes, disk_free_files};
+use rustix::io::Errno;
 
 use super::{RunRequest, RunStop};
 
@@ -71,11 +72,27 @@ pub(super) fn cannot_write(request: &RunRequest) -> impl Fn(io::Error) -> RunSto
         RunStop::CannotRun(match text.starts_with('/') {
             true => text,
             false => format!(
-                "{}: the run cannot be written here: {text}; make the folder writable, or name \
-                 another one with `--results`",
-                folder.display()
+                "{}: the run cannot be written here: {text}; {}",
+                folder.display(),
+                remedy(&error)
             ),
         })
+    }
+}
+
+fn remedy(error: &io::Error) -> &'static str {
+    match error.kind() {
+        io::ErrorKind::PermissionDenied | io::ErrorKind::ReadOnlyFilesystem => {
+            "make the folder writable, or name another one with `--results`"
+        }
+        _ if matches!(
+            Errno::from_io_error(error),
+            Some(Errno::MFILE | Errno::NFILE)
+        ) =>
+        {
+            "raise the limit of open files (`ulimit -n`)"
+        }
+        _ => "name another folder with `--results`",
     }
 }
 

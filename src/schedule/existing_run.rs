@@ -1,7 +1,7 @@
 //! Finds the run of an experiment that a launch resumes, and checks that the experiment has not
 //! changed.
 
-use std::{collections::BTreeSet, fs};
+use std::{collections::BTreeSet, fs, path::Path};
 
 use kiln_core::{
     input,
@@ -72,6 +72,7 @@ pub(super) fn find(
     wanted: &WantedTrials,
     here: &dyn Fn() -> MachineIdentity,
 ) -> Result<ExistingRun, RunStop> {
+    refuse_unwritable_path(wanted.results)?;
     let mut earlier = runs(wanted.results, &wanted.experiment.name);
     let Some(folder) = earlier.pop().filter(|_| !wanted.fresh) else {
         return Ok(ExistingRun::New { notice: None });
@@ -145,9 +146,10 @@ pub(super) fn find(
                 .or_else(|| Some(because_of(&folder, &what))),
         }),
         Err(what) => Err(RunStop::Refused(format!(
-            "{} is unfinished and the experiment has changed since:\n{what}\nrestore it to resume \
-             that run, or start a new one with `--fresh`",
-            folder.path().display()
+            "{} is unfinished and {}:\n{what}\nrestore it to resume that run, or start a new one with \
+             `--fresh`",
+            folder.path().display(),
+            unlike(&what)
         ))),
     }
 }
@@ -227,6 +229,22 @@ fn with_these_trials(wanted: &WantedTrials, earlier: &[RunFolder]) -> Option<Str
     ))
 }
 
+/// Paths of a run's files stand in its records, which are UTF-8.
+///
+/// # Errors
+/// The path of `results` is not UTF-8.
+pub(super) fn refuse_unwritable_path(results: &Path) -> Result<(), RunStop> {
+    let absolute = std::path::absolute(results);
+    match absolute.as_deref().map(Path::to_str) {
+        Ok(None) => Err(RunStop::Refused(format!(
+            "{}: this path is not UTF-8 text, as the records of a run are; name a folder whose whole path \
+             is with `--results`",
+            results.display()
+        ))),
+        _ => Ok(()),
+    }
+}
+
 /// Checks that rows can be appended to the run's tables, before anything of the run is changed.
 fn check_tables(folder: &RunFolder, trials: &[Trial]) -> Result<(), RunStop> {
     let refused = |error: TableError| {
@@ -254,6 +272,14 @@ fn check_tables(folder: &RunFolder, trials: &[Trial]) -> Result<(), RunStop> {
     Ok(())
 }
 
+/// What is known of an experiment that [`compare`] did not find to be the run's.
+fn unlike(what: &str) -> &'static str {
+    match what.trim_start().starts_with(EXPERIMENT) {
+        true => "its experiment cannot be compared with this one",
+        false => "the experiment has changed since",
+    }
+}
+
 /// Says why a finished run is left as it is, with the first lines of what [`compare`] found.
 fn because_of(folder: &RunFolder, what: &str) -> String {
     let mut lines = what.lines().map(str::trim);
@@ -263,13 +289,10 @@ fn because_of(folder: &RunFolder, what: &str) -> String {
         0 => String::new(),
         more => format!("; and {more} more"),
     };
-    let how = match what.trim_start().starts_with(EXPERIMENT) {
-        true => "cannot be compared with this experiment",
-        false => "the experiment has changed since",
-    };
     format!(
-        "{} is finished, but {how} ({}{more}); starting a new run",
+        "{} is finished, but {} ({}{more}); starting a new run",
         folder.path().display(),
+        unlike(what),
         first.join("; ")
     )
 }

@@ -385,8 +385,25 @@ fn by_signal(signal: i32, ending: &AttemptEnding) -> (Outcome, String) {
             Outcome::Oom,
             format!("ran out of memory and ended by signal {signal}{name}"),
         ),
+        _ if is_of_the_loader(signal, ending.child, ending.has_spoken) => (
+            Outcome::Interrupted,
+            format!(
+                "crashed by signal {signal}{name} before its first message, as with a damaged \
+                 libtorch, and ended"
+            ),
+        ),
         _ => (Outcome::Failed, format!("crashed by signal {signal}{name}")),
     }
+}
+
+/// Whether the program of kiln crashed before it said anything: no setting of a trial has been used
+/// then, so that every other trial would crash, too. It is the end of a program whose libraries are cut off,
+/// or use instructions that the processor lacks.
+pub(super) fn is_of_the_loader(signal: i32, child: &ChildKind, has_spoken: bool) -> bool {
+    const ILL: i32 = 4;
+    const BUS: i32 = 7;
+    const SEGV: i32 = 11;
+    *child == ChildKind::KilnTrial && !has_spoken && [ILL, BUS, SEGV].contains(&signal)
 }
 
 fn signal_name(signal: i32) -> String {

@@ -26,7 +26,7 @@ use crate::{
     schedule::{
         Instruments,
         instruments::{AttemptReadings, LeasedGpu},
-        judge::{AttemptEnding, Exit, Judgment, StopCause, judge},
+        judge::{AttemptEnding, Exit, Judgment, StopCause, is_of_the_loader, judge},
         listen::ChildState,
         memory,
         programs::ChildKind,
@@ -367,7 +367,8 @@ impl Reaped {
             Exit::Status(exit_status::NO_DEVICE) => true,
             // The dynamic loader did not find a library, or the file is not a program.
             Exit::Status(126 | 127) => self.heard.messages == 0,
-            _ => false,
+            Exit::Signal(signal) => is_of_the_loader(signal, &self.kind, self.heard.messages > 0),
+            Exit::Status(_) => false,
         }
     }
 }

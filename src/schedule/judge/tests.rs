@@ -41,7 +41,14 @@ fn judged_child(
 fn every_end_has_its_outcome() {
     use Exit::{Signal, Status};
     type Case = (Exit, fn(&mut AttemptEnding), Outcome, &'static str);
-    let cases: [Case; 35] = [
+    let cases: [Case; 37] = [
+        (
+            Signal(7),
+            |e| e.has_spoken = false,
+            Outcome::Interrupted,
+            "crashed by signal 7 (SIGBUS) before its first message, as with a damaged libtorch",
+        ),
+        (Signal(7), |_| {}, Outcome::Failed, "crashed by signal 7"),
         (
             Status(0),
             |e| e.finished = Some((Outcome::Completed, None)),

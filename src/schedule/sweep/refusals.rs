@@ -13,7 +13,7 @@ use kiln_core::{
 use super::LaunchState;
 use crate::{
     preflight,
-    schedule::{RunRequest, RunStop, clock, disk, pools::Pools, provenance::advice},
+    schedule::{RunRequest, RunStop, clock, disk, existing_run, pools::Pools, provenance::advice},
 };
 
 /// # Errors
@@ -69,6 +69,7 @@ pub(super) fn take_lock(request: &RunRequest) -> Result<Lock, RunStop> {
 /// # Errors
 /// If another launch runs the experiment.
 pub(in crate::schedule) fn take_lock_if_any(request: &RunRequest) -> Result<Option<Lock>, RunStop> {
+    existing_run::refuse_unwritable_path(request.results)?;
     let name = &request.experiment.name;
     match lock(request.results, name, std::process::id(), &clock::utc_now()) {
         Ok(Ok(lock)) => Ok(Some(lock)),

@@ -382,7 +382,9 @@ pub fn runs(results: &Path, experiment: &str) -> Vec<RunFolder> {
         .collect();
     // A single run needs no order, and no file is read.
     if runs.len() > 1 {
-        runs.sort_by_cached_key(|run| (run.number(), run.clone()));
+        // A copy of a run has its number, and a name of its user's.
+        let is_own = |run: &RunFolder| is_stamp(&run.name());
+        runs.sort_by_cached_key(|run| (run.number(), is_own(run), run.clone()));
     }
     runs
 }
@@ -406,6 +408,19 @@ fn is_run_name(name: &str) -> bool {
         }
     };
     name.len() > SHAPE.len() && name.bytes().zip(SHAPE).all(fits)
+}
+
+/// Whether a name is one that kiln gives: a time and a commit, `-2` behind it where the name was
+/// taken.
+fn is_stamp(name: &str) -> bool {
+    let mut parts = name.split('-').skip(1);
+    let is_commit =
+        |part: &str| !part.is_empty() && part.bytes().all(|byte| byte.is_ascii_alphanumeric());
+    let is_again = |part: &str| part.bytes().all(|byte| byte.is_ascii_digit());
+    is_run_name(name)
+        && parts.next().is_some_and(is_commit)
+        && parts.next().is_none_or(is_again)
+        && parts.next().is_none()
 }
 
 /// The names of the experiments that have a folder under `results`, sorted.
@@ -567,6 +582,28 @@ mod tests {
         ] {
             assert_eq!(written(&changed), changed);
         }
+    }
+
+    #[test]
+    fn a_copy_of_a_run_is_no_newer_run() {
+        let results = tempfile::tempdir().unwrap();
+        let add = |name: &str, number: u64| {
+            let run = RunFolder(results.path().join("x").join(name));
+            fs::create_dir_all(run.path()).unwrap();
+            let text = format!("{{\"number\": {number}}}");
+            fs::write(run.run_file(), text).unwrap();
+        };
+        let newest = || runs(results.path(), "x").pop().unwrap().name();
+        add("20260101T000000Z-abc", 1);
+        for copy in ["20260101T000000Z-abc-backup", "my copy", "zzz"] {
+            add(copy, 1);
+        }
+        assert_eq!(newest(), "20260101T000000Z-abc");
+        // Two machines have given one number.
+        add("20260102T000000Z-abc-2", 1);
+        assert_eq!(newest(), "20260102T000000Z-abc-2");
+        add("renamed", 2);
+        assert_eq!(newest(), "renamed");
     }
 
     #[test]

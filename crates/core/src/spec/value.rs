@@ -129,12 +129,10 @@ fn anything_faults(path: &str, node: &Node) -> Vec<Problem> {
                 scalar.found(),
                 number_words(scalar)
             )),
-            Resolved::Integer(_) | Resolved::Float(_) if !scalar.is_exact() => {
-                refuse(format!(
-                    "is {}; a number must be finite, and an integer must fit in 64 bits",
-                    scalar.found()
-                ))
-            }
+            Resolved::Integer(_) | Resolved::Float(_) if !scalar.is_exact() => refuse(format!(
+                "is {}; a number must be finite, and an integer must fit in 64 bits",
+                scalar.found()
+            )),
             _ => Vec::new(),
         },
     }
