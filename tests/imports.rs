@@ -64,6 +64,7 @@ const PROGRAM: &MayImport = &[
     (
         "commands",
         &[
+            "ask",
             "fetch",
             "follow",
             "git",

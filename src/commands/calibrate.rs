@@ -3,7 +3,7 @@
 
 use std::{
     io::{self, BufRead, BufReader},
-    process::{Command, Output, Stdio},
+    process::{Child, Output, Stdio},
     thread,
 };
 
@@ -17,10 +17,11 @@ use serde::Deserialize;
 use super::{
     Status, Stop,
     device_choice::leased,
-    machine::{nvml_library, trial_program, warn_of_busy_host},
+    machine::{nvml_library, start_trial_program, warn_of_busy_host},
     note, print,
 };
 use crate::{
+    ask::not_started,
     output::table::TextTable,
     schedule::{Instruments, Lease, instruments::LeasedGpu},
 };
@@ -77,34 +78,15 @@ pub(super) fn run(args: Args) -> Result<Status, Stop> {
 }
 
 fn measure(gpu: Option<&LeasedGpu>, threads: u64) -> Result<CalibrationRun, Stop> {
-    let program = trial_program()?;
-    let mut child = Command::new(&program);
-    child
-        .arg("--calibrate")
-        .arg(gpu.map_or("cpu", |_| "cuda"))
-        .arg(threads.to_string());
-    child.env("CUDA_VISIBLE_DEVICES", gpu.map_or("", |gpu| &gpu.uuid));
-    let ended = output(&mut child).map_err(|error| {
-        let text = format!(
-            "{} could not be started: {error}; build it with `cargo build --release`, or set \
-             `KILN_TRIAL`",
-            program.display()
-        );
-        Stop::new(Status::CannotRun, text)
-    })?;
+    let device = gpu.map_or("cpu", |_| "cuda");
+    let arguments = ["--calibrate", device, &threads.to_string()];
+    let child = start_trial_program(&arguments, gpu, Stdio::null())?;
+    let failed = |text: String| Stop::new(Status::Failed, format!("kiln-trial: {text}"));
+    let ended = output(child).map_err(|error| failed(not_started(&error)))?;
     if !ended.status.success() {
-        return Err(Stop::new(
-            Status::Failed,
-            format!("{} ended with {}", program.display(), ended.status),
-        ));
+        return Err(failed(format!("it ended with {}", ended.status)));
     }
-    answer(&ended.stdout).map_err(|why| {
-        let text = format!(
-            "the output of {} is not a calibration: {why}",
-            program.display()
-        );
-        Stop::new(Status::Failed, text)
-    })
+    answer(&ended.stdout).map_err(|why| failed(format!("its output is not a calibration: {why}")))
 }
 
 /// How `kiln-trial` begins a line of its own.
@@ -112,11 +94,7 @@ const CHILD: &str = "kiln-trial: ";
 
 /// Runs the child to its end; its standard error is printed line by line as it comes, and each line
 /// says that it is the child's.
-fn output(child: &mut Command) -> io::Result<Output> {
-    let mut child = child
-        .stdout(Stdio::piped())
-        .stderr(Stdio::piped())
-        .spawn()?;
+fn output(mut child: Child) -> io::Result<Output> {
     let lines = child.stderr.take().map(BufReader::new);
     let show = move || {
         let lines = lines.into_iter().flat_map(|lines| lines.split(b'\n'));

@@ -14,7 +14,11 @@ use kiln_core::{
 use kiln_hardware::host::{read, usable_cores};
 
 use self::found_data::{FoundData, find};
-use super::{Status, Stop, machine::nvml_library, print, same_name};
+use super::{
+    Status, Stop,
+    machine::{VISIBLE_DEVICES, nvml_library},
+    print, same_name,
+};
 use crate::schedule::{Instruments, visible_gpus};
 
 #[derive(clap::Args)]
@@ -164,7 +168,7 @@ struct Machine {
 
 impl Machine {
     fn here() -> Self {
-        let visible = std::env::var("CUDA_VISIBLE_DEVICES").ok();
+        let visible = std::env::var(VISIBLE_DEVICES).ok();
         let devices = Instruments::open(nvml_library().as_deref()).devices();
         let gpu = visible_gpus(&devices, visible.as_deref())
             .into_iter()

@@ -9,7 +9,10 @@ use std::{
 use kiln_core::{plan::Trial, spec::Experiment, units::without_controls};
 use kiln_data::files::sha256_of;
 
-use super::{Status, Stop, machine::nvml_library};
+use super::{
+    Status, Stop,
+    machine::{VISIBLE_DEVICES, nvml_library},
+};
 use crate::{
     progress::ProgressMode,
     schedule::{self, Instruments, Preview, RunRequest, Selection, Tuning},
@@ -104,7 +107,7 @@ impl Launching {
         program: &Path,
         with: impl FnOnce(&RunRequest) -> T,
     ) -> T {
-        let variable = || std::env::var("CUDA_VISIBLE_DEVICES").ok();
+        let variable = || std::env::var(VISIBLE_DEVICES).ok();
         let visible = self.visible.clone().or_else(variable);
         let WantedLaunch {
             experiment,

@@ -1,7 +1,11 @@
 //! Settings of this machine from the environment and the command line: the program that runs a
 //! trial, the NVML library, the selected GPUs, and whether the terminal can draw.
 
-use std::{path::PathBuf, time::Duration};
+use std::{
+    path::PathBuf,
+    process::{Child, Command, Stdio},
+    time::Duration,
+};
 
 use kiln_core::record::note::BusyHost;
 use kiln_hardware::{
@@ -11,6 +15,10 @@ use kiln_hardware::{
 };
 
 use super::{Status, Stop, warning};
+use crate::{ask::not_started, schedule::instruments::LeasedGpu};
+
+/// The variable by which CUDA numbers the GPUs of a process.
+pub(super) const VISIBLE_DEVICES: &str = "CUDA_VISIBLE_DEVICES";
 
 /// `$KILN_TRIAL`, else the program beside this one.
 pub(super) fn trial_program() -> Result<PathBuf, Stop> {
@@ -29,6 +37,35 @@ pub(super) fn trial_program() -> Result<PathBuf, Stop> {
         )
     })?;
     Ok(own.with_file_name("kiln-trial"))
+}
+
+/// Starts the trial program on one GPU, or on the CPU, with pipes for what it writes; `stdin` is what
+/// it reads.
+///
+/// # Errors
+/// It cannot be started.
+pub(super) fn start_trial_program(
+    arguments: &[&str],
+    gpu: Option<&LeasedGpu>,
+    stdin: Stdio,
+) -> Result<Child, Stop> {
+    let program = trial_program()?;
+    Command::new(&program)
+        .args(arguments)
+        .env(VISIBLE_DEVICES, gpu.map_or("", |gpu| &gpu.uuid))
+        .stdin(stdin)
+        .stdout(Stdio::piped())
+        .stderr(Stdio::piped())
+        .spawn()
+        .map_err(|error| {
+            let text = format!(
+                "{} could not be started: {}; build it with `cargo build --release`, or set \
+                 `KILN_TRIAL`",
+                program.display(),
+                not_started(&error)
+            );
+            Stop::new(Status::CannotRun, text)
+        })
 }
 
 /// For so long the use of the cores is read.

@@ -2,7 +2,7 @@
 
 use std::{
     io::{BufRead, BufReader, Read, Write},
-    process::{Child, Command, ExitStatus, Stdio},
+    process::{Child, ExitStatus, Stdio},
     thread::{self, JoinHandle},
 };
 
@@ -20,7 +20,7 @@ use kiln_hardware::host::usable_cores;
 use super::{
     Status, Stop,
     device_choice::leased,
-    machine::{nvml_library, trial_program},
+    machine::{nvml_library, start_trial_program},
     trained::Trained,
 };
 use crate::schedule::{Instruments, Lease};
@@ -54,7 +54,8 @@ pub(super) fn ask(
              folder or file whose name is not UTF-8"
         ))
     })?;
-    let mut child = start(lease.as_ref())?;
+    let gpu = lease.as_ref().and_then(Lease::gpu);
+    let mut child = start_trial_program(&["--use"], gpu, Stdio::piped())?;
     let stderr = keep_stderr(&mut child);
     if let Some(mut stdin) = child.stdin.take() {
         // A child that ended early says why in another way.
@@ -92,26 +93,6 @@ fn request(trained: Trained, lease: Option<&Lease>, task: UseTask) -> UseRequest
         outputs: trained.outputs,
         task,
     }
-}
-
-fn start(lease: Option<&Lease>) -> Result<Child, Stop> {
-    let program = trial_program()?;
-    let gpu = lease.and_then(Lease::gpu);
-    Command::new(&program)
-        .arg("--use")
-        .env("CUDA_VISIBLE_DEVICES", gpu.map_or("", |gpu| &gpu.uuid))
-        .stdin(Stdio::piped())
-        .stdout(Stdio::piped())
-        .stderr(Stdio::piped())
-        .spawn()
-        .map_err(|error| {
-            let text = format!(
-                "{} could not be started: {error}; build it with `cargo build --release`, or set \
-                 `KILN_TRIAL`",
-                program.display()
-            );
-            Stop::new(Status::CannotRun, text)
-        })
 }
 
 /// Reads standard error in a thread, so that the child never waits for it.

@@ -16,7 +16,10 @@ use kiln_core::{
 use kiln_hardware::host;
 
 use crate::{
-    commands::{machine::nvml_library, runs::newest_first},
+    commands::{
+        machine::{VISIBLE_DEVICES, nvml_library},
+        runs::newest_first,
+    },
     schedule::{Instruments, needs_gpu, visible_gpus},
 };
 
@@ -136,7 +139,7 @@ impl DevicesHere {
         let wants_gpu = |trial: &Trial| needs_gpu(trial.engine, &trial.devices);
         let gpu = plan.trials.iter().any(wants_gpu).then(|| {
             let devices = Instruments::open_for_the_cpu(nvml_library().as_deref()).devices();
-            let visible = std::env::var("CUDA_VISIBLE_DEVICES").ok();
+            let visible = std::env::var(VISIBLE_DEVICES).ok();
             visible_gpus(&devices, visible.as_deref())
                 .into_iter()
                 .next()

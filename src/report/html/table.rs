@@ -20,6 +20,8 @@ use crate::report::{
 
 /// Axes with more values than this have no drop-down list.
 const MOST_CHOICES: usize = 40;
+/// From here on the value of an axis is wrapped, in bytes.
+const LONG_VALUE: usize = 40;
 /// Longest reason, in letters; the table in the file has all of it.
 const MOST_LETTERS: usize = 240;
 
@@ -48,7 +50,8 @@ pub(super) struct HtmlCell {
     pub(super) text: String,
     /// The sort key, where it differs from the number in the text.
     pub(super) sorts_as: Option<String>,
-    pub(super) is_long: bool,
+    /// Of a cell that may be wrapped: of a text, or of the value of an axis.
+    pub(super) class: &'static str,
 }
 
 /// The values of an axis to choose from.
@@ -284,7 +287,7 @@ impl PointTable {
         );
         if lines.iter().any(|line| !reason(line.point).is_empty()) {
             let reasons = lines.iter().map(|line| HtmlCell {
-                is_long: true,
+                class: "text",
                 ..plain(reason(line.point))
             });
             self.add("reason", "why it did not complete", false, reasons);
@@ -300,7 +303,14 @@ impl PointTable {
                 spots.short(axis),
                 &spots.axes[axis],
                 is_number,
-                values().map(|value| plain(shown(value).to_owned())),
+                values().map(|value| HtmlCell {
+                    class: if value.len() > LONG_VALUE {
+                        "value"
+                    } else {
+                        ""
+                    },
+                    ..plain(shown(value).to_owned())
+                }),
             );
         }
         let in_pieces = |line: &HtmlLine<'_>| {
@@ -440,7 +450,7 @@ fn sorted(text: String, value: f64) -> HtmlCell {
     HtmlCell {
         text,
         sorts_as: Some(format!("{value:.6e}")),
-        is_long: false,
+        class: "",
     }
 }
 
