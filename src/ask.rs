@@ -15,7 +15,7 @@ use rustix::process::{Pid, Signal, kill_process_group};
 /// Time between two looks whether the program has ended.
 const LOOK: Duration = Duration::from_millis(2);
 
-/// Time for the streams of a program that has ended.
+/// Time for the streams of a program that has ended: another that it started may hold them open.
 const LAST_WORDS: Duration = Duration::from_secs(2);
 
 /// The answer of a program that ended.
@@ -95,7 +95,7 @@ pub(crate) fn hear(mut command: Command, patience: Duration, most_bytes: u64) ->
     if status.is_none() {
         end(&mut child);
     }
-    let last = deadline.max(Instant::now() + LAST_WORDS);
+    let last = Instant::now() + LAST_WORDS;
     let read = |stream: Receiver<Vec<u8>>| {
         let left = last.saturating_duration_since(Instant::now());
         stream.recv_timeout(left).ok()

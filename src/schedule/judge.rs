@@ -402,8 +402,7 @@ fn by_signal(signal: i32, ending: &AttemptEnding) -> (Outcome, String) {
 pub(super) fn is_of_the_loader(signal: i32, child: &ChildKind, has_spoken: bool) -> bool {
     const ILL: i32 = 4;
     const BUS: i32 = 7;
-    const SEGV: i32 = 11;
-    *child == ChildKind::KilnTrial && !has_spoken && [ILL, BUS, SEGV].contains(&signal)
+    *child == ChildKind::KilnTrial && !has_spoken && [ILL, BUS].contains(&signal)
 }
 
 fn signal_name(signal: i32) -> String {

@@ -120,14 +120,17 @@ pub(super) fn of_meaning(
     if treatment.is_some_and(is_settled) {
         return None;
     }
-    let is_before = |rows: &[&TrialRow]| {
-        let mut rows = completed(rows).into_iter();
-        rows.any(|row| change.is_before(row))
-    };
-    let older = match [&pair.base, &pair.new].map(|rows| is_before(rows)) {
+    let sides = [&pair.base, &pair.new].map(|rows| completed(rows));
+    // One meaning in all rows compares, whichever it is.
+    if sides.iter().flatten().all(|row| change.is_before(row)) {
+        return None;
+    }
+    let is_concerned = |rows: &Vec<&TrialRow>| rows.iter().any(|row| change.concerns(row));
+    let older = match [&sides[0], &sides[1]].map(is_concerned) {
         [true, false] => "base",
         [false, true] => "new",
-        _ => return None,
+        [true, true] => "part of both",
+        [false, false] => return None,
     };
     Some(format!(
         "{older} is of a table before `trials/{}`, in which {}",

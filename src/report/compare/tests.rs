@@ -818,6 +818,8 @@ fn a_number_whose_meaning_changed_with_a_version_is_not_compared_with_one_from_b
          checkpoints was interpolated, up to a fifth too low"
     );
     assert!(wait.starts_with("base is of a table before"), "{wait}");
+    let of_one = refusals(["trials/9", "trials/9"], Some(1.0));
+    assert_eq!(of_one, nothing, "both have the old meaning");
     let [_, uncut, wait] = refusals(["trials/10", "trials/9"], None);
     assert_eq!(uncut, "", "nothing interrupted the window");
     assert!(wait.starts_with("new is of a table before"), "{wait}");

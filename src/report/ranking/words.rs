@@ -1,5 +1,7 @@
 //! Says in sentences how the points of a run rank.
 
+use std::collections::BTreeMap;
+
 use kiln_core::{
     spec::{Metric, ObjectiveSource},
     units::{counted, decimals, without_controls},
@@ -67,58 +69,62 @@ impl Ranking<'_> {
         Some(format!("{said}; {certainty}{seeds}{front}{failed}"))
     }
 
-    /// Where the seed is an axis, the points that lead by their means over all seeds, if the best
-    /// point is none of them: its lead may be the luck of its seed.
+    /// Where the seed is an axis, the setting whose mean over the seeds of the best point's setting is better
+    /// than that one's: the lead may be the luck of a seed.
     fn over_seeds(&self) -> Option<String> {
         let seed = self.axes.iter().position(|axis| axis == SEED)?;
-        let setting = |ranked: &RankedPoint<'_>| -> Vec<String> {
+        // Values by seed, of each setting of the other axes.
+        let mut settings: Vec<(Vec<&String>, BTreeMap<&String, f64>)> = Vec::new();
+        for ranked in self.rivals() {
+            let (Some(own), Some(value)) = (ranked.point.values.get(seed), ranked.value) else {
+                continue;
+            };
             let values = ranked.point.values.iter().enumerate();
             let values = values.filter(|(axis, _)| *axis != seed);
-            values.map(|(_, value)| value.clone()).collect()
-        };
-        let mut settings: Vec<(Vec<String>, Vec<&RankedPoint<'_>>)> = Vec::new();
-        for ranked in self.compared() {
-            let values = setting(ranked);
-            match settings.iter_mut().find(|(known, _)| *known == values) {
-                Some((_, points)) => points.push(ranked),
-                None => settings.push((values, vec![ranked])),
-            }
+            let values: Vec<&String> = values.map(|(_, value)| value).collect();
+            let place = settings.iter().position(|(known, _)| *known == values);
+            let place = place.unwrap_or_else(|| {
+                settings.push((values, BTreeMap::new()));
+                settings.len() - 1
+            });
+            settings[place].1.insert(own, value);
         }
-        let seeds = settings.iter().map(|(_, points)| points.len()).max()?;
-        // One whose trials failed with a seed has no mean over all of them.
-        settings.retain(|(_, points)| {
-            points.len() == seeds && points.iter().all(|ranked| ranked.is_rival())
-        });
-        let mean = |points: &[&RankedPoint<'_>]| {
-            let rows = points.iter().flat_map(|ranked| ranked.point.completed());
-            Statistic::of(rows.filter_map(|row| self.value_of(row)).collect())
+        // The best point comes first, and so does its setting.
+        let (first, others) = settings.split_first()?;
+        let seeds: Vec<&String> = first.1.keys().copied().collect();
+        let mean = |(_, values): &(Vec<&String>, BTreeMap<&String, f64>)| {
+            let own: Option<Vec<f64>> =
+                seeds.iter().map(|seed| values.get(seed).copied()).collect();
+            Statistic::of(own?)
         };
-        let means = settings
+        let own = mean(first)?;
+        let better = others
             .iter()
-            .filter_map(|(values, points)| Some((values, mean(points)?)));
-        let (values, best) = means.reduce(|one, other| {
-            match self.objective.is_better(other.1.mean, one.1.mean) {
-                true => other,
-                false => one,
-            }
-        })?;
-        if seeds < 2 || *values == setting(self.rivals().first()?) {
-            return None;
-        }
+            .filter_map(|other| Some((other, mean(other)?)))
+            .filter(|(_, value)| self.objective.is_better(value.mean, own.mean))
+            .reduce(
+                |one, other| match self.objective.is_better(other.1.mean, one.1.mean) {
+                    true => other,
+                    false => one,
+                },
+            );
+        let ((values, _), best) = better.filter(|_| seeds.len() > 1)?;
         let names = short_names(self.axes).into_iter().enumerate();
         let names = names.filter(|(axis, _)| *axis != seed);
         let name: Vec<String> = names
             .zip(values)
             .map(|((_, axis), value)| without_controls(&format!("{axis} {}", shown(value))))
             .collect();
-        let value = match self.objective.by {
-            RankedBy::Speed => format!("{} {}", best.with_spread(), self.unit),
-            RankedBy::Metric(metric, _) => metric_with_spread(metric, best),
+        let value = |value: Statistic| match self.objective.by {
+            RankedBy::Speed => format!("{} {}", value.with_spread(), self.unit),
+            RankedBy::Metric(metric, _) => metric_with_spread(metric, value),
         };
         Some(format!(
-            "; but `{SEED}` is an axis, and over its {seeds} values the best mean is that of {}: \
-             {value}",
-            name.join(", ")
+            "; but `{SEED}` is an axis, and the mean over its {} seeds is {}, of {} over the same seeds {}",
+            seeds.len(),
+            value(own),
+            name.join(", "),
+            value(best)
         ))
     }
 

@@ -47,11 +47,15 @@ const TOKENS: PointMeasure = PointMeasure {
 };
 const MEMORY: PointMeasure = PointMeasure {
     key: "memory",
-    what: "Peak memory of tensors",
+    what: "Peak memory",
     quantity: Quantity::Bytes,
     source: Source::Row(|row| row.memory_held_bytes().map(|bytes| bytes as f64)),
     is_from_zero: true,
     better: Some(Better::Low),
+};
+const TENSORS: PointMeasure = PointMeasure {
+    what: "Peak memory of tensors",
+    ..MEMORY
 };
 const ENERGY: PointMeasure = PointMeasure {
     key: "energy",
@@ -96,7 +100,12 @@ impl PointMeasure {
         axes: &[String],
         rows: impl IntoIterator<Item = &'a TrialRow>,
     ) -> [Self; 4] {
-        [Self::throughput(axes), MEMORY, ENERGY, Self::loss(rows)]
+        let rows: Vec<&TrialRow> = rows.into_iter().collect();
+        let memory = match rows.iter().any(|row| row.peak_allocated_bytes.is_some()) {
+            true => TENSORS,
+            false => MEMORY,
+        };
+        [Self::throughput(axes), memory, ENERGY, Self::loss(rows)]
     }
 
     /// A command's own metric, by the name of its column.

@@ -157,15 +157,10 @@ impl<'a> Spots<'a> {
 }
 
 /// The axis that stands for each one. Of axes that vary as one (each value of one goes with one value
-/// of the other) that is the batch size, or the first; the run only where there is no other.
+/// of the other) that is the batch size, or the first. Runs stand for themselves: their points may not compare.
 fn leaders(axes: &[String], spots: &[Spot<'_>]) -> Vec<usize> {
-    let rank = |axis: &usize| match axes[*axis].as_str() {
-        BATCH_SIZE => 0,
-        RUN => 2,
-        _ => 1,
-    };
-    let mut order: Vec<usize> = (0..axes.len()).collect();
-    order.sort_by_key(rank);
+    let mut order: Vec<usize> = (0..axes.len()).filter(|axis| axes[*axis] != RUN).collect();
+    order.sort_by_key(|axis| axes[*axis] != BATCH_SIZE);
     let mut leader: Vec<usize> = (0..axes.len()).collect();
     for (place, axis) in order.iter().enumerate() {
         let first = order[..place]

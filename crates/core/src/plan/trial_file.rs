@@ -94,7 +94,7 @@ pub fn child_train(train: &Train, data: &Data, cores: u64, directory: &Path) -> 
     if let Some(checkpoint) = &mut train.checkpoint {
         checkpoint.after = checkpoint
             .after
-            .resolved(data.valid_fraction() != Some(0.0));
+            .resolved(data.without_validation().is_none());
     }
     train.cpu_threads = CpuThreads::Count(train.cpu_threads.resolve(cores));
     train.cuda_graph = train.cuda_graph.resolved();

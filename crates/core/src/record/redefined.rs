@@ -71,7 +71,7 @@ pub const REDEFINED: [Redefinition; 7] = [
         setting: None,
     },
     Redefinition {
-        columns: &["valid_loss"],
+        columns: &["valid_loss", "seconds_to_target", "steps_to_target"],
         since: 10,
         before: "text with `data.sampling: contiguous` was divided into as many rows as a batch has",
         concerns: |row| row.model_kind == "lstm",
@@ -88,12 +88,15 @@ impl Redefinition {
             .max_by_key(|change| change.since)
     }
 
-    /// Whether a row has the old meaning, and the change may have altered its numbers.
+    /// Whether a row is of a table with the old meaning.
     pub fn is_before(&self, row: &TrialRow) -> bool {
-        (self.concerns)(row)
-            && row
-                .table_version()
-                .is_some_and(|version| version < self.since)
+        row.table_version()
+            .is_some_and(|version| version < self.since)
+    }
+
+    /// The same of a row whose numbers the change may have altered.
+    pub fn concerns(&self, row: &TrialRow) -> bool {
+        (self.concerns)(row) && self.is_before(row)
     }
 }
 
@@ -124,7 +127,7 @@ mod tests {
             for column in change.columns {
                 assert!(names.contains(column), "{column}");
             }
-            assert!(!change.is_before(&newest));
+            assert!(!change.is_before(&newest) && !change.concerns(&newest));
         }
     }
 
@@ -134,22 +137,22 @@ mod tests {
             kiln_table: "trials/9".into(),
             ..TrialRow::default()
         };
-        let is_before = |column: &str, row: &TrialRow| {
-            Redefinition::of_column(column).is_some_and(|change| change.is_before(row))
+        let concerns = |column: &str, row: &TrialRow| {
+            Redefinition::of_column(column).is_some_and(|change| change.concerns(row))
         };
-        assert!(!is_before("data_wait_fraction", &old));
-        assert!(is_before("gradient_noise_scale", &old));
-        assert!(!is_before("samples_per_second", &old));
+        assert!(!concerns("data_wait_fraction", &old));
+        assert!(concerns("gradient_noise_scale", &old));
+        assert!(!concerns("samples_per_second", &old));
         let on_gpu = TrialRow {
             device_uuid: Some("GPU-1".into()),
             ..old
         };
-        assert!(is_before("data_wait_fraction", &on_gpu));
-        assert!(!is_before("energy_counter_joules", &on_gpu));
+        assert!(concerns("data_wait_fraction", &on_gpu));
+        assert!(!concerns("energy_counter_joules", &on_gpu));
         let cut = TrialRow {
             evaluation_seconds: Some(0.5),
             ..on_gpu
         };
-        assert!(is_before("energy_counter_joules", &cut));
+        assert!(concerns("energy_counter_joules", &cut));
     }
 }

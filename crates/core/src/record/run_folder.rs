@@ -3,6 +3,7 @@
 //! Only paths; `run_file`, `run_folder_table` and `attempt` read the content.
 
 use std::{
+    cmp::Reverse,
     collections::HashSet,
     ffi::OsString,
     fs::{self, OpenOptions},
@@ -382,9 +383,17 @@ pub fn runs(results: &Path, experiment: &str) -> Vec<RunFolder> {
         .collect();
     // A single run needs no order, and no file is read.
     if runs.len() > 1 {
-        // A copy of a run has its number, and a name of its user's.
-        let is_own = |run: &RunFolder| is_stamp(&run.name());
-        runs.sort_by_cached_key(|run| (run.number(), is_own(run), run.clone()));
+        // A copy of a run has its number and its name with more behind it, or a name of its user's.
+        let age = |run: &RunFolder| {
+            let name = run.name();
+            let (number, length) = (run.number(), name.len());
+            let began = name.get(..STAMP.len()).filter(|_| is_run_name(&name));
+            let began = began.map(str::to_owned);
+            // Old runs have no number: of two that began in one second the later has `-2` behind its name.
+            let length = if number > 0 { length } else { 0 };
+            (number, began, Reverse(length), name)
+        };
+        runs.sort_by_cached_key(age);
     }
     runs
 }
@@ -397,9 +406,11 @@ pub fn next_number(results: &Path, experiment: &str) -> u64 {
     numbers.max().unwrap_or(0) + 1
 }
 
+/// How the name of a run begins: with a time, each digit of which is 0 here.
+const STAMP: &[u8] = b"00000000T000000Z-";
+
 /// Whether a name begins like a run's: `20261120T100809Z-`.
 fn is_run_name(name: &str) -> bool {
-    const SHAPE: &[u8] = b"00000000T000000Z-";
     let fits = |(found, wanted): (u8, &u8)| {
         if *wanted == b'0' {
             found.is_ascii_digit()
@@ -407,20 +418,7 @@ fn is_run_name(name: &str) -> bool {
             found == *wanted
         }
     };
-    name.len() > SHAPE.len() && name.bytes().zip(SHAPE).all(fits)
-}
-
-/// Whether a name is one that kiln gives: a time and a commit, `-2` behind it where the name was
-/// taken.
-fn is_stamp(name: &str) -> bool {
-    let mut parts = name.split('-').skip(1);
-    let is_commit =
-        |part: &str| !part.is_empty() && part.bytes().all(|byte| byte.is_ascii_alphanumeric());
-    let is_again = |part: &str| part.bytes().all(|byte| byte.is_ascii_digit());
-    is_run_name(name)
-        && parts.next().is_some_and(is_commit)
-        && parts.next().is_none_or(is_again)
-        && parts.next().is_none()
+    name.len() > STAMP.len() && name.bytes().zip(STAMP).all(fits)
 }
 
 /// The names of the experiments that have a folder under `results`, sorted.
@@ -595,7 +593,13 @@ mod tests {
         };
         let newest = || runs(results.path(), "x").pop().unwrap().name();
         add("20260101T000000Z-abc", 1);
-        for copy in ["20260101T000000Z-abc-backup", "my copy", "zzz"] {
+        for copy in [
+            "20260101T000000Z-abc-backup",
+            "20260101T000000Z-abc-2",
+            "20260101T000000Z-abcold",
+            "my copy",
+            "zzz",
+        ] {
             add(copy, 1);
         }
         assert_eq!(newest(), "20260101T000000Z-abc");

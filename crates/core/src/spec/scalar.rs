@@ -73,7 +73,8 @@ impl Scalar {
     pub(super) fn is_exact(&self) -> bool {
         match self.value {
             Resolved::Integer(value) => Number::from_i128(value).is_some(),
-            Resolved::Float(value) => value.is_finite(),
+            // More digits than 128 bits hold are a number, too, but not this one.
+            Resolved::Float(value) => value.is_finite() && self.text.contains(['.', 'e', 'E']),
             _ => true,
         }
     }
@@ -143,7 +144,7 @@ fn number(text: &str) -> Option<Resolved> {
             return Some(Resolved::LeadingZero);
         }
         return Some(digits.parse::<i128>().map_or_else(
-            |_| Resolved::Float(f64::INFINITY),
+            |_| text.parse().map_or(Resolved::Text, Resolved::Float),
             |n| Resolved::Integer(n * i128::from(sign)),
         ));
     }

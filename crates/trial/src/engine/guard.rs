@@ -64,9 +64,20 @@ fn asked_for_on_cuda(text: &str) -> Option<String> {
     let capacity = between("has a total capacity of ", " of which ")?;
     let free = between(" of which ", " is free")?;
     let held = between("Of the allocated memory ", " is allocated by PyTorch")?;
-    Some(format!(
-        "asked for {asked}; of {capacity} its tensors held {held}, and {free} were free"
-    ))
+    // Only of a process whose share of the GPU is limited (`run.memory_limit`).
+    let allowed = text.split_once(" allowed; Of the allocated memory ");
+    let allowed = allowed.map(|(before, _)| before.rsplit(". ").next().unwrap_or(before));
+    Some(match allowed {
+        Some(allowed) => format!(
+            "asked for {asked}; its tensors held {held} of the {allowed} that it may use, and of \
+             {capacity} {free} were free"
+        ),
+        None => {
+            format!(
+                "asked for {asked}; of {capacity} its tensors held {held}, and {free} were free"
+            )
+        }
+    })
 }
 
 /// Drops `called Result::unwrap()…: Torch("…")` around libtorch's text, and what is below it: the C++
@@ -142,6 +153,12 @@ mod tests {
             );
         }
         assert_eq!(asked_for_on_cuda("CUDA error: out of memory"), None);
+        let limited = words.replace("in use. Of", "in use. 4.00 GiB allowed; Of");
+        assert_eq!(
+            asked_for_on_cuda(&limited).unwrap(),
+            "asked for 1.50 GiB; its tensors held 129.37 GiB of the 4.00 GiB that it may use, and of \
+             130.39 GiB 606.40 MiB were free"
+        );
     }
 
     #[test]

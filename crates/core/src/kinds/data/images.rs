@@ -286,11 +286,6 @@ impl DataKind for ImageFolder {
         Some(self.valid_fraction)
     }
 
-    fn without_validation(&self) -> Option<&'static str> {
-        // It may have a folder `valid`.
-        None
-    }
-
     fn augmentation(&self) -> Option<Augmentation> {
         Some(Augmentation {
             crop_padding: 0,

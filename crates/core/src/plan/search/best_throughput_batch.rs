@@ -230,9 +230,11 @@ impl BestThroughputBatch {
             .own_place()
             .and_then(|own| own_value::in_race(race, end, own, self.unit(race, own)));
         let Some(place) = end.proposed() else {
-            warnings.push(Warning::NothingFitted {
-                smallest: format!("batch size {}", self.sizes.at(0)),
-            });
+            if !race.has_unmeasured() {
+                warnings.push(Warning::NothingFitted {
+                    smallest: format!("batch size {}", self.sizes.at(0)),
+                });
+            }
             let why = format!(
                 "no batch size ran with at most {} of the memory and has a speed",
                 Fraction(self.at_most)

@@ -136,6 +136,9 @@ impl OwnSpeed<'_> {
             .unwrap_or_default();
         let Some(speed) = self.speed else {
             let why = match self.own.outcome {
+                Outcome::Completed if self.own.speed().is_none() => {
+                    return format!("{name} was run too: it has no measured speed");
+                }
                 Outcome::Completed => "it may not be chosen".to_owned(),
                 outcome => outcome.to_string(),
             };

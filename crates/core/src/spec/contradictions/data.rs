@@ -28,7 +28,13 @@ fn of_validation(point: &ResolvedPoint<'_>) -> Vec<KeyFault> {
     let checkpoint = train.checkpoint.as_ref();
     let keeps_best = checkpoint.is_some_and(|checkpoint| checkpoint.after == AfterTraining::Best);
     let fault = |key: &'static str| {
-        let message = format!("`{key}` needs a validation loss, but `{nothing}` is 0");
+        let folder = match point.data {
+            Data::ImageFolder(_) => {
+                " (a folder with `train` and `valid` needs no such key; leave it out)"
+            }
+            _ => "",
+        };
+        let message = format!("`{key}` needs a validation loss, but `{nothing}` is 0{folder}");
         KeyFault::between(key, &["data", key], message)
     };
     let keys = train.needing_validation();
