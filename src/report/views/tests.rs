@@ -152,7 +152,7 @@ fn throttling_lasts_to_the_next_reading_of_the_same_device() {
 
 #[test]
 fn keys_that_vary_together_are_points_and_no_lines() {
-    let cells = (0..12).map(|place| [place + 1, 64 * (place / 2), place.div_ceil(2)]);
+    let cells = (0..12_u64).map(|place| [place + 1, 64 * (place / 2), place.div_ceil(2)]);
     let against = against(&["train.batch_size", "model.d_model", "data.seed"], cells);
     let Picture::Lines(lines) = &against[0].picture else {
         panic!("lines")
