@@ -20,7 +20,7 @@ use kiln_core::{
         tables::TRIALS,
     },
     spec,
-    units::{Bytes, clock, counted, listed as listed_words, without_controls},
+    units::{Bytes, clock, counted, listed as listed_words, shell_word, without_controls},
 };
 use serde::Serialize;
 
@@ -127,10 +127,14 @@ pub(super) fn run(args: Args) -> Result<Status, Stop> {
         return print_json(&format!("{text}\n")).map(|()| Status::Success);
     }
     if lines.is_empty() {
-        print_line(&format!(
-            "no runs under {}; `kiln run FILE` creates one",
-            results.display()
-        ))?;
+        let place = results.display();
+        print_line(&match RunFolder::at(results).run_file().is_file() {
+            true => format!(
+                "{place} is a run itself; `kiln report {}` shows it",
+                shell_word(&place.to_string())
+            ),
+            false => format!("no runs under {place}; `kiln run FILE` creates one"),
+        })?;
         return Ok(Status::Success);
     }
     let width = page_style().width.map_or(WIDTH, usize::from);

@@ -326,6 +326,10 @@ impl ComparisonPage<'_> {
                 let kept = fitting(&columns, style.width);
                 let table = layout(&kept, style.width, style.has_color);
                 let _ = write!(page, "\n{}\n{table}", heading(metric, &shown));
+                let is_worse = |(_, one): &(&Compared, &Comparison)| one.verdict == Verdict::Worse;
+                if shown.iter().any(is_worse) {
+                    page.push_str("* for the worse\n");
+                }
                 let hidden = hidden(&columns, &kept);
                 if !hidden.is_empty() {
                     let _ = writeln!(page, "hidden for width: {}", hidden.join(", "));

@@ -223,7 +223,8 @@ impl LaunchPart {
         Self {
             title: format!(
                 "Launch {}: {}, {how}",
-                launch.launch, launch.anchor.started_utc
+                launch.launch,
+                to_the_second(&launch.anchor.started_utc)
             ),
             leaves: [("command_line".to_owned(), command)]
                 .into_iter()
@@ -403,6 +404,14 @@ pub(super) fn unlike(runs: &[RunView<'_>]) -> Vec<String> {
         (!fields.is_empty()).then_some(said)
     };
     runs.iter().skip(1).filter_map(of).collect()
+}
+
+/// A time of day, `2026-11-23T15:04:57Z`; a text of another form stays.
+fn to_the_second(time: &str) -> String {
+    match time.split_once('.') {
+        Some((seconds, rest)) if rest.ends_with('Z') => format!("{seconds}Z"),
+        _ => time.to_owned(),
+    }
 }
 
 /// `of experiment, git, libraries`.

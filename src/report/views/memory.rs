@@ -47,10 +47,8 @@ fn chart<'a>(
 ) -> Option<Chart> {
     let mut bars = fullest_runs(runs, all, is_on_gpu);
     let known = bars.len();
-    if known > MOST_BARS {
-        bars.sort_by(|one, other| other.0.total_cmp(&one.0));
-        bars.truncate(MOST_BARS);
-    }
+    bars.sort_by(|one, other| other.0.total_cmp(&one.0));
+    bars.truncate(MOST_BARS);
     let unit = AxisUnit::of(Quantity::Bytes, bars.iter().map(|bar| bar.0));
     let shown: Vec<ChartBar> = bars
         .into_iter()

@@ -26,6 +26,8 @@ const SMALL_GRID: usize = 24;
 const LEAST: u64 = 12;
 /// This many sizes in a row without a gain end the rise.
 const MOST_FLAT: usize = 3;
+/// This many sizes in a row without a measured speed do.
+const MOST_UNMEASURED: usize = 6;
 /// Trials of the budget that the rise leaves for later.
 const AFTER_RISE: u64 = 5;
 
@@ -145,7 +147,7 @@ impl BestThroughputBatch {
     /// or several bring no gain.
     fn rise(&self, race: &mut Race<'_, Self>) -> Result<(), Vec<SearchTrial>> {
         let factor = self.factor();
-        let (mut flat, mut broken) = (0, 0);
+        let (mut flat, mut broken, mut unmeasured) = (0, 0, 0);
         let mut next = (self.sizes.count() > 0).then_some(0);
         while let Some(place) = next {
             let before = race.best();
@@ -153,15 +155,18 @@ impl BestThroughputBatch {
                 Fit::TooLarge => break,
                 Fit::Broken => broken += 1,
                 // Longer steps of a larger size may be measured where these were too few or too short.
-                Fit::Fits if race.speed(place).is_none() => broken = 0,
+                Fit::Fits if race.speed(place).is_none() => {
+                    (unmeasured, broken) = (unmeasured + 1, 0);
+                }
                 Fit::Fits => {
                     let rises = race.best().is_some_and(|now| {
                         before.is_none_or(|before| now > before * (1.0 + SEARCH_EQUAL))
                     });
                     (flat, broken) = (if rises { 0 } else { flat + 1 }, 0);
+                    unmeasured = 0;
                 }
             }
-            if flat == MOST_FLAT || broken == MOST_BROKEN {
+            if flat == MOST_FLAT || broken == MOST_BROKEN || unmeasured == MOST_UNMEASURED {
                 break;
             }
             next = self.sizes.risen(place, factor);
@@ -324,6 +329,7 @@ impl BestThroughputBatch {
         self.limit(race).unwrap_or_else(|| {
             match is_at_end {
                 true => "the range ends there",
+                false if race.best().is_none() => "none had a measured speed",
                 false => "several in a row brought no gain larger than noise",
             }
             .to_owned()

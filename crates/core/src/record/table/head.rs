@@ -212,6 +212,14 @@ pub(super) fn check_version(
                       run in a separate table"
                     .to_owned(),
         }),
+        _ if found.trim().is_empty() => Err(TableError::Record {
+            path,
+            line,
+            record,
+            problem: "its first cell is empty, where the name of the table stands in every row: remove an \
+                      empty row, or restore the cell"
+                .to_owned(),
+        }),
         _ => Err(TableError::OtherTable {
             path,
             line,

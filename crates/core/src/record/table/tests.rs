@@ -188,6 +188,13 @@ fn a_newer_table_is_refused_and_an_older_one_read() {
         message.contains("`trials/1`, expected `steps/1`"),
         "{message}"
     );
+    // As a spreadsheet writes an empty row.
+    std::fs::write(&path, "kiln_table,name,value\ntrials/1,a,\n,,\n").unwrap();
+    let message = Table::read(&path, "trials/1").unwrap_err().to_string();
+    assert!(
+        message.contains("t.csv:3: record 2: its first cell is empty"),
+        "{message}"
+    );
 }
 
 #[test]

@@ -411,6 +411,9 @@ fn a_number_that_is_none_is_not_chosen() {
             ..completed(choice)
         });
         assert_eq!(end.chosen, None);
+        assert!(end.cost.trials <= MOST_UNMEASURED as u64 + 1, "{end:?}");
+        let is_of_memory = |warning: &Warning| matches!(warning, Warning::NothingFitted { .. });
+        assert!(!end.warnings.iter().any(is_of_memory), "{:?}", end.warnings);
         assert!(
             end.warnings
                 .iter()
