@@ -219,7 +219,7 @@ fn name(file: &Path) -> String {
         true => "experiment".to_owned(),
         // Some names would be read as a number.
         false if name.starts_with(|first: char| first.is_ascii_digit()) => format!("x{name}"),
-        // Neither is text in YAML, and a link has the name `latest`.
+        // `true`, `false` and `null` are no text in YAML; `latest` is the link to the newest run.
         false if NO_NAMES.contains(&name.to_lowercase().as_str()) => format!("x{name}"),
         false => name.to_owned(),
     }

@@ -100,7 +100,7 @@ pub(super) fn of_folder(path: &Path) -> Result<TableSource, Stop> {
     tell_torn(path, &table);
     tell_uncollected(path);
     let name = path.display().to_string();
-    // A table of another name, with no record of a run beside it, is no run's.
+    // A table with another name and without the record of a run beside it belongs to no run.
     let folder = path.parent().map(RunFolder::at).filter(|folder| {
         path.file_name() == Some(TRIALS.file.as_ref()) || folder.run_file().is_file()
     });

@@ -9,7 +9,7 @@ use super::{super::points::number, shortened, values::value_text};
 
 /// Ticks of an axis of numbers, about.
 const TICKS: f64 = 5.0;
-/// Behind the title of an axis.
+/// Appended to the title of an axis whose values stand at the place of their logarithm.
 const LOGARITHMIC: &str = " (log scale)";
 /// From this ratio on the values of a key stand by their logarithms.
 const WIDE: f64 = 10.0;

@@ -121,7 +121,7 @@ pub(super) fn of_meaning(
         return None;
     }
     let sides = [&pair.base, &pair.new].map(|rows| completed(rows));
-    // One meaning in all rows compares, whichever it is.
+    // Rows that all have the old meaning compare.
     if sides.iter().flatten().all(|row| change.is_before(row)) {
         return None;
     }

@@ -30,7 +30,7 @@ pub(super) struct PointTable {
     pub(super) columns: Vec<HtmlColumn>,
     pub(super) rows: Vec<HtmlRow>,
     pub(super) choices: Vec<AxisChoice>,
-    /// What a reader must know to compare its rows.
+    /// Remarks that a reader needs to compare the rows.
     pub(super) notes: Vec<String>,
 }
 

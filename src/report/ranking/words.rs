@@ -14,7 +14,7 @@ use crate::report::{
     points::{Statistic, short_names, shown},
 };
 
-/// Points that differ in it alone differ by chance.
+/// Points that differ only in this key differ by chance.
 const SEED: &str = "train.seed";
 
 impl Lacking {
@@ -69,8 +69,9 @@ impl Ranking<'_> {
         Some(format!("{said}; {certainty}{seeds}{front}{failed}"))
     }
 
-    /// Where the seed is an axis, the setting whose mean over the seeds of the best point's setting is better
-    /// than that one's: the lead may be the luck of a seed.
+    /// Where the seed is an axis: compares settings of the other axes by their means over the seeds of the best
+    /// point's setting, and tells the one with the best mean, unless it is that setting. The best point may owe its
+    /// lead to its seed.
     fn over_seeds(&self) -> Option<String> {
         let seed = self.axes.iter().position(|axis| axis == SEED)?;
         // Values by seed, of each setting of the other axes.

@@ -1,5 +1,5 @@
-//! Columns of `trials.csv` whose meaning changed with a version: a number from before the change and
-//! one from after it are no comparison.
+//! Columns of `trials.csv` whose meaning changed with a version: a number from before the change cannot be
+//! compared with one from after it.
 
 use super::TrialRow;
 
@@ -94,7 +94,7 @@ impl Redefinition {
             .is_some_and(|version| version < self.since)
     }
 
-    /// The same of a row whose numbers the change may have altered.
+    /// Whether a row has the old meaning, and the change may have altered its numbers.
     pub fn concerns(&self, row: &TrialRow) -> bool {
         (self.concerns)(row) && self.is_before(row)
     }

@@ -383,7 +383,7 @@ pub fn runs(results: &Path, experiment: &str) -> Vec<RunFolder> {
         .collect();
     // A single run needs no order, and no file is read.
     if runs.len() > 1 {
-        // A copy of a run has its number and its name with more behind it, or a name of its user's.
+        // A copy of a run has the same number and a longer name, or a name that its user chose.
         let age = |run: &RunFolder| {
             let name = run.name();
             let (number, length) = (run.number(), name.len());

@@ -69,11 +69,11 @@ impl Scalar {
         }
     }
 
-    /// Whether JSON holds its number as it is: a finite one, and an integer of 64 bits.
+    /// Whether JSON can hold the number exactly: it is finite, and an integer has at most 64 bits.
     pub(super) fn is_exact(&self) -> bool {
         match self.value {
             Resolved::Integer(value) => Number::from_i128(value).is_some(),
-            // More digits than 128 bits hold are a number, too, but not this one.
+            // An integer of more than 128 bits was read as a float and is not exact.
             Resolved::Float(value) => value.is_finite() && self.text.contains(['.', 'e', 'E']),
             _ => true,
         }

@@ -26,7 +26,7 @@ const SMALL_GRID: usize = 24;
 const LEAST: u64 = 12;
 /// This many sizes in a row without a gain end the rise.
 const MOST_FLAT: usize = 3;
-/// This many sizes in a row without a measured speed do.
+/// This many sizes in a row without a measured speed end it, too.
 const MOST_UNMEASURED: usize = 6;
 /// Trials of the budget that the rise leaves for later.
 const AFTER_RISE: u64 = 5;

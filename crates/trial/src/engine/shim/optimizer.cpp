@@ -143,7 +143,7 @@ int kiln_adafactor(Tensor **parameters, Tensor **gradients, Tensor **rows, Tenso
     auto kept = at::rsub(moved, 1.0);
 
     auto changed = listed(parameters, count);
-    // What a decay leaves of the parameters; undefined where it is a plain number.
+    // Factor by which the decay multiplies the parameters; undefined where it is a plain number.
     at::Tensor left;
     if (decay != 0 && held != nullptr) {
       auto lost = held->mul(decay);
@@ -151,7 +151,7 @@ int kiln_adafactor(Tensor **parameters, Tensor **gradients, Tensor **rows, Tenso
     } else if (decay != 0 && made.defined()) {
       left = at::rsub(made.mul(rate * decay), 1.0);
     }
-    // Narrow parameters are rounded once, after decay and update: alone a decay is less than they resolve.
+    // bf16 parameters are rounded once, after decay and update: a small decay alone would be rounded away.
     auto is_narrow = [](const at::Tensor &parameter) { return parameter.scalar_type() != at::kFloat; };
     std::vector<at::Tensor> wide;
     std::copy_if(changed.begin(), changed.end(), std::back_inserter(wide), [&](auto &one) { return !is_narrow(one); });
