@@ -31,13 +31,8 @@ pub(crate) struct Answer {
 ///
 /// # Errors
 /// It cannot be started, or gives no answer in time ([`io::ErrorKind::TimedOut`]).
-pub(crate) fn answer(
-    mut command: Command,
-    patience: Duration,
-    most_bytes: u64,
-) -> io::Result<Answer> {
-    command.process_group(0);
-    let heard = hear(command, patience, most_bytes)?;
+pub(crate) fn answer(command: Command, patience: Duration, most_bytes: u64) -> io::Result<Answer> {
+    let heard = hear(command, Group::Own, patience, most_bytes)?;
     let (Some(status), Some(stdout), Some(stderr)) = (heard.status, heard.stdout, heard.stderr)
     else {
         let text = format!("it gave no answer in {} s", patience.as_secs_f64());
@@ -61,6 +56,15 @@ pub(crate) fn not_started(error: &io::Error) -> String {
     }
 }
 
+/// The process group of a program.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Group {
+    /// Of its own: what it starts is ended with it.
+    Own,
+    /// That of kiln, so that Ctrl-C reaches it.
+    Ours,
+}
+
 /// A program that ended or was ended.
 pub(crate) struct Heard {
     /// `None` if it still ran when its time was over.
@@ -75,7 +79,15 @@ pub(crate) struct Heard {
 ///
 /// # Errors
 /// It cannot be started.
-pub(crate) fn hear(mut command: Command, patience: Duration, most_bytes: u64) -> io::Result<Heard> {
+pub(crate) fn hear(
+    mut command: Command,
+    group: Group,
+    patience: Duration,
+    most_bytes: u64,
+) -> io::Result<Heard> {
+    if group == Group::Own {
+        command.process_group(0);
+    }
     let mut child = command
         .stdin(Stdio::null())
         .stdout(Stdio::piped())
@@ -86,14 +98,14 @@ pub(crate) fn hear(mut command: Command, patience: Duration, most_bytes: u64) ->
     let (stdout, stderr) = match streams {
         Ok(streams) => streams,
         Err(error) => {
-            end(&mut child);
+            end(&mut child, group);
             return Err(error);
         }
     };
     let deadline = Instant::now() + patience;
     let status = wait(&mut child, deadline);
     if status.is_none() {
-        end(&mut child);
+        end(&mut child, group);
     }
     let last = Instant::now() + LAST_WORDS;
     let read = |stream: Receiver<Vec<u8>>| {
@@ -102,7 +114,7 @@ pub(crate) fn hear(mut command: Command, patience: Duration, most_bytes: u64) ->
     };
     let (stdout, stderr) = (read(stdout), read(stderr));
     if stdout.is_none() || stderr.is_none() {
-        end(&mut child);
+        end(&mut child, group);
     }
     Ok(Heard {
         status,
@@ -141,8 +153,10 @@ fn wait(child: &mut Child, deadline: Instant) -> Option<ExitStatus> {
 }
 
 /// Ends it, and what it started if that is a group of its own.
-fn end(child: &mut Child) {
-    let _ = kill_process_group(Pid::from_child(child), Signal::KILL);
+fn end(child: &mut Child, group: Group) {
+    if group == Group::Own {
+        let _ = kill_process_group(Pid::from_child(child), Signal::KILL);
+    }
     let _ = child.kill();
     let _ = child.wait();
 }

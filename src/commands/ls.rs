@@ -307,10 +307,8 @@ fn line(experiment: &str, run: &RunFolder, is_newest: bool, holder: Option<&Hold
             "its table is `{version}`, which only the kiln that began it resumes; `--fresh` starts \
              a new run"
         );
-        line.note = Some(
-            line.note
-                .map_or(said.clone(), |note| format!("{note}; {said}")),
-        );
+        let notes: Vec<String> = line.note.into_iter().chain([said]).collect();
+        line.note = Some(notes.join("; "));
     }
     line
 }

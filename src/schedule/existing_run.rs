@@ -272,7 +272,7 @@ fn check_tables(folder: &RunFolder, trials: &[Trial]) -> Result<(), RunStop> {
     Ok(())
 }
 
-/// What is known of an experiment that [`compare`] did not find to be the run's.
+/// Says why [`compare`] refused the experiment: its record cannot be read, or it has changed.
 fn unlike(what: &str) -> &'static str {
     match what.trim_start().starts_with(EXPERIMENT) {
         true => "its experiment cannot be compared with this one",

@@ -103,7 +103,7 @@ impl ChartMark {
         Self::at(x, f64::NAN)
     }
 
-    /// Whether it has no place to be drawn at.
+    /// Whether one of its coordinates is not a finite number, so that nothing is drawn.
     pub(in crate::report) fn is_gap(&self) -> bool {
         !(self.x.is_finite() && self.y.is_finite())
     }

@@ -217,11 +217,7 @@ impl ChartAxis {
     /// The values of a swept key, in the order given. Numbers stand at their place, or at that of
     /// their logarithm where they are far apart; what is no number stands in a row.
     pub(in crate::report) fn of_values(label: impl Into<String>, values: &[&str]) -> Self {
-        let numbers = numbers(values);
-        let places: Vec<f64> = match numbers.clone() {
-            Some(numbers) => numbers,
-            None => (0..values.len()).map(|place| place as f64).collect(),
-        };
+        let (places, scale) = places(values);
         let mut ticks: Vec<(f64, String)> = places
             .iter()
             .copied()
@@ -240,13 +236,6 @@ impl ChartAxis {
             (last - first) * 0.06
         } else {
             0.5
-        };
-        let is_at_value = |(place, value): (&f64, &&str)| {
-            numbers.is_none() || number(value).is_none_or(|number| number == *place)
-        };
-        let scale = match places.iter().zip(values).all(is_at_value) {
-            true => "",
-            false => LOGARITHMIC,
         };
         let mut axis = Self {
             label: label.into() + scale,
@@ -281,7 +270,7 @@ impl ChartAxis {
 
     /// Position of each value.
     pub(in crate::report) fn places(values: &[&str]) -> Vec<f64> {
-        numbers(values).unwrap_or_else(|| (0..values.len()).map(|place| place as f64).collect())
+        places(values).0
     }
 
     /// How far along the axis a value stands, of 1.
@@ -314,8 +303,17 @@ fn shown(value: &str) -> &str {
     if value.is_empty() { "(none)" } else { value }
 }
 
-/// The places of values that are all numbers.
-fn numbers(values: &[&str]) -> Option<Vec<f64>> {
+/// The places of the values of a key, and what the title of the axis says of its scale. What is no
+/// number stands in a row.
+fn places(values: &[&str]) -> (Vec<f64>, &'static str) {
+    numbers(values).unwrap_or_else(|| {
+        let in_a_row = (0..values.len()).map(|place| place as f64);
+        (in_a_row.collect(), "")
+    })
+}
+
+/// The same of values that are all numbers; `None` for others.
+fn numbers(values: &[&str]) -> Option<(Vec<f64>, &'static str)> {
     let numbers: Option<Vec<f64>> = values
         .iter()
         .map(|value| number(value).filter(|number| number.is_finite()))
@@ -323,10 +321,9 @@ fn numbers(values: &[&str]) -> Option<Vec<f64>> {
     let numbers = numbers?;
     let (least, largest) = ends(numbers.iter().copied());
     let is_wide = least > 0.0 && largest / least >= WIDE;
-    Some(if is_wide {
-        numbers.into_iter().map(f64::log10).collect()
-    } else {
-        numbers
+    Some(match is_wide {
+        true => (numbers.into_iter().map(f64::log10).collect(), LOGARITHMIC),
+        false => (numbers, ""),
     })
 }
 

@@ -119,7 +119,7 @@ pub struct RuleFinding {
 }
 
 impl RuleFinding {
-    /// Of findings of one rule, in the order of what matters: a greater one first.
+    /// Orders findings of one rule: by weight, then by degree, the greatest first.
     pub(in crate::report) fn compare(&self, other: &Self) -> Ordering {
         let by_weight = self.weight.compare(&other.weight);
         by_weight.then_with(|| other.degree.total_cmp(&self.degree))

@@ -50,7 +50,7 @@ pub(super) struct HtmlCell {
     pub(super) text: String,
     /// The sort key, where it differs from the number in the text.
     pub(super) sorts_as: Option<String>,
-    /// Of a cell that may be wrapped: of a text, or of the value of an axis.
+    /// Class in the style sheet of a cell whose text is wrapped: `text` or `value`; empty for others.
     pub(super) class: &'static str,
 }
 
@@ -104,33 +104,33 @@ const SPEED: [NumberColumn; 4] = [
     },
 ];
 
+const MEMORY: NumberColumn = NumberColumn {
+    head: "memory",
+    meaning: "peak memory of the process, of its fullest trial; on the CPU",
+    of: |row| {
+        let bytes = row
+            .peak_resident_bytes
+            .filter(|_| row.device_uuid.is_none());
+        bytes.map(|bytes| bytes as f64)
+    },
+    print: |value| Bytes(value as u64).to_string(),
+    is_peak: true,
+};
+
 /// Columns after those of the metrics.
 const RESOURCES: [NumberColumn; 7] = [
-    NumberColumn {
-        head: "memory",
-        meaning: "peak memory of the process, of its fullest trial; on the CPU",
-        of: |row| {
-            let bytes = row
-                .peak_resident_bytes
-                .filter(|_| row.device_uuid.is_none());
-            bytes.map(|bytes| bytes as f64)
-        },
-        print: |value| Bytes(value as u64).to_string(),
-        is_peak: true,
-    },
+    MEMORY,
     NumberColumn {
         head: "GPU memory",
         meaning: "peak memory in use on the GPU, by all processes and libraries, of the fullest trial",
         of: |row| row.peak_nvml_used_bytes.map(|bytes| bytes as f64),
-        print: |value| Bytes(value as u64).to_string(),
-        is_peak: true,
+        ..MEMORY
     },
     NumberColumn {
         head: "tensors",
         meaning: "the part of it that the trial's tensors had, of the fullest trial",
         of: |row| row.peak_allocated_bytes.map(|bytes| bytes as f64),
-        print: |value| Bytes(value as u64).to_string(),
-        is_peak: true,
+        ..MEMORY
     },
     NumberColumn {
         head: "power",

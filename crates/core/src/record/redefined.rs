@@ -9,7 +9,7 @@ pub struct Redefinition {
     columns: &'static [&'static str],
     /// The version of `trials.csv` that has the new meaning, older ones the old meaning.
     pub since: u32,
-    /// What the columns were before, as the end of a sentence.
+    /// How the numbers were made before the change, as a clause.
     pub before: &'static str,
     /// Whether the change may have altered the numbers of such a row.
     concerns: fn(&TrialRow) -> bool,

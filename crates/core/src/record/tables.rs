@@ -55,7 +55,7 @@ pub fn markdown() -> String {
     page
 }
 
-/// What a column is, and what it was in older tables.
+/// The meaning of a column, and how it differs in older tables.
 fn explained(table: &TableDescription, column: &Column) -> String {
     let change = Redefinition::of_column(column.name).filter(|_| table.file == TRIALS.file);
     let before =
