@@ -24,6 +24,8 @@ NOT_ON_CUDA = {
         ("checkpoint::a_torn_checkpoint", "engine flex"),
         ("checkpoint::a_checkpoint_of_another_model", "engine flex"),
         ("checkpoint::the_best_stays", "engine flex"),
+        ("checkpoint::a_checkpoint_to_continue", "engine flex"),
+        ("checkpoint::an_attempt_after_an_early_stop", "engine flex"),
         ("engine::tf32_is_refused_on_the_cpu", "the CPU"),
         ("kernels::", "the CPU, and a compiler"),
         ("operators::a_step_asks_for_as_many", "the CPU's operators by the ways meant for CUDA"),
@@ -32,6 +34,7 @@ NOT_ON_CUDA = {
     ),
     "alone": (
         ("checkpoint::stopped_trials_on_flex", "engine flex"),
+        ("checkpoint::continued_trials_on_flex", "engine flex"),
         ("every_key::", "what a run on the CPU leaves behind"),
         ("pretrained::what_no_shape_shows", "engine flex"),
         ("pretrained::what_is_no_file", "engine flex"),

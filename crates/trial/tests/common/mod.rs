@@ -67,9 +67,10 @@ pub(crate) fn is_cuda() -> bool {
     *FOUND
 }
 
-/// The device of an engine's trials; flex has the CPU alone.
+/// The device of an engine's trials; flex has the CPU alone. CUDA is loaded in any case: a trial on flex
+/// asks libtorch for its versions, after which it would be too late for the next test.
 pub(crate) fn device_of(engine: &str) -> &'static str {
-    if engine == "libtorch" && is_cuda() {
+    if is_cuda() && engine == "libtorch" {
         "cuda"
     } else {
         "cpu"
