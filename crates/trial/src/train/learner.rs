@@ -183,7 +183,9 @@ impl Learner {
         batch: &HostBatch,
         marks: &mut dyn CopyMarks,
     ) -> Result<DeviceBatch, TrialError> {
-        guard_result(|| DeviceBatch::new(batch, &mut self.host_copy.marked(marks)))
+        self.beside_steps(|learner| {
+            guard_result(|| DeviceBatch::new(batch, &mut learner.host_copy.marked(marks)))
+        })
     }
 
     /// One forward and backward pass; adds to the step's gradient and loss, which are sums over
@@ -263,13 +265,20 @@ impl Learner {
 
     /// Adds a batch to the current evaluation: no gradient, no dropout, no wait.
     pub fn evaluate(&mut self, batch: DeviceBatch) -> Result<(), TrialError> {
-        let ended = self.evaluator.add(&self.state, batch.clone());
-        match ended {
-            // An evaluation cannot use the memory that recorded steps keep.
+        self.beside_steps(|learner| learner.evaluator.add(&learner.state, batch.clone()))
+    }
+
+    /// Does work between two steps, such as an evaluation. It cannot use the memory that recorded steps
+    /// keep: where that is too little, they are given up, and it is done once more.
+    fn beside_steps<T>(
+        &mut self,
+        mut work: impl FnMut(&mut Self) -> Result<T, TrialError>,
+    ) -> Result<T, TrialError> {
+        match work(self) {
             Err(error @ TrialError::OutOfMemory { .. }) if self.runner.give_back(&error) => {
-                self.evaluator.add(&self.state, batch)
+                work(self)
             }
-            ended => ended,
+            done => done,
         }
     }
 

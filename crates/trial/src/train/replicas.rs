@@ -277,7 +277,14 @@ impl Trainable for Parallel {
         marks: &mut dyn CopyMarks,
     ) -> Result<DeviceBatch, TrialError> {
         let turn = self.round.len();
-        Trainable::to_device(&mut self.replicas[turn], batch, marks)
+        let replica = &mut self.replicas[turn];
+        // The clock is that of the first GPU, on whose stream no other's copies are.
+        let unheard: &mut dyn CopyMarks = &mut ();
+        let marks = match turn > 0 && replica.device().is_cuda() {
+            true => unheard,
+            false => marks,
+        };
+        Trainable::to_device(replica, batch, marks)
     }
 
     /// A round is made once it has a batch for each replica; a step is made of whole rounds.

@@ -98,13 +98,15 @@ impl Learner {
         prompts: &[&[u32]],
         mut on_progress: &mut dyn FnMut(usize) -> Result<(), TrialError>,
     ) -> Result<Vec<Vec<u32>>, TrialError> {
-        let mut responding = Responding::new(
-            self.state.network(),
-            &mut self.host_copy,
-            self.state.arithmetic.evaluating(),
-            writing,
-        )?;
-        writing.respond(&mut responding, prompts, &mut on_progress)
+        self.beside_steps(|learner| {
+            let mut responding = Responding::new(
+                learner.state.network(),
+                &mut learner.host_copy,
+                learner.state.arithmetic.evaluating(),
+                writing,
+            )?;
+            writing.respond(&mut responding, prompts, &mut on_progress)
+        })
     }
 
     /// The same for comparisons: the pad token starts a response, `end` ends it.
