@@ -10,6 +10,7 @@ use std::{
     time::{Duration, Instant},
 };
 
+use kiln_core::units::MORE_THREADS;
 use rustix::process::{Pid, Signal, kill_process_group};
 
 /// Time between two looks whether the program has ended.
@@ -48,10 +49,9 @@ pub(crate) fn answer(command: Command, patience: Duration, most_bytes: u64) -> i
 /// Why a program or a thread could not be started, with what to do where a limit is reached.
 pub(crate) fn not_started(error: &io::Error) -> String {
     match error.kind() {
-        io::ErrorKind::WouldBlock => format!(
-            "{error}: no more processes or threads may be started; end others, or raise the limit \
-             (`ulimit -u`, `pids.max` of the control group)"
-        ),
+        io::ErrorKind::WouldBlock => {
+            format!("{error}: no more processes or threads may be started; {MORE_THREADS}")
+        }
         _ => error.to_string(),
     }
 }

@@ -100,13 +100,13 @@ fn of_machine(planned: Option<&Planned>, args: &Args) -> Result<Diagnosis, Stop>
             .as_ref()
             .is_some_and(ExamineAnswer::is_of_a_foreign_program);
     let answer = answer.filter(|_| !is_foreign);
-    let trials = planned.map(|planned| planned.plan.trials.as_slice());
+    let trials = planned.map(|planned| planned.plan.trials.iter().collect::<Vec<_>>());
     let (privacy, patience) = (Privacy::Full, Patience::default());
     let sources = FactRoots {
         nvml: &nvml,
         is_system_nvml: library.is_none(),
         results: &args.results,
-        trials,
+        trials: trials.as_deref(),
         privacy,
         patience: &patience,
     };

@@ -1,7 +1,7 @@
 //! Checks of the NVIDIA driver: is it loaded, do its parts have one version, are its devices
 //! accessible. Converts facts to checks; common cases have their own messages.
 
-use kiln_core::record::Check;
+use kiln_core::{record::Check, units::MORE_THREADS};
 use kiln_hardware::{NvmlAbsent, NvmlFault, Reading};
 
 use super::facts::{DriverVersions, PreflightFacts, SystemFacts};
@@ -182,6 +182,7 @@ fn absent_driver(absent: &NvmlAbsent, facts: &PreflightFacts) -> Check {
                 "look at `ls -l /dev/nvidia*`; join the group that owns them (often `video`)",
             ),
         ),
+        NvmlFault::Thread => Check::problem("driver", evidence, MORE_THREADS),
         NvmlFault::Code(_) | NvmlFault::Other => Check::problem(
             "driver",
             evidence,

@@ -90,6 +90,8 @@ pub struct TrialDemand {
     /// The largest number of loader workers of a trial.
     pub most_workers: u64,
     pub most_cpu_threads: u64,
+    /// Bytes that they leave on the disk, without hardware samples, as far as it is known before they run.
+    pub disk_bytes: u64,
 }
 
 /// Sources of the facts.
@@ -99,7 +101,8 @@ pub struct FactRoots<'a> {
     /// Whether `nvml` is the system's library, so that the system's facts about its driver apply.
     pub is_system_nvml: bool,
     pub results: &'a Path,
-    pub trials: Option<&'a [Trial]>,
+    /// Those that are to run.
+    pub trials: Option<&'a [&'a Trial]>,
     pub privacy: Privacy,
     /// Longest wait for a driver that hangs.
     pub patience: &'a Patience,
@@ -319,7 +322,7 @@ fn swap_used() -> Reading<u64> {
     Reading::or_absent(used, "/proc/meminfo does not say")
 }
 
-fn demand(trials: &[Trial], cores: u64) -> TrialDemand {
+fn demand(trials: &[&Trial], cores: u64) -> TrialDemand {
     let workers = trials.iter().filter_map(|trial| match &*trial.model {
         Model::Command(command) => command.count("num_workers"),
         _ => Some(trial.data.loader()?.num_workers.resolve(cores)),
@@ -328,9 +331,13 @@ fn demand(trials: &[Trial], cores: u64) -> TrialDemand {
         Model::Command(command) => command.count("cpu_threads"),
         _ => Some(trial.train.cpu_threads.resolve(cores)),
     });
+    let bytes = trials
+        .iter()
+        .filter_map(|trial| trial.expected_disk_bytes());
     TrialDemand {
         most_workers: workers.max().unwrap_or(0),
         most_cpu_threads: threads.max().unwrap_or(0),
+        disk_bytes: bytes.fold(0, u64::saturating_add),
     }
 }
 

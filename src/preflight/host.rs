@@ -229,7 +229,18 @@ fn disk(facts: &PreflightFacts) -> Check {
             "make this folder writable, or name another with `--results`",
         );
     }
+    let needed = facts.demand.as_ref().map_or(0, |demand| demand.disk_bytes);
     match &facts.place.free_bytes {
+        Reading::Value(free) if *free < needed => Check::warning(
+            "disk",
+            format!(
+                "{} free for {folder}, and the trials may need {}",
+                Bytes(*free),
+                Bytes(needed)
+            ),
+            "free some space, name another folder with `--results`, or keep fewer checkpoints \
+             (`train.checkpoint.keep`); trials go on without those that do not fit, and leave no weights",
+        ),
         Reading::Value(free) if *free < LITTLE_DISK_BYTES => Check::warning(
             "disk",
             format!("{} free for {folder}", Bytes(*free)),
@@ -287,7 +298,7 @@ mod tests {
     #[test]
     fn each_shortage_is_seen_with_its_evidence() {
         type Case = (&'static str, fn(&mut PreflightFacts), &'static str);
-        let cases: [Case; 10] = [
+        let cases: [Case; 11] = [
             (
                 "cpu",
                 |facts| facts.host.cgroup_cpu_cores = Reading::Value(0.5),
@@ -298,7 +309,7 @@ mod tests {
                 |facts| {
                     facts.demand = Some(TrialDemand {
                         most_workers: 40,
-                        most_cpu_threads: 1,
+                        ..TrialDemand::default()
                     })
                 },
                 "uses 40 loader workers, but only 16 cores",
@@ -307,8 +318,8 @@ mod tests {
                 "cpu-threads",
                 |facts| {
                     facts.demand = Some(TrialDemand {
-                        most_workers: 0,
                         most_cpu_threads: 64,
+                        ..TrialDemand::default()
                     })
                 },
                 "`train.cpu_threads` is 64, but only 16",
@@ -343,6 +354,17 @@ mod tests {
             ),
             (
                 "disk",
+                |facts| {
+                    facts.place.free_bytes = Reading::Value(10 << 30);
+                    facts.demand = Some(TrialDemand {
+                        disk_bytes: 11 << 30,
+                        ..TrialDemand::default()
+                    });
+                },
+                "10.0 GiB free for results, and the trials may need 11.0 GiB",
+            ),
+            (
+                "disk",
                 |facts| facts.place.free_bytes = Reading::Value(1 << 20),
                 "1.0 MiB free for results",
             ),
@@ -367,6 +389,7 @@ mod tests {
         facts.demand = Some(TrialDemand {
             most_workers: 8,
             most_cpu_threads: 16,
+            disk_bytes: 100 << 30,
         });
         let checks = checks(&facts);
         assert!(

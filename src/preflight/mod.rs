@@ -141,7 +141,8 @@ fn does_not_load(answer: &ExamineAnswer) -> bool {
 pub(super) struct PlannedLaunch<'a> {
     pub(super) is_system_nvml: bool,
     pub(super) results: &'a Path,
-    pub(super) trials: &'a [Trial],
+    /// Those that are to run.
+    pub(super) trials: &'a [&'a Trial],
     pub(super) uuids: Vec<String>,
     pub(super) privacy: Privacy,
     pub(super) patience: &'a Patience,

@@ -12,7 +12,7 @@ use std::{
 };
 
 use kiln_core::{
-    plan::TrialId,
+    plan::{Trial, TrialId},
     record::{Check, peaks::peaks_path},
 };
 use kiln_hardware::{
@@ -202,16 +202,16 @@ impl Instruments {
     pub(super) fn preflight(
         &self,
         request: &RunRequest,
-        privacy: Privacy,
+        trials: &[&Trial],
         uuids: &[String],
         answer: Option<ExamineAnswer>,
     ) -> Vec<Check> {
         let launch = preflight::PlannedLaunch {
             is_system_nvml: self.is_system_nvml,
             results: request.results,
-            trials: request.trials,
+            trials,
             uuids: self.boards(uuids),
-            privacy,
+            privacy: Privacy::of(request.experiment),
             patience: &self.patience,
         };
         preflight::before_launch(

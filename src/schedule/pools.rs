@@ -56,12 +56,29 @@ impl Pools {
 
 /// The state of the run at the time when a launch leases devices.
 pub(super) struct KnownRun<'a> {
-    /// The trials without a result in it need devices.
-    pub(super) remaining: &'a History,
+    /// The trials without a result in it are to run.
+    pub(super) settled: &'a History,
     /// The rows that the run has.
     pub(super) ended: &'a History,
     /// Whether the launch is a worker: it uses the devices of the run's `experiment.yaml`.
     pub(super) is_worker: bool,
+}
+
+impl KnownRun<'_> {
+    /// The trials that are to run, in plan order.
+    pub(super) fn remaining<'t>(&self, request: &RunRequest<'t>) -> Vec<&'t Trial> {
+        let run = &request.experiment.run;
+        let indices = remaining(
+            request.trials,
+            self.settled,
+            &request.selection,
+            run.retries,
+        );
+        indices
+            .into_iter()
+            .map(|index| &request.trials[index])
+            .collect()
+    }
 }
 
 /// Leases the devices that the remaining trials need; waits up to `run.wait` if they are in use.
@@ -78,13 +95,7 @@ pub(super) fn lease_all(
         no_gpu: None,
         notices: Vec::new(),
     };
-    for index in remaining(
-        request.trials,
-        known.remaining,
-        &request.selection,
-        request.experiment.run.retries,
-    ) {
-        let trial = &request.trials[index];
+    for trial in known.remaining(request) {
         let wanted = DeviceRequest::of(trial);
         if !pools.requests.iter().any(|(other, _)| *other == wanted) {
             add_pool(

@@ -2,8 +2,10 @@
 
 use std::{any::Any, error::Error, io};
 
-use kiln_core::folder;
+use kiln_core::{folder, record::message::exit_status, units::MORE_THREADS};
 use thiserror::Error;
+
+use crate::data::LoadError;
 
 /// The reason why training stopped.
 #[derive(Debug, Error)]
@@ -11,7 +13,7 @@ pub enum TrialError {
     /// Host or device memory ran out; `text` is the engine's own words.
     #[error("out of memory: {text}")]
     OutOfMemory { text: String },
-    /// The requested device does not exist.
+    /// The device, or something else of the machine that the trial needs, is not available.
     #[error("{0}")]
     NoDevice(String),
     /// The trial file asks for something that is not possible; the text names the key.
@@ -34,12 +36,52 @@ pub enum TrialError {
 }
 
 impl TrialError {
+    /// The error of threads that could not be started; `what` needs them.
+    pub(crate) fn of_starting(what: &str, error: &io::Error) -> Self {
+        match error.kind() {
+            io::ErrorKind::WouldBlock => Self::NoDevice(format!(
+                "{what}, and no more may be started ({error}); {MORE_THREADS}"
+            )),
+            _ => Self::Failed(format!("{what}, and none could be started: {error}")),
+        }
+    }
+
+    /// The error of a batch that was not made; `of` says of what, with its separator.
+    pub(crate) fn of_loading(of: &str, error: LoadError) -> Self {
+        match error {
+            LoadError::Thread { worker, source } => Self::of_starting(
+                &format!("{of}loader worker {worker} (`data.num_workers`) needs a thread"),
+                &source,
+            ),
+            error => Self::Failed(format!("{of}{error}")),
+        }
+    }
+
+    /// The exit status of a process that ends by this error ([`exit_status`]).
+    pub(crate) fn exit_status(&self) -> i32 {
+        match self {
+            Self::OutOfMemory { .. } => exit_status::OOM,
+            Self::NoDevice(_) => exit_status::NO_DEVICE,
+            Self::Bad(_) => exit_status::BAD_FILE,
+            Self::DiskFull(_) => exit_status::DISK_FULL,
+            Self::NotSaved(error) if is_full(error) => exit_status::DISK_FULL,
+            Self::Failed(_) | Self::NotSaved(_) => exit_status::FAILED,
+            Self::Interrupted => exit_status::INTERRUPTED,
+        }
+    }
+
     /// The error of a file that could not be written; `text` has its place.
     pub(crate) fn of_writing(text: String, error: &(dyn Error + 'static)) -> Self {
         match is_full(error) {
             true => Self::DiskFull(text),
             false => Self::Failed(text),
         }
+    }
+}
+
+impl From<LoadError> for TrialError {
+    fn from(error: LoadError) -> Self {
+        Self::of_loading("", error)
     }
 }
 

@@ -100,8 +100,9 @@ fn run(path: &Path, registry: &Registry) -> i32 {
             train::run(&file, registry, &mut io::stdout(), &is_interrupted).exit_status
         }
         Err(error) => {
+            let status = error.exit_status();
             complain(error);
-            exit_status::FAILED
+            status
         }
     }
 }
@@ -110,7 +111,11 @@ fn run(path: &Path, registry: &Registry) -> i32 {
 fn answered(answer: Result<(), TrialError>) -> i32 {
     match answer {
         Ok(()) => exit_status::RESULT,
-        Err(error) => refuse(error.to_string()),
+        Err(error) => {
+            let status = error.exit_status();
+            complain(error);
+            status
+        }
     }
 }
 

@@ -15,6 +15,10 @@ use serde::{Deserialize, Deserializer, Serialize, Serializer, de};
 
 pub use foreign::{is_hidden, shown_letter, without_controls};
 
+/// What to do where the system starts no more processes or threads.
+pub const MORE_THREADS: &str = "end other processes, or raise the limit (`ulimit -u`, `pids.max` of \
+                                the control group)";
+
 /// Formats names for a sentence: a long list ends after five, with the number of the rest.
 pub fn listed(names: &[String], separator: &str) -> String {
     const MOST: usize = 5;

@@ -130,7 +130,7 @@ fn launch(
         ExistingRun::Old(old) => &old.history,
     };
     let known = KnownRun {
-        remaining: history,
+        settled: history,
         ended: history,
         is_worker: false,
     };
@@ -186,12 +186,8 @@ impl PreparedLaunch {
                 RunStop::CannotRun(_) if listener.asked().load(Ordering::Relaxed) => interrupted(),
                 stop => stop,
             })?;
-        let checks = instruments.preflight(
-            request,
-            Privacy::of(request.experiment),
-            &pools.uuids(),
-            answer,
-        );
+        let checks =
+            instruments.preflight(request, &known.remaining(request), &pools.uuids(), answer);
         if listener.asked().load(Ordering::Relaxed) {
             return Err(interrupted());
         }

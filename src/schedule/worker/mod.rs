@@ -177,7 +177,7 @@ impl Worker<'_> {
         let any = History::default();
         let answer = self.examine();
         let known = KnownRun {
-            remaining: &any,
+            settled: &any,
             ended: &History::of(&self.others),
             is_worker: true,
         };

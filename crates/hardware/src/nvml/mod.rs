@@ -47,6 +47,8 @@ pub enum NvmlFault {
     Code(u32),
     /// It did not answer in time.
     Silent,
+    /// The thread that loads it could not be started.
+    Thread,
     /// Something that is not NVML's.
     Other,
 }
@@ -173,8 +175,8 @@ impl Nvml {
             .name("nvml start".to_owned())
             .spawn(start)
             .map_err(|error| NvmlAbsent {
-                reason: error.to_string(),
-                fault: NvmlFault::Other,
+                reason: format!("the driver was not asked: no thread could be started ({error})"),
+                fault: NvmlFault::Thread,
             })?;
         match receiver.recv_timeout(START_TIMEOUT) {
             Ok(started) => started.map_err(|error| NvmlAbsent {

@@ -79,7 +79,7 @@ pub enum LoadError {
     },
     #[error("a loader worker panicked while it made batch {batch}: {reason}")]
     Panicked { batch: u64, reason: String },
-    #[error("loader worker {worker} could not be started: {source}; try a smaller `num_workers`")]
+    #[error("loader worker {worker} could not be started: {source}")]
     Thread {
         worker: usize,
         source: std::io::Error,

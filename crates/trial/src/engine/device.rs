@@ -218,6 +218,7 @@ fn open_libtorch(
         refuse_too_few(ordinal)?;
     }
     super::libtorch::warn_once();
+    super::threads::check(cpu_threads)?;
     tch::set_num_threads(i32::try_from(cpu_threads).unwrap_or(i32::MAX));
     super::libtorch::allow_tf32(false, false)?;
     match kind {

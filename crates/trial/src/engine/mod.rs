@@ -40,6 +40,8 @@ pub(crate) mod scaler;
 #[cfg(feature = "libtorch")]
 mod shim;
 #[cfg(feature = "libtorch")]
+mod threads;
+#[cfg(feature = "libtorch")]
 pub(crate) mod updates;
 #[cfg(feature = "libtorch")]
 mod version_numbers;

@@ -49,18 +49,11 @@ pub(crate) fn answer(registry: &Registry, input: impl Read, output: impl Write) 
     let Err(error) = done else {
         return exit_status::RESULT;
     };
-    let status = match &error {
-        TrialError::Bad(_) => exit_status::BAD_FILE,
-        TrialError::NoDevice(_) => exit_status::NO_DEVICE,
-        TrialError::OutOfMemory { .. } => exit_status::OOM,
-        TrialError::DiskFull(_) => exit_status::DISK_FULL,
-        _ => exit_status::FAILED,
-    };
     // The parent may be gone; the exit status is then all that is left.
     let _ = answers.say(&UseAnswer::Failed {
         reason: error.to_string(),
     });
-    status
+    error.exit_status()
 }
 
 /// Writes answers, one per line.

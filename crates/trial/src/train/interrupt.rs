@@ -49,7 +49,7 @@ pub(crate) fn watch_signals() -> Result<Arc<AtomicBool>, TrialError> {
 }
 
 fn unwatched(error: &io::Error) -> TrialError {
-    TrialError::Failed(format!("signals cannot be watched: {error}"))
+    TrialError::of_starting("a thread must watch for signals", error)
 }
 
 /// A process's signal goes to any thread that does not block it.

@@ -186,45 +186,45 @@ pub(crate) fn conclude(
     result: &mut TrialResult,
     ended: Result<Ending, TrialError>,
 ) -> i32 {
-    let (outcome, reason, status) = match ended {
-        Ok(Ending::Completed) => (Outcome::Completed, None, exit_status::RESULT),
+    let status = ended
+        .as_ref()
+        .map_or_else(TrialError::exit_status, |ending| match ending {
+            Ending::Interrupted => exit_status::INTERRUPTED,
+            Ending::Completed | Ending::StoppedEarly(_) | Ending::Diverged(_) => {
+                exit_status::RESULT
+            }
+        });
+    let (outcome, reason) = match ended {
+        Ok(Ending::Completed) => (Outcome::Completed, None),
         Ok(Ending::StoppedEarly(reason)) => {
             let text = StoppedEarly::text(result.steps(), &reason);
             note(result, StoppedEarly::COLUMN, text.clone());
-            (Outcome::Completed, Some(text), exit_status::RESULT)
+            (Outcome::Completed, Some(text))
         }
-        Ok(Ending::Diverged(reason)) => (Outcome::Diverged, Some(reason), exit_status::RESULT),
+        Ok(Ending::Diverged(reason)) => (Outcome::Diverged, Some(reason)),
         Ok(Ending::Interrupted) | Err(TrialError::Interrupted) => {
             let reason = format!(
                 "{} stopped the trial; its last step was {}",
                 interrupting_signal().unwrap_or("a signal"),
                 result.steps()
             );
-            (Outcome::Interrupted, Some(reason), exit_status::INTERRUPTED)
+            (Outcome::Interrupted, Some(reason))
         }
-        Err(TrialError::OutOfMemory { text }) => (
-            Outcome::Oom,
-            Some(out_of_memory(file, result, &text)),
-            exit_status::OOM,
-        ),
-        Err(TrialError::NoDevice(reason)) => {
-            (Outcome::Failed, Some(reason), exit_status::NO_DEVICE)
+        Err(TrialError::OutOfMemory { text }) => {
+            (Outcome::Oom, Some(out_of_memory(file, result, &text)))
         }
-        Err(TrialError::Bad(reason)) => (Outcome::Failed, Some(reason), exit_status::BAD_FILE),
-        Err(TrialError::DiskFull(reason)) => {
-            (Outcome::Interrupted, Some(reason), exit_status::DISK_FULL)
+        Err(
+            TrialError::NoDevice(reason) | TrialError::Bad(reason) | TrialError::Failed(reason),
+        ) => (Outcome::Failed, Some(reason)),
+        Err(TrialError::DiskFull(reason)) => (Outcome::Interrupted, Some(reason)),
+        Err(TrialError::NotSaved(error)) => {
+            let outcome = match is_full(&error) {
+                true => Outcome::Interrupted,
+                false => Outcome::Failed,
+            };
+            let reason = format!("a checkpoint could not be written: {error}");
+            (outcome, Some(reason))
         }
-        Err(TrialError::NotSaved(error)) if is_full(&error) => (
-            Outcome::Interrupted,
-            Some(format!("a checkpoint could not be written: {error}")),
-            exit_status::DISK_FULL,
-        ),
-        Err(TrialError::NotSaved(error)) => (
-            Outcome::Failed,
-            Some(format!("a checkpoint could not be written: {error}")),
-            exit_status::FAILED,
-        ),
-        Err(TrialError::Failed(reason)) => (Outcome::Failed, Some(reason), exit_status::FAILED),
     };
     result.outcome = outcome;
     result.reason = reason;

@@ -193,11 +193,7 @@ impl<T: Trainable, W: Write> Training<'_, '_, T, W> {
         if !self.feed.loader.has_next() {
             clock.begin_wait();
         }
-        let batch = self
-            .feed
-            .loader
-            .next_batch()
-            .map_err(|error| TrialError::Failed(error.to_string()))?;
+        let batch = self.feed.loader.next_batch()?;
         let now = clock.now();
         cost.wait_seconds += clock.end_wait(batch.wait.as_secs_f64(), now);
         cost.load_seconds += batch.load.as_secs_f64();

@@ -116,7 +116,7 @@ impl<T: Trainable, W: Write> Training<'_, '_, T, W> {
             }
             let batch = loader
                 .next_batch()
-                .map_err(|error| TrialError::Failed(format!("validation: {error}")))?;
+                .map_err(|error| TrialError::of_loading("validation: ", error))?;
             let on_device = self.trainee.to_device(&batch, &mut ())?;
             drop(batch);
             self.trainee.evaluate(on_device)?;
