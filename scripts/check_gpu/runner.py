@@ -82,8 +82,9 @@ def run_all(setting, named, seconds, second_place=None):
             say(f"{part.name}: passed before{'' if before.build == build else f', with build {before.build}'}")
             continue
         left = None if seconds is None else seconds - (time.monotonic() - started) - GRACE_SECONDS
-        if left is not None and left < LEAST_SECONDS:
-            outcomes.append(Outcome(part.name, "not begun", reason="no time was left (--seconds)"))
+        needed = LEAST_SECONDS if setting.is_rehearsal else max(LEAST_SECONDS, part.usual_seconds)
+        if left is not None and left < needed:
+            outcomes.append(Outcome(part.name, "not begun", reason=f"{max(left, 0):.0f} s were left (--seconds), and it takes {needed} s"))
             continue
         limit = part.rehearsal_seconds if setting.is_rehearsal else part.seconds
         outcome = run_apart(setting, part, limit if left is None else min(limit, left))
