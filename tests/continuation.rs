@@ -106,6 +106,21 @@ fn losses(run: &Path) -> BTreeMap<String, BTreeMap<u64, String>> {
 }
 
 #[test]
+fn a_continuation_says_where_in_its_schedule_it_begins() {
+    let place = Place::with_a_run();
+    let set = "train.learning_rate_schedule={kind: cosine, warmup_steps: 5}";
+    let ended = place.continues("x", &[&LONGER[..], &["--set", set]].concat());
+    assert_eq!(ended.status, Some(0), "{}", ended.stderr);
+    assert!(
+        ended
+            .stderr
+            .contains("goes on at step 21 of 40, after its warm-up of 5 steps"),
+        "{}",
+        ended.stderr
+    );
+}
+
+#[test]
 fn a_continued_run_has_the_losses_of_a_longer_one_and_records_what_it_came_from() {
     let place = Place::with_a_run();
     let source = place.newest();
@@ -116,6 +131,7 @@ fn a_continued_run_has_the_losses_of_a_longer_one_and_records_what_it_came_from(
         "{}",
         ended.stderr
     );
+    assert!(!ended.stderr.contains("goes on at step"), "a constant rate");
     let continued = place.newest();
     place.succeeds(&["run", "x.yaml", "--set", "train.steps=40"]);
     let undisturbed = place.newest();
@@ -376,4 +392,43 @@ fn one_trial_may_be_continued_in_several_ways_from_the_checkpoint_that_was_kept(
                 .clone()
                 .all(|origin| origin.trial == trial && origin.step == 10)
     );
+}
+
+#[test]
+fn weights_of_an_earlier_step_than_the_tables_loss_are_told_as_that() {
+    let place = Place::with_a_run();
+    let of_earlier = "of each trial's step with the lowest validation loss";
+    for (after, is_told) in [("last", false), ("best", true)] {
+        // The rate is so large that the loss rises again.
+        let ended = place.succeeds(&[
+            "run",
+            "x.yaml",
+            "--fresh",
+            "--set",
+            &format!("train.checkpoint.after={after}"),
+            "--set",
+            "train.evaluate.every=1",
+            "--set",
+            "train.checkpoint.every_steps=1",
+            "--set",
+            "sweep.grid={train.optimizer.learning_rate: [2.0]}",
+        ]);
+        let rows = TrialTable::read(&place.newest().join("trials.csv"))
+            .unwrap()
+            .rows;
+        let last = rows[0].fixed.valid_loss.unwrap();
+        let kept = Checkpoints::new(
+            place
+                .newest()
+                .join(format!("trials/{}/checkpoint", rows[0].fixed.trial)),
+            rows[0].fixed.trial.clone(),
+        );
+        assert_eq!(kept.lowest_loss().unwrap() < last, is_told, "{after}");
+        assert_eq!(
+            ended.stdout.contains(of_earlier),
+            is_told,
+            "{}",
+            ended.stdout
+        );
+    }
 }

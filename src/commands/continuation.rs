@@ -103,7 +103,36 @@ pub(super) fn continue_run(
     Ok(told(&planned.plan.trials)
         .into_iter()
         .chain(earlier)
+        .chain(planned.plan.trials.iter().find_map(schedule_so_far))
         .collect())
+}
+
+/// Where in its schedule a trial begins: the steps of the training that it continues count. `None` for a
+/// rate that is the same at each step from there on.
+fn schedule_so_far(trial: &Trial) -> Option<String> {
+    let step = trial.origin.as_ref()?.step;
+    let schedule = &trial.train.learning_rate_schedule;
+    let warmup = schedule.warmup_steps();
+    let (is_late, is_over_all) = (warmup > 0 && warmup <= step, schedule.is_over_all_steps());
+    if !is_late && !is_over_all {
+        return None;
+    }
+    let of_all = trial
+        .steps
+        .map(|steps| format!(" of {steps}"))
+        .unwrap_or_default();
+    let warmup = match is_late {
+        true => format!(
+            ", after its warm-up of {}",
+            counted(warmup as usize, "step")
+        ),
+        false => String::new(),
+    };
+    Some(format!(
+        "`train.learning_rate_schedule` goes on at step {}{of_all}{warmup}: it counts the steps of the \
+         training that is continued; `train.initial_weights` starts it anew",
+        step + 1
+    ))
 }
 
 /// The trial with the checkpoint that it begins with, and a note if that is not the last step.

@@ -270,14 +270,28 @@ fn summary(report: &LaunchReport, table: &TrialTable, experiment: &Experiment) -
     format!(
         "\n{purpose}{page}{between}\n{}{}{}",
         texts(report),
-        weights(report),
-        worth_committing(folder)
+        weights(report, table),
+        match table
+            .rows
+            .iter()
+            .any(|row| row.fixed.outcome == Outcome::Completed)
+        {
+            true => worth_committing(folder),
+            false => format!(
+                "No trial completed; what there is:\n  {}\n",
+                shown_path(folder)
+            ),
+        }
     )
+}
+
+fn shown_path(folder: &RunFolder) -> String {
+    without_controls(&folder.path().display().to_string())
 }
 
 /// Names what to commit: the whole folder, of which git takes only what is small.
 pub(super) fn worth_committing(folder: &RunFolder) -> String {
-    let path = without_controls(&folder.path().display().to_string());
+    let path = shown_path(folder);
     let summary = match folder.summary_table().is_file() {
         true => "  (summary.csv is the short table)",
         false => "",
@@ -336,7 +350,7 @@ fn texts(report: &LaunchReport) -> String {
 
 /// Returns the checkpoints whose weights the trials leave, those with the lowest loss first; empty if there
 /// are none.
-fn weights(report: &LaunchReport) -> String {
+fn weights(report: &LaunchReport, table: &TrialTable) -> String {
     let found = |end: &AttemptEnd| {
         let trial = &end.trial;
         let completed = (end.outcome == Outcome::Completed).then_some(end.attempt);
@@ -351,10 +365,27 @@ fn weights(report: &LaunchReport) -> String {
     };
     let mut lines: Vec<(f64, String)> = report.last_attempts.iter().filter_map(found).collect();
     lines.sort_by(|one, other| one.0.total_cmp(&other.0));
-    listed(
-        "Weights, for `kiln sample`, `kiln predict` and `kiln export`",
-        lines.into_iter().map(|(_, line)| line).collect(),
-    )
+    let title = match is_of_earlier_steps(report, table) {
+        true => {
+            "Weights, for `kiln sample`, `kiln predict` and `kiln export` (of each trial's step with the \
+             lowest validation loss; the tables have the loss after the last step)"
+        }
+        false => "Weights, for `kiln sample`, `kiln predict` and `kiln export`",
+    };
+    listed(title, lines.into_iter().map(|(_, line)| line).collect())
+}
+
+/// Whether weights that are kept have a lower loss than the trial's row.
+fn is_of_earlier_steps(report: &LaunchReport, table: &TrialTable) -> bool {
+    let completed = table.rows.iter().map(|row| &row.fixed);
+    let mut completed = completed.filter(|row| row.outcome == Outcome::Completed);
+    completed.any(|row| {
+        let kept = aside::weights(&report.folder, &row.trial, Some(row.attempt)).result();
+        let lowest = kept.and_then(|kept| kept.valid_loss);
+        lowest
+            .zip(row.valid_loss)
+            .is_some_and(|(lowest, last)| lowest < last)
+    })
 }
 
 /// The first of these lines below a title; empty if there are none.

@@ -9,7 +9,7 @@ use kiln_core::{
     record::{TrialRow, TrialTable, note::StoppedEarly},
     spec::{self, Goal, Metric, learned::OtherNumber},
     statistics::Nature,
-    units::{decimals, without_controls},
+    units::{decimals, listed, without_controls},
 };
 
 use super::{
@@ -197,7 +197,8 @@ impl<'a> Ranking<'a> {
         };
         ranking.untold = ranking
             .found_incomparable()
-            .or_else(|| ranking.found_overtaken());
+            .or_else(|| ranking.found_overtaken())
+            .or_else(|| ranking.found_tied());
         ranking.mark();
         ranking
     }
@@ -400,6 +401,17 @@ impl<'a> Ranking<'a> {
             self.name(best),
             gain.interval(scale)
         ))
+    }
+
+    /// Says that the best points have one value, where nothing else tells them apart.
+    fn found_tied(&self) -> Option<String> {
+        let is_judged_alone = !self.objective.is_trade_off && self.objective.by != RankedBy::Speed;
+        let rivals = self.rivals();
+        let best = rivals.first().filter(|_| is_judged_alone)?;
+        best.value?;
+        let tied = rivals.iter().take_while(|other| other.value == best.value);
+        let names: Vec<String> = tied.map(|ranked| self.name(ranked)).collect();
+        (names.len() > 1).then(|| format!("{} have the same value", listed(&names, " and ")))
     }
 
     /// Why the values of the points do not stand for one question: an axis changes the data on which

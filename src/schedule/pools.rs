@@ -370,8 +370,14 @@ fn wait_for(
             Err(Refusal::Leased(what)) => (what, true),
         };
         if Instant::now() >= deadline {
+            let lack = match choice {
+                DeviceChoice::All(devices) if devices.len() > 1 => {
+                    "not all of the devices are idle"
+                }
+                _ => "no device is idle",
+            };
             return Err(RunStop::CannotRun(format!(
-                "no device is idle: {what}; {}",
+                "{lack}: {what}; {}",
                 waiting.advice(choice, is_leased)
             )));
         }

@@ -55,6 +55,38 @@ fn a_lucky_seed_does_not_hide_the_setting_that_leads_over_all_seeds() {
 }
 
 #[test]
+fn points_that_are_alike_share_the_first_place() {
+    let asked = spec::objective_of("{objective: {metric: valid_top1, goal: max}}").unwrap();
+    let told = |values: [f64; 3]| {
+        let rows = values.into_iter().zip(["a", "b", "c"]).enumerate();
+        let rows: Vec<(TrialRow, [&str; 1])> = rows
+            .map(|(place, (value, axis))| {
+                let fixed = TrialRow {
+                    valid_top1: Some(value),
+                    ..row(place as u64 + 1, 100.0)
+                };
+                (fixed, [axis])
+            })
+            .collect();
+        let rows = rows.iter().map(|(fixed, axes)| (fixed.clone(), &axes[..]));
+        let table = table(&["model.x"], rows.collect());
+        let all = points(&table);
+        let ranking = Ranking::new(&all, &table, Some(asked));
+        let marked = ranking.points.iter().filter(|of| of.is_marked).count();
+        (ranking.verdict().unwrap(), marked)
+    };
+    let (told_of_two, marked) = told([1.0, 0.5, 1.0]);
+    assert!(
+        told_of_two.contains("x a and x c have the same value"),
+        "{told_of_two}"
+    );
+    assert_eq!(marked, 0);
+    let (told_of_one, marked) = told([1.0, 0.5, 0.9]);
+    assert!(told_of_one.contains("x a has the highest"), "{told_of_one}");
+    assert_eq!(marked, 1);
+}
+
+#[test]
 fn the_pareto_front_is_what_no_other_point_dominates() {
     let mut random = fastrand::Rng::with_seed(1);
     for _ in 0..200 {

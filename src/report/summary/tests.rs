@@ -565,7 +565,9 @@ fn values_that_are_not_above_0_are_judged_by_their_differences() {
     }
     let equal = page_of_rewards([&[0.0; 3], &[0.0; 3]]);
     assert!(
-        equal.contains("the best and the next are equal in every block"),
+        equal.contains(
+            "cannot tell which point has the highest reward: x a and x b have the same value"
+        ),
         "{equal}"
     );
 }

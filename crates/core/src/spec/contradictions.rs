@@ -68,10 +68,7 @@ fn of_length(point: &ResolvedPoint<'_>) -> Vec<KeyFault> {
 
 fn of_training(train: &Train) -> Vec<KeyFault> {
     let mut faults = Vec::new();
-    let (LearningRateSchedule::Constant { warmup_steps }
-    | LearningRateSchedule::Linear { warmup_steps, .. }
-    | LearningRateSchedule::Cosine { warmup_steps, .. }
-    | LearningRateSchedule::Plateau { warmup_steps, .. }) = train.learning_rate_schedule;
+    let warmup_steps = train.learning_rate_schedule.warmup_steps();
     if matches!(
         train.learning_rate_schedule,
         LearningRateSchedule::Plateau { .. }

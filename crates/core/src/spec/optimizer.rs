@@ -236,6 +236,23 @@ fn quarter() -> f64 {
     0.25
 }
 
+impl LearningRateSchedule {
+    /// Steps over which the rate rises from near 0.
+    pub fn warmup_steps(&self) -> u64 {
+        match self {
+            Self::Constant { warmup_steps }
+            | Self::Linear { warmup_steps, .. }
+            | Self::Cosine { warmup_steps, .. }
+            | Self::Plateau { warmup_steps, .. } => *warmup_steps,
+        }
+    }
+
+    /// Whether the rate of a step depends on the number of all steps.
+    pub fn is_over_all_steps(&self) -> bool {
+        matches!(self, Self::Linear { .. } | Self::Cosine { .. })
+    }
+}
+
 impl Default for LearningRateSchedule {
     fn default() -> Self {
         Self::Constant { warmup_steps: 0 }

@@ -28,7 +28,7 @@ pub(crate) fn learning_rate(
     total_steps: u64,
 ) -> f64 {
     let iteration = step.saturating_sub(1);
-    let warmup = warmup_steps(schedule);
+    let warmup = schedule.warmup_steps();
     if iteration < warmup {
         return peak * (iteration + 1) as f64 / (warmup + 1) as f64;
     }
@@ -42,15 +42,6 @@ pub(crate) fn learning_rate(
         LearningRateSchedule::Cosine { final_fraction, .. } => {
             peak * (final_fraction + (1.0 - final_fraction) * (1.0 + (PI * progress).cos()) / 2.0)
         }
-    }
-}
-
-fn warmup_steps(schedule: &LearningRateSchedule) -> u64 {
-    match schedule {
-        LearningRateSchedule::Constant { warmup_steps }
-        | LearningRateSchedule::Linear { warmup_steps, .. }
-        | LearningRateSchedule::Cosine { warmup_steps, .. }
-        | LearningRateSchedule::Plateau { warmup_steps, .. } => *warmup_steps,
     }
 }
 
