@@ -50,6 +50,28 @@ fn a_run_is_removed_by_its_short_name_and_latest_follows() {
 }
 
 #[test]
+fn a_short_name_removes_nothing_where_the_newest_record_cannot_be_read() {
+    let (place, names) = with_runs(2);
+    let record = format!("results/x/{}/run.json", names[0]);
+    fs::write(place.path(&record), "{\"kiln_run\": 1, ").unwrap();
+    for named in ["x", "x~1", "latest"] {
+        let refused = rm(&place, &[named, "--yes"]);
+        assert_eq!(refused.status, Some(2), "{named}: {refused:?}");
+        assert!(
+            refused.stderr.contains(&record) && refused.stderr.contains("name the run's folder"),
+            "{refused:?}"
+        );
+    }
+    let folder = format!("results/x/{}", names[0]);
+    let removed = rm(&place, &[&folder, "--yes"]);
+    assert_eq!(removed.status, Some(0), "{removed:?}");
+    assert_eq!(
+        fs::read_link(place.latest()).unwrap().to_str(),
+        Some(names[1].as_str())
+    );
+}
+
+#[test]
 fn a_folder_with_the_name_of_an_experiment_does_not_hide_its_runs() {
     let (place, names) = with_runs(1);
     fs::create_dir(place.path("x")).unwrap();

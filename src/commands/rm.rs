@@ -39,6 +39,7 @@ pub(super) fn run(args: Args) -> Result<Status, Stop> {
     let mut doomed: Vec<RunFolder> = Vec::new();
     for named in &args.runs {
         let run = runs::run_folder(named, &args.results)?;
+        refuse_unordered(named, &run)?;
         if !doomed.contains(&run) {
             doomed.push(run);
         }
@@ -73,6 +74,31 @@ pub(super) fn run(args: Args) -> Result<Status, Stop> {
 /// The path as short as it can be: relative to the current folder.
 fn shown(run: &RunFolder) -> String {
     runs::below_here(run.path()).display().to_string()
+}
+
+/// Refuses a short name where the record of this run or of a newer one cannot be read: the order of
+/// the runs, and with it the run that is meant, is then not certain.
+fn refuse_unordered(named: &str, run: &RunFolder) -> Result<(), Stop> {
+    let is_path = Path::new(named)
+        .canonicalize()
+        .is_ok_and(|path| path == run.path());
+    if is_path || named.ends_with(&run.name()) {
+        return Ok(());
+    }
+    let above = run.path().parent().unwrap_or(Path::new(""));
+    let (Some(results), Some(experiment)) = (above.parent(), above.file_name()) else {
+        return Ok(());
+    };
+    let all = run_folder::runs(results, &experiment.to_string_lossy());
+    let from = all.iter().position(|other| other == run).unwrap_or(0);
+    match all[from..].iter().find_map(|other| other.number().err()) {
+        None => Ok(()),
+        Some(why) => Err(Stop::bad_input(format!(
+            "{named}: it is not certain which run is meant, because the number of one cannot be \
+             read: {why}; name the run's folder, such as `{}`",
+            shown(run)
+        ))),
+    }
 }
 
 /// Refuses a run of which workers have tickets: they hold no lock.

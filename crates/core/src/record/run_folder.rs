@@ -6,6 +6,7 @@ use std::{
     cmp::Reverse,
     collections::HashSet,
     ffi::OsString,
+    fmt,
     fs::{self, OpenOptions},
     io::{self, Write},
     path::{Path, PathBuf},
@@ -155,17 +156,21 @@ impl RunFolder {
         }
     }
 
-    /// Its place among the runs of its experiment; 0 if it is not recorded.
-    fn number(&self) -> u64 {
+    /// Its place among the runs of its experiment; 0 in runs older than that key.
+    ///
+    /// # Errors
+    /// Its `run.json` cannot be read; the text names the file.
+    pub fn number(&self) -> Result<u64, String> {
         #[derive(serde::Deserialize)]
         struct Numbered {
             #[serde(default)]
             number: u64,
         }
-        input::read(&self.run_file(), &RUN_FILE_BYTES)
-            .ok()
-            .and_then(|text| serde_json::from_slice(&text).ok())
-            .map_or(0, |found: Numbered| found.number)
+        let path = self.run_file();
+        let told = |error: &dyn fmt::Display| format!("{}: {error}", path.display());
+        let text = input::read(&path, &RUN_FILE_BYTES).map_err(|error| told(&error))?;
+        let found: Numbered = serde_json::from_slice(&text).map_err(|error| told(&error))?;
+        Ok(found.number)
     }
 
     fn open_below(&self, path: &Path) -> io::Result<Folder> {
@@ -365,13 +370,14 @@ pub fn remove(run: &RunFolder) -> io::Result<()> {
     folder.remove(&gone)
 }
 
-/// The runs of one experiment, oldest first: by the number in `run.json`, then by name. A run without
-/// `run.json` is recognized by its name.
+/// The runs of one experiment, oldest first: by the number in `run.json`, then by name. A run whose
+/// number cannot be read has its place by the time in its name. A run without `run.json` is
+/// recognized by its name.
 pub fn runs(results: &Path, experiment: &str) -> Vec<RunFolder> {
     let Ok(entries) = fs::read_dir(results.join(experiment)) else {
         return Vec::new();
     };
-    let mut runs: Vec<_> = entries
+    let runs: Vec<_> = entries
         .flatten()
         .filter(|entry| entry.file_type().is_ok_and(|kind| kind.is_dir()))
         .map(|entry| RunFolder(entry.path()))
@@ -382,27 +388,60 @@ pub fn runs(results: &Path, experiment: &str) -> Vec<RunFolder> {
         })
         .collect();
     // A single run needs no order, and no file is read.
-    if runs.len() > 1 {
-        // A copy of a run has the same number and a longer name, or a name that its user chose.
-        let age = |run: &RunFolder| {
-            let name = run.name();
-            let (number, length) = (run.number(), name.len());
-            let began = name.get(..STAMP.len()).filter(|_| is_run_name(&name));
-            let began = began.map(str::to_owned);
-            // Old runs have no number: of two that began in one second the later has `-2` behind its name.
-            let length = if number > 0 { length } else { 0 };
-            (number, began, Reverse(length), name)
-        };
-        runs.sort_by_cached_key(age);
+    match runs.len() {
+        0 | 1 => runs,
+        _ => in_order(runs),
     }
-    runs
+}
+
+fn in_order(runs: Vec<RunFolder>) -> Vec<RunFolder> {
+    let (mut numbered, mut unread) = (Vec::new(), Vec::new());
+    for run in runs {
+        match run.number() {
+            Ok(number) => numbered.push((number, run)),
+            Err(_) => unread.push(run),
+        }
+    }
+    // A copy of a run has the same number and a longer name, or a name that its user chose.
+    numbered.sort_by_cached_key(|(number, run)| {
+        let (began, ..) = age_by_name(run);
+        let name = run.name();
+        // Old runs have no number: of two that began in one second the later has `-2` behind its name.
+        let length = if *number > 0 { name.len() } else { 0 };
+        (*number, began, Reverse(length), name)
+    });
+    let mut ordered: Vec<RunFolder> = numbered.into_iter().map(|(_, run)| run).collect();
+    unread.sort_by_cached_key(age_by_name);
+    for run in unread {
+        let own = age_by_name(&run);
+        let is_older = |other: &RunFolder| {
+            let other = age_by_name(other);
+            other.0.is_some() && other < own
+        };
+        let before = ordered.iter().rposition(is_older);
+        ordered.insert(before.map_or(0, |last| last + 1), run);
+    }
+    ordered
+}
+
+/// The time in the name of a run, if it has one, and what orders the names with that time: the later of
+/// two runs has `-2` behind its name, any other longer name is that of a copy.
+fn age_by_name(run: &RunFolder) -> (Option<String>, Reverse<usize>, u64, String) {
+    let name = run.name();
+    let began = name.get(..STAMP.len()).filter(|_| is_run_name(&name));
+    let began = began.map(str::to_owned);
+    let rest = name.get(STAMP.len()..).unwrap_or("");
+    let again = rest.rsplit_once('-');
+    let again = again.and_then(|(stem, again)| Some((stem.len(), again.parse::<u64>().ok()?)));
+    let (length, again) = again.unwrap_or((rest.len(), 0));
+    (began, Reverse(length), again, name)
 }
 
 /// The number for one more run of an experiment.
 pub fn next_number(results: &Path, experiment: &str) -> u64 {
     let numbers = runs(results, experiment)
         .into_iter()
-        .map(|run| run.number());
+        .filter_map(|run| run.number().ok());
     numbers.max().unwrap_or(0) + 1
 }
 
@@ -608,6 +647,39 @@ mod tests {
         assert_eq!(newest(), "20260102T000000Z-abc-2");
         add("renamed", 2);
         assert_eq!(newest(), "renamed");
+    }
+
+    #[test]
+    fn a_run_whose_number_cannot_be_read_has_its_place_by_the_time_in_its_name() {
+        let results = tempfile::tempdir().unwrap();
+        let add = |name: &str, text: &str| {
+            let run = RunFolder(results.path().join("x").join(name));
+            fs::create_dir_all(run.path()).unwrap();
+            fs::write(run.run_file(), text).unwrap();
+        };
+        // The number counts where there is one: a clock was once ahead.
+        add("20300101T000000Z-abc", "{\"number\": 1}");
+        add("20260101T000000Z-abc", "{\"number\": 2}");
+        add("20260102T000000Z-abc", "{\"number\": 3");
+        add("20260103T000000Z-abc", "{\"number\": 4}");
+        add("20260103T000000Z-abc-2", "");
+        add("20260103T000000Z-abc-copy", "");
+        add("kept", "no JSON");
+        fs::create_dir_all(results.path().join("x/20260104T000000Z-abc/run.json")).unwrap();
+        let expected = [
+            "kept",
+            "20300101T000000Z-abc",
+            "20260101T000000Z-abc",
+            "20260102T000000Z-abc",
+            "20260103T000000Z-abc-copy",
+            "20260103T000000Z-abc",
+            "20260103T000000Z-abc-2",
+            "20260104T000000Z-abc",
+        ];
+        let all = runs(results.path(), "x");
+        let names: Vec<String> = all.iter().map(RunFolder::name).collect();
+        assert_eq!(names, expected);
+        assert_eq!(next_number(results.path(), "x"), 5);
     }
 
     #[test]
