@@ -8,7 +8,7 @@ mod builder;
 
 use std::{fs, path::Path, sync::Arc};
 
-use saphyr_parser::{Event, Parser};
+use saphyr_parser::{Event, Parser, ScanError};
 
 use super::{
     node::Node,
@@ -17,7 +17,10 @@ use super::{
     shapes::is_own_key,
     suggest::nearest,
 };
-use crate::{input, limits::EXPERIMENT_BYTES};
+use crate::{
+    input,
+    limits::{EXPERIMENT_BYTES, YAML_DEPTH},
+};
 use builder::NodeBuilder;
 
 /// A file as a tree, and its faults; if there are faults, the tree holds the part that could be
@@ -163,21 +166,37 @@ pub(super) fn read_text_as_tree(text: &str, source: &Arc<str>) -> Result<ReadTre
     }
 }
 
-/// Refuses a text whose aliases would make it larger than the limits allow; one without aliases
-/// cannot grow.
+/// Refuses a text that is nested too deep, before a reader whose time grows faster than the depth has
+/// it, and one whose aliases would make it larger than the limits allow.
 pub(super) fn check_growth(text: &str) -> Result<(), Vec<Problem>> {
-    if !text.contains('*') {
-        return Ok(());
-    }
+    let most = YAML_DEPTH.size();
+    let mut depth: usize = 0;
     for event in Parser::new_from_str(text) {
-        match event {
-            Ok((Event::Alias(_), _)) => return read_text_as_tree(text, &"line".into()).map(drop),
-            Ok(_) => {}
+        let is_suspect = match event {
+            Ok((Event::Alias(_), _)) => true,
+            Ok((Event::SequenceStart(..) | Event::MappingStart(..), _)) => {
+                depth += 1;
+                depth > most
+            }
+            Ok((Event::SequenceEnd | Event::MappingEnd, _)) => {
+                depth = depth.saturating_sub(1);
+                false
+            }
+            Ok(_) => false,
+            Err(error) if is_too_deep(&error) => true,
             // The reader of the values says it in its own words.
             Err(_) => return Ok(()),
+        };
+        if is_suspect {
+            return read_text_as_tree(text, &"line".into()).map(drop);
         }
     }
     Ok(())
+}
+
+/// The parser has a limit of its own for brackets, which it may reach before their first event.
+fn is_too_deep(error: &ScanError) -> bool {
+    error.info().contains("recursion limit")
 }
 
 #[cfg(test)]

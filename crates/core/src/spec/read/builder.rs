@@ -5,6 +5,7 @@ use std::{collections::HashMap, sync::Arc};
 
 use saphyr_parser::{Event, ScalarStyle, ScanError, Span, Tag};
 
+use super::is_too_deep;
 use crate::{
     limits::{YAML_DEPTH, YAML_KEYS, YAML_TEXT_BYTES, YAML_VALUES},
     spec::{
@@ -302,7 +303,7 @@ impl NodeBuilder {
 
     pub(super) fn syntax(&self, text: &str, error: &ScanError) -> Problem {
         let (line, column) = (error.marker().line(), error.marker().col() + 1);
-        if error.info().contains("recursion limit") {
+        if is_too_deep(error) {
             return Problem::new(
                 &Location::at(&self.source, line.max(1), column),
                 "",

@@ -117,6 +117,19 @@ fn deep_nesting_and_growing_aliases_are_plain_errors() {
 }
 
 #[test]
+fn what_kiln_wrote_is_refused_for_its_depth_before_it_is_read() {
+    let brackets = format!("a: {}", "[".repeat(40_000));
+    let spread = format!("a:\n{}", "  [\n".repeat(40_000));
+    let dashes = "- ".repeat(40_000);
+    for text in [brackets, spread, dashes] {
+        let refused = crate::spec::read_yaml::<serde_json::Value>(&text).unwrap_err();
+        assert!(refused.contains("nested more than 64 deep"), "{refused}");
+    }
+    let allowed = format!("a: {}1{}", "[".repeat(63), "]".repeat(63));
+    assert!(crate::spec::read_yaml::<serde_json::Value>(&allowed).is_ok());
+}
+
+#[test]
 fn the_text_of_aliases_is_counted_before_it_is_copied() {
     // A gigabyte, in a file of 110 kB.
     let long = "x".repeat(100_000);
