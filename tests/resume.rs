@@ -5,7 +5,7 @@ use std::{
     collections::HashMap,
     fs::{self, OpenOptions},
     io::Write,
-    path::Path,
+    path::{Path, PathBuf},
 };
 
 use crate::{
@@ -199,6 +199,8 @@ fn a_torn_last_line_is_cut_and_said() {
     let text = fs::read_to_string(&table).unwrap();
     let second = text.lines().nth(2).unwrap().len() + 1;
     let torn = &text[..text.len() - second + 40];
+    // With its result the row would be made anew.
+    fs::remove_file(attempt_of(&place, 1).join("trial.json")).unwrap();
     for tear in [
         torn.to_owned(),
         format!("{}{}\n", &text[..text.len() - second], "\0".repeat(30)),
@@ -223,6 +225,81 @@ fn a_torn_last_line_is_cut_and_said() {
                 .unwrap(),
         )
         .unwrap();
+    }
+}
+
+/// The folder of the first attempt of the trial in this row.
+fn attempt_of(place: &Place, row: usize) -> PathBuf {
+    let trials = place.latest().join("trials");
+    trials.join(&place.rows()[row]["trial"]).join("1")
+}
+
+#[test]
+fn a_trial_that_was_over_when_its_parent_was_killed_gets_its_row_and_is_not_run_again() {
+    let place = Place::with(TWO);
+    place.run("completes", &[]);
+    let (measured, folder) = (place.rows().remove(1), attempt_of(&place, 1));
+    let table = place.latest().join("trials.csv");
+    let text = fs::read_to_string(&table).unwrap();
+    let first: String = text.split_inclusive('\n').take(2).collect();
+    let result = fs::read_to_string(folder.join("trial.json")).unwrap();
+    let run_after = |result: &str| {
+        fs::write(&table, &first).unwrap();
+        fs::write(folder.join("trial.json"), result).unwrap();
+        place.run("completes", &[])
+    };
+
+    let ended = run_after(&result);
+    assert_eq!(ended.status, Some(0), "{ended:?}");
+    assert!(
+        ended.stderr.contains("attempt 1 had no row")
+            && ended.stderr.contains("`completed`, as its `trial.json` says"),
+        "{ended:?}"
+    );
+    let rows = place.rows();
+    assert_eq!((rows.len(), place.attempts().len()), (2, 2), "{rows:?}");
+    let adopted = &rows[1];
+    for column in [
+        "trial",
+        "attempt",
+        "launch",
+        "outcome",
+        "reason",
+        "started_utc",
+        "device_name",
+        "samples_per_second",
+        "train_loss",
+        "steps",
+        "window_seconds",
+        "concurrent_trials",
+        "host_id",
+        "processor",
+    ] {
+        assert_eq!(adopted[column], measured[column], "{column}");
+    }
+    assert_eq!(adopted["trial_seconds"], "");
+    assert!(!adopted["samples_per_second"].is_empty());
+    assert!(
+        adopted["notes"].contains("adopted: kiln was killed before it wrote this row"),
+        "{adopted:?}"
+    );
+
+    // Of another attempt, torn, or of a trial that had not come to its end.
+    for other in [
+        result.replace("\"attempt\":1", "\"attempt\":2"),
+        result[..result.len() / 2].to_owned(),
+        result.replace("\"completed\"", "\"interrupted\""),
+        result.replace("\"completed\"", "\"failed\""),
+    ] {
+        assert_ne!(other, result);
+        let ended = run_after(&other);
+        assert_eq!(ended.status, Some(0), "{ended:?}");
+        assert_eq!(
+            place.column("outcome"),
+            ["completed", "killed", "completed"],
+            "{other}"
+        );
+        fs::remove_dir_all(folder.with_file_name("2")).unwrap();
     }
 }
 

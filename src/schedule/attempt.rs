@@ -39,7 +39,7 @@ use super::{
 };
 use crate::{ask::not_started, relay};
 
-pub(super) use finish::{Finished, Hindrance, Lost, Surroundings};
+pub(super) use finish::{Finished, Hindrance, Lost, Surroundings, loss_rose};
 
 /// Input of a child as JSON, beside `trial.yaml`.
 const ASKED_FILE: &str = "trial.asked.json";

@@ -1,25 +1,39 @@
 //! Cleans up after launches that were killed: their processes, the drafts of their files, and rows
 //! for attempts that have none.
 
-use std::{collections::HashSet, io};
+use std::{collections::HashSet, io, iter, path::Path};
 
 use kiln_core::{
     plan::{Outcome, Trial, TrialId},
-    record::{AttemptFile, Checkpoints, RunFile, RunFolder, TableRow, attempt::sweep_attempts},
+    record::{
+        AttemptFile, Checkpoints, RunFile, RunFolder, TableRow, TrialResult,
+        attempt::{result, sweep_attempts},
+        note::LossRose,
+        run_file::Launch,
+    },
 };
+use kiln_hardware::host::usable_cores;
 
 use super::{
     RunRequest, RunStop,
+    attempt::{self, loss_rose},
     disk::cannot_write,
     existing_run::ExistingRun,
-    instruments::{Instruments, LeasedGpu},
+    instruments::{AttemptReadings, Instruments, LeasedGpu},
     machine,
     open::OpenRun,
     process_record,
-    row::{self, LostAttempt},
+    row::{self, AttemptFacts, LostAttempt},
     stray,
+    sweep::{has_blocks, has_rounds},
 };
-use kiln_hardware::host::usable_cores;
+use crate::readings::{Paths, Privacy};
+
+/// The name under which a row has the note below.
+const ADOPTED: &str = "adopted";
+const WHAT_IS_MISSING: &str = "kiln was killed before it wrote this row, so the next launch made it \
+                               from the trial's `trial.json`: what kiln itself measures (times, \
+                               memory, power) is missing";
 
 /// Refuses a run on which another launch works now: its lock was removed, or copied away.
 ///
@@ -41,8 +55,8 @@ pub(super) fn refuse_living(found: &ExistingRun, request: &RunRequest) -> Result
     }
 }
 
-/// Ends the processes that a killed parent left running, removes drafts, and writes a `killed` row
-/// for each attempt without a row.
+/// Ends the processes that a killed parent left running, removes drafts, and writes a row for each
+/// attempt without a row: from its result if it left one, else `killed`.
 ///
 /// # Errors
 /// If a row cannot be written.
@@ -55,32 +69,106 @@ pub(super) fn adopt(
     if strays > 0 {
         open.notices.push(ended_strays(strays));
     }
+    let paths = Paths::here(Privacy::of(request.experiment));
+    let devices = instruments.devices();
+    let unrecorded = unrecorded(open, request.trials);
+    for of in &unrecorded {
+        let folder = open.folder.attempt(&of.trial.id, of.attempt);
+        let mut row = match of.result(&folder) {
+            Some(result) => {
+                let beside = unrecorded.iter().filter(|other| other.launch == of.launch);
+                let concurrent = beside.count() as u64;
+                of_result(open, (request, instruments), of, &result, concurrent)
+            }
+            None => killed(open, of, &devices),
+        };
+        for cell in [&mut row.fixed.reason, &mut row.fixed.notes]
+            .into_iter()
+            .flatten()
+        {
+            *cell = paths.hide(cell);
+        }
+        let changes = open
+            .store
+            .keep(&row)
+            .map_err(io::Error::from)
+            .map_err(cannot_write(request))?;
+        open.notices.extend(changes.iter().map(ToString::to_string));
+        open.notices.push(told(of, row.fixed.outcome));
+        if row.fixed.outcome.is_final()
+            && let Err(error) =
+                attempt::settle_checkpoints(&open.folder, of.trial, row.fixed.outcome)
+        {
+            open.notices.push(format!(
+                "trial {}: its checkpoints could not be deleted: {error}",
+                of.trial.id
+            ));
+        }
+    }
+    Ok(())
+}
+
+/// The notice about a row that another launch should have written.
+fn told(of: &Unrecorded<'_>, outcome: Outcome) -> String {
+    let by = match outcome.is_final() {
+        true => ", as its `trial.json` says",
+        false => "",
+    };
+    format!(
+        "trial {} attempt {} had no row because its parent was killed; its outcome is \
+         `{outcome}`{by}",
+        of.trial.id, of.attempt
+    )
+}
+
+/// An attempt without a row.
+struct Unrecorded<'t> {
+    trial: &'t Trial,
+    attempt: u64,
+    /// `None` if its file is missing or torn.
+    started: Option<AttemptFile>,
+    launch: u64,
+}
+
+impl Unrecorded<'_> {
+    /// The result that its program left, if the trial was over. A failure does not count: the program
+    /// may have failed because kiln had ended and nobody read its output.
+    fn result(&self, folder: &Path) -> Option<TrialResult> {
+        self.started.as_ref()?;
+        let result = result(folder).ok()?;
+        let is_its = result.trial == self.trial.id && result.attempt == self.attempt;
+        let is_over = matches!(result.outcome, Outcome::Completed | Outcome::Diverged);
+        (is_its && is_over).then_some(result)
+    }
+}
+
+/// The attempts that have a folder and no row; removes drafts.
+fn unrecorded<'t>(open: &OpenRun, trials: &'t [Trial]) -> Vec<Unrecorded<'t>> {
     let known: HashSet<(TrialId, u64)> = open
         .store
         .ends()
         .iter()
         .map(|end| (end.trial.clone(), end.attempt))
         .collect();
-    let devices = instruments.devices();
-    for (trial, attempts) in sweep_drafts(&open.folder, request.trials) {
+    let mut found = Vec::new();
+    for (trial, attempts) in sweep_drafts(&open.folder, trials) {
         for attempt in attempts {
-            if !known.contains(&(trial.id.clone(), attempt)) {
-                let row = killed(open, trial, attempt, &devices);
-                let changes = open
-                    .store
-                    .keep(&row)
-                    .map_err(io::Error::from)
-                    .map_err(cannot_write(request))?;
-                open.notices.extend(changes.iter().map(ToString::to_string));
-                open.notices.push(format!(
-                    "trial {} attempt {attempt} had no row because its parent was killed; its \
-                     outcome is `killed`",
-                    trial.id
-                ));
+            if known.contains(&(trial.id.clone(), attempt)) {
+                continue;
             }
+            let started = AttemptFile::read(&open.folder.attempt(&trial.id, attempt));
+            let launch = started
+                .as_ref()
+                .map_or(open.launch.saturating_sub(1), |started| started.launch);
+            found.push(Unrecorded {
+                trial,
+                attempt,
+                started,
+                launch,
+            });
         }
     }
-    Ok(())
+    found
 }
 
 /// Removes the drafts of files that a killed launch left, and returns the attempts of each trial; an
@@ -104,30 +192,77 @@ pub(super) fn ended_strays(count: usize) -> String {
     format!("ended leftover processes of an earlier launch: {count}")
 }
 
-fn killed(open: &OpenRun, trial: &Trial, attempt: u64, devices: &[LeasedGpu]) -> TableRow {
-    let started = AttemptFile::read(&open.folder.attempt(&trial.id, attempt));
-    let launch = started
-        .as_ref()
-        .map_or(open.launch.saturating_sub(1), |started| started.launch);
+/// The row of an attempt from the result that its program left. `concurrent` attempts of its launch,
+/// itself included, had no row: they ran when kiln ended.
+fn of_result(
+    open: &OpenRun,
+    (request, instruments): (&RunRequest, &Instruments),
+    of: &Unrecorded<'_>,
+    result: &TrialResult,
+    concurrent: u64,
+) -> TableRow {
+    let trial = of.trial;
+    let started = of.started.as_ref();
+    let launch = recorded(&open.file, of.launch);
+    let used = row::used_gpus(started, &instruments.devices());
+    let is_on_cpu = is_on_cpu(started);
+    let is_device_known = is_on_cpu || !used.is_empty();
+    let peak = || instruments.peak_flops(&used, trial, result.libtorch());
+    let folder = open.folder.attempt(&trial.id, of.attempt);
+    let rose = loss_rose(&folder, of.attempt, result)
+        .map(|rose| (LossRose::COLUMN.to_owned(), rose.to_string()));
+    // A retry did not run together with the other trials of its block.
+    let is_in_place = of.attempt == 1;
+    let end = (result.outcome, String::new());
+    row::row(&AttemptFacts {
+        attempt: of.attempt,
+        reason: result.reason.clone(),
+        started_utc: started.map(|started| started.started_utc.clone()),
+        result: Some(result),
+        devices: &used,
+        cpu_name: launch.and_then(machine::cpu_model).filter(|_| is_on_cpu),
+        processor: launch.and_then(machine::processor),
+        host_id: launch.and_then(|launch| launch.host_id.as_deref()),
+        block: (has_blocks(request) && is_in_place).then_some(trial.block),
+        round: (has_rounds(request) && is_in_place).then_some(trial.repeat + 1),
+        driver: launch.and_then(|launch| launch.driver.as_deref()),
+        peak: is_device_known.then(peak).flatten(),
+        concurrent_trials: concurrent,
+        notes: iter::once((ADOPTED.to_owned(), WHAT_IS_MISSING.to_owned()))
+            .chain(rose)
+            .collect(),
+        ..AttemptFacts::of_end(
+            trial,
+            of.launch,
+            end,
+            &AttemptReadings::default(),
+            usable_cores(),
+        )
+    })
+}
+
+fn killed(open: &OpenRun, of: &Unrecorded<'_>, devices: &[LeasedGpu]) -> TableRow {
+    let Unrecorded { trial, launch, .. } = of;
     let reason = format!(
         "trial {} was running when `kiln run` itself ended (launch {launch})",
         trial.id
     );
     let lost = LostAttempt {
-        attempt,
-        started: started.as_ref(),
+        attempt: of.attempt,
+        started: of.started.as_ref(),
         devices,
-        cpu_name: recorded_cpu(&open.file, launch),
+        cpu_name: recorded(&open.file, *launch).and_then(machine::cpu_model),
         note: None,
         cores: usable_cores(),
     };
-    row::of_lost(trial, launch, (Outcome::Killed, reason), &lost)
+    row::of_lost(trial, *launch, (Outcome::Killed, reason), &lost)
 }
 
-/// The model of the processor that a launch recorded.
-fn recorded_cpu(file: &RunFile, launch: u64) -> Option<&str> {
-    file.launches
-        .iter()
-        .find(|known| known.launch == launch)
-        .and_then(machine::cpu_model)
+fn is_on_cpu(started: Option<&AttemptFile>) -> bool {
+    started.is_some_and(|started| started.device == "cpu")
+}
+
+/// The record of a launch.
+fn recorded(file: &RunFile, launch: u64) -> Option<&Launch> {
+    file.launches.iter().find(|known| known.launch == launch)
 }

@@ -60,6 +60,11 @@ pub(super) fn cpu_model(launch: &Launch) -> Option<&str> {
     launch.machine.pointer("/cpu/model")?.as_str()
 }
 
+/// The full description of the processor that a launch recorded.
+pub(super) fn processor(launch: &Launch) -> Option<&str> {
+    launch.machine.pointer("/cpu/processor")?.as_str()
+}
+
 /// Returns how the machine of every launch differs from this one; `None` if a launch was made here
 /// or it cannot be decided.
 ///

@@ -352,15 +352,7 @@ pub(super) fn of_lost(
     end: (Outcome, String),
     lost: &LostAttempt<'_>,
 ) -> TableRow {
-    let named = lost
-        .started
-        .map(|started| started.device.split(DEVICE_SEPARATOR));
-    let used: Vec<LeasedGpu> = named
-        .into_iter()
-        .flatten()
-        .filter_map(|uuid| lost.devices.iter().find(|device| device.uuid == uuid))
-        .cloned()
-        .collect();
+    let used = used_gpus(lost.started, lost.devices);
     let is_on_cpu = lost.started.is_some_and(|started| started.device == "cpu");
     row(&AttemptFacts {
         attempt: lost.attempt,
@@ -371,6 +363,17 @@ pub(super) fn of_lost(
         notes: lost.note.clone().into_iter().collect(),
         ..AttemptFacts::of_end(trial, launch, end, &AttemptReadings::default(), lost.cores)
     })
+}
+
+/// Those of `devices` on which an attempt ran, as its file names them.
+pub(super) fn used_gpus(started: Option<&AttemptFile>, devices: &[LeasedGpu]) -> Vec<LeasedGpu> {
+    let named = started.map(|started| started.device.split(DEVICE_SEPARATOR));
+    named
+        .into_iter()
+        .flatten()
+        .filter_map(|uuid| devices.iter().find(|device| device.uuid == uuid))
+        .cloned()
+        .collect()
 }
 
 /// A lost attempt.

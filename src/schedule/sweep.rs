@@ -381,9 +381,6 @@ impl<'a> LaunchState<'a> {
             (false, false) => Some("the folder of the run was moved or removed"),
             (false, true) => None,
         };
-        let sweep = &self.request.experiment.sweep;
-        let is_planned = self.request.search.is_none();
-        let is_in_rounds = sweep.order != Order::Listed;
         attempt::Surroundings {
             launch: self.open.launch,
             memory_limit: self.request.experiment.run.memory_limit,
@@ -392,8 +389,8 @@ impl<'a> LaunchState<'a> {
             cpu_name: self.instruments.cpu_name(),
             processor: self.instruments.processor(),
             host_id: self.instruments.host_id(),
-            has_blocks: is_planned && (is_in_rounds || !sweep.together.is_empty()),
-            has_rounds: is_planned && is_in_rounds,
+            has_blocks: has_blocks(self.request),
+            has_rounds: has_rounds(self.request),
             cores: usable_cores(),
             fault_of_the_disk,
         }
@@ -484,6 +481,17 @@ impl<'a> LaunchState<'a> {
             ));
         }
     }
+}
+
+/// Whether the planned trials run in blocks.
+pub(super) fn has_blocks(request: &RunRequest) -> bool {
+    let has_groups = !request.experiment.sweep.together.is_empty();
+    has_rounds(request) || request.search.is_none() && has_groups
+}
+
+/// Whether the repeats of the planned trials run round by round.
+pub(super) fn has_rounds(request: &RunRequest) -> bool {
+    request.search.is_none() && request.experiment.sweep.order != Order::Listed
 }
 
 /// The line of the trial has already given the reason.

@@ -234,7 +234,11 @@ impl Attempt {
 
 /// Whether the training of an attempt in `folder` ended with a clearly higher loss than it began
 /// with.
-fn loss_rose(folder: &Path, attempt: u64, result: &TrialResult) -> Option<LossRose> {
+pub(in crate::schedule) fn loss_rose(
+    folder: &Path,
+    attempt: u64,
+    result: &TrialResult,
+) -> Option<LossRose> {
     let last = result.figures.train_loss?;
     // Another note says that it is not a loss of the training data.
     if result.notes.contains_key(LossRose::COLUMN) {
