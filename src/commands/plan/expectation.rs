@@ -1,5 +1,5 @@
 //! The time and memory that the trials of a plan will probably need: from rows of the same
-//! settings on the same device under `results/`, and for memory at least what parameters,
+//! settings on the same engine and device under `results/`, and for memory at least what parameters,
 //! gradients and optimizer take.
 
 use std::{
@@ -173,8 +173,10 @@ impl DevicesHere {
 /// Time and memory of the completed trials of each point, whatever their seeds.
 struct KnownRows(HashMap<u64, Vec<Known>>);
 
-/// Device, time and memory of one completed trial.
+/// Engine, device, time and memory of one completed trial.
 struct Known {
+    /// Empty for a command.
+    engine: String,
     device_name: Option<String>,
     seconds: Option<f64>,
     memory_bytes: Option<u64>,
@@ -223,7 +225,12 @@ impl KnownRows {
             let names: BTreeSet<&str> = names.split(DEVICE_SEPARATOR).map(str::trim).collect();
             names.len() == 1 && names.first().copied() == device.name.as_deref()
         };
+        let engine = match trial.model.command() {
+            Some(_) => "",
+            None => trial.engine.name(),
+        };
         let rows = self.0.get(&trial.point).into_iter().flatten();
+        let rows = rows.filter(|row| row.engine == engine);
         let rows: Vec<&Known> = rows.filter(is_here).collect();
         let mut seconds: Vec<f64> = rows.iter().filter_map(|row| row.seconds).collect();
         seconds.sort_by(f64::total_cmp);
@@ -241,6 +248,7 @@ impl Known {
             // The row of a trial that was resumed has the time since then.
             seconds: row.trial_seconds.filter(|_| row.resumed_at_step.is_none()),
             memory_bytes: row.memory_held_bytes(),
+            engine: row.engine,
             device_name: row.device_name,
         }
     }
@@ -258,4 +266,38 @@ fn least_memory(trial: &Trial) -> Option<u64> {
     trial
         .parameters?
         .checked_mul(number * (2 + trial.train.optimizer.moments()))
+}
+
+#[cfg(test)]
+mod tests {
+    use kiln_core::{plan::expand, spec::Experiment};
+
+    use super::*;
+
+    #[test]
+    fn rows_of_another_engine_or_device_say_nothing() {
+        let expected = |engine: &str, device: &str| {
+            let yaml = "{kiln: 1, name: x, model: {kind: matmul}, train: {steps: 10}, run: {engine: \
+                        flex}}";
+            let experiment: Experiment = serde_yaml::from_str(yaml).unwrap();
+            let plan = expand(&experiment, &|_| None).unwrap();
+            let known = Known {
+                engine: engine.to_owned(),
+                device_name: Some(device.to_owned()),
+                seconds: Some(3.0),
+                memory_bytes: Some(5),
+            };
+            let rows = KnownRows(HashMap::from([(plan.trials[0].point, vec![known])]));
+            let here = DeviceHere {
+                name: Some("here".to_owned()),
+                memory_bytes: None,
+            };
+            let expected = rows.expected(&plan.trials[0], &here);
+            (expected.seconds, expected.memory_bytes)
+        };
+        assert_eq!(expected("flex", "here"), (Some(3.0), Some(5)));
+        for (engine, device) in [("libtorch", "here"), ("", "here"), ("flex", "there")] {
+            assert_eq!(expected(engine, device), (None, None), "{engine} {device}");
+        }
+    }
 }
