@@ -619,3 +619,29 @@ fn a_plan_foretells_that_a_run_would_be_refused() {
         "{planned:?}"
     );
 }
+
+#[test]
+fn a_run_whose_program_has_changed_is_not_rerun_with_that_of_today() {
+    let place = place(SCRIPT);
+    fs::write(place.path("train.sh"), "true").unwrap();
+    assert_eq!(place.run("", &[]).status, Some(0));
+    let compare = |more: &[&str]| {
+        let named = ["compare", "--rerun", "results/x/latest", "x.yaml"];
+        let compared = place.kiln(&[&named[..], more].concat()).output();
+        Ended::of(compared.unwrap())
+    };
+    let in_turns = "rerun: 3 trials of base and 3 of new";
+    let same = compare(&[]);
+    assert!(same.stderr.contains(in_turns), "{same:?}");
+    fs::write(place.path("train.sh"), ":").unwrap();
+    let change = format!("`train.sh` is another than launch 1's {}", sums("true", ":"));
+    let way = "`git worktree add ../base COMMIT` and add `--base-set model.folder=../base`";
+    let refused = compare(&[]);
+    assert_refused(&refused, &["results/x/latest/trials.csv", &change, way]);
+    assert!(!refused.stderr.contains(in_turns), "{refused:?}");
+    // The old program in a folder of its own.
+    fs::create_dir(place.path("old")).unwrap();
+    fs::write(place.path("old/train.sh"), "true").unwrap();
+    let elsewhere = compare(&["--base-set", "model.folder=old"]);
+    assert!(elsewhere.stderr.contains(in_turns), "{elsewhere:?}");
+}

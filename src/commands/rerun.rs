@@ -5,7 +5,7 @@ use std::path::{Path, PathBuf};
 
 use kiln_core::{
     plan::{Plan, TrialId},
-    record::TrialTable,
+    record::{RunFile, TrialTable},
     spec,
     units::clock,
 };
@@ -20,7 +20,12 @@ use super::{
     planned::{Planned, plan_file, plan_loaded},
     sources::{TableSource, is_of_revision, of_folder, source},
 };
-use crate::schedule::{LaunchEnd, LaunchReport, Selection, row_ahead};
+use crate::schedule::{
+    ChangedPrograms, LaunchEnd, LaunchReport, Selection, programs_changed_since, row_ahead,
+};
+
+/// The key that names where a command's program lies.
+const PROGRAM_FOLDER: &str = "model.folder";
 
 /// Options of `--rerun`.
 #[derive(clap::Args)]
@@ -172,7 +177,7 @@ impl Side {
         let planned = if is_experiment {
             plan_file(PathBuf::from(named), &set)?
         } else {
-            of_run(named, set)?
+            of_run(name, named, set, &args.results)?
         };
         if planned.loaded.experiment.sweep.search.is_some() {
             return Err(Stop::bad_input(format!(
@@ -276,8 +281,12 @@ fn rounds(plan: &Plan) -> Vec<Vec<TrialId>> {
 }
 
 /// The experiment of a run, as it was resolved when it ran, with what it continued.
-fn of_run(named: &str, set: Vec<String>) -> Result<Planned, Stop> {
+fn of_run(side: &str, named: &str, set: Vec<String>, results: &Path) -> Result<Planned, Stop> {
     let run = source(named)?;
+    let is_elsewhere = set.iter().any(|setting| {
+        let key = setting.split_once('=').map(|(key, _)| key.trim());
+        key == Some(PROGRAM_FOLDER)
+    });
     let Some(text) = run.experiment else {
         return Err(Stop::bad_input(format!(
             "{}: there is no `experiment.yaml` beside the table; name a run or an experiment file",
@@ -295,7 +304,45 @@ fn of_run(named: &str, set: Vec<String>) -> Result<Planned, Stop> {
     .map_err(|problems| Stop::of_lines(Status::BadInput, problems.as_slice()))?;
     let mut planned = plan_loaded(loaded)?;
     if let Some(record) = &run.run {
+        let changed = changed_programs(record, &planned, results, is_elsewhere)?;
+        if let Some(changed) = changed {
+            return Err(of_other_programs(side, &run.name, &planned, &changed));
+        }
         continuation::continue_as_recorded(&mut planned, record)?;
     }
     Ok(planned)
+}
+
+fn changed_programs(
+    record: &RunFile,
+    planned: &Planned,
+    results: &Path,
+    is_elsewhere: bool,
+) -> Result<Option<ChangedPrograms>, Stop> {
+    let now = (&planned.loaded.experiment, &planned.plan.trials[..]);
+    programs_changed_since(record, now, results, is_elsewhere).map_err(Stop::bad_input)
+}
+
+/// The refusal of a run whose programs are others by now: the new trials would measure today's.
+fn of_other_programs(side: &str, run: &str, planned: &Planned, changed: &ChangedPrograms) -> Stop {
+    let commit = changed.commit.as_deref();
+    // The record may come from anybody, and this is a command to copy.
+    let commit = commit.filter(|commit| commit.bytes().all(|byte| byte.is_ascii_hexdigit()));
+    let commit = commit.unwrap_or("COMMIT");
+    let command = planned.loaded.experiment.model.command();
+    let folder = command.and_then(|command| command.folder.as_deref());
+    let folder = match folder.filter(|folder| Path::new(folder).is_relative()) {
+        Some(folder) => format!("../{side}/{folder}"),
+        None => format!("../{side}"),
+    };
+    let way = match command {
+        Some(_) => format!("`--{side}-set {PROGRAM_FOLDER}={folder}`"),
+        None => format!("name its program in `../{side}` with `--{side}-set`"),
+    };
+    Stop::bad_input(format!(
+        "{run}: the program has changed since this run ({}), and `--rerun` would run the program of \
+         today; check the old one out with `git worktree add ../{side} {commit}` and add {way}; to \
+         run the program of today, name the experiment file instead of the run",
+        changed.files.join("; ")
+    ))
 }

@@ -1,17 +1,19 @@
 //! Whether programs and data are still those with which a run began, in words.
 
-use std::collections::BTreeMap;
+use std::{collections::BTreeMap, path::Path};
 
 use kiln_core::{
+    plan::Trial,
     record::{
         RunFile,
         run_file::{Launch, Versions},
     },
+    spec::Experiment,
     units::short_hash,
 };
 
 use super::provenance::{Programs, advice};
-use crate::readings::Paths;
+use crate::readings::{Paths, Privacy};
 
 /// The data that are not those which the run last read, in words.
 pub(super) fn other_data(file: &RunFile, here: &BTreeMap<String, String>) -> Vec<String> {
@@ -47,6 +49,47 @@ pub(super) fn changed_programs(
             advice(&changes)
         )
     })
+}
+
+/// The programs of a run that have changed since it ran.
+pub struct ChangedPrograms {
+    /// A sentence for each file, with both hashes.
+    pub files: Vec<String>,
+    /// The commit that has the files of then; `None` if it is unknown, or they were not committed.
+    pub commit: Option<String>,
+}
+
+/// Compares the programs of a recorded run with those that its trials would start now; `None` if
+/// they are the same, or none were recorded. `is_elsewhere`: another folder was named for them, so
+/// only files that stand where they stood are compared.
+///
+/// # Errors
+/// An entry of `files` stands for no file.
+pub fn programs_changed_since(
+    run: &RunFile,
+    (experiment, trials): (&Experiment, &[Trial]),
+    results: &Path,
+    is_elsewhere: bool,
+) -> Result<Option<ChangedPrograms>, String> {
+    // Launches of workers name a node, and their programs may have files that no other node has.
+    let is_recorded = |launch: &&Launch| launch.node.is_none() && !launch.programs.is_empty();
+    let Some(launch) = run.launches.iter().rfind(is_recorded) else {
+        return Ok(None);
+    };
+    let mut here = Programs::read(experiment, trials.iter(), results)?;
+    let paths = Paths::here(Privacy::of(experiment));
+    let alone = std::slice::from_ref(launch);
+    let changes = here.compare(alone, launch.launch, &paths).refused;
+    let files: Vec<String> = changes
+        .iter()
+        .filter(|change| !is_elsewhere || change.is_in_place())
+        .map(ToString::to_string)
+        .collect();
+    let programs = launch.programs.values();
+    let mut repositories = programs.flat_map(|program| program.repositories.values());
+    let git = repositories.next().or(launch.git.as_ref());
+    let commit = git.filter(|git| !git.dirty).map(|git| git.commit.clone());
+    Ok((!files.is_empty()).then_some(ChangedPrograms { files, commit }))
 }
 
 /// How the programs and data of a launch differ from those that the run began with; empty if they do

@@ -52,6 +52,7 @@ use std::{
 };
 
 pub use clock::check_setting;
+pub use content::{ChangedPrograms, programs_changed_since};
 pub use devices::restrict as visible_gpus;
 pub use events::{LaunchCounts, LaunchEvent, LaunchListener, TrialProgress};
 pub use instruments::Instruments;

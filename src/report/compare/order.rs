@@ -39,6 +39,10 @@ pub(super) fn sentences(found: &Comparisons, page: &ComparisonPage<'_>) -> Vec<S
     let jump = Fraction(SESSION_JUMP);
     let mut said = Vec::new();
     let again = match page.can_rerun {
+        true if has_other_programs(page) => format!(
+            "their programs differ: check the old one out (`git worktree add ../base COMMIT`), and \
+             `kiln compare --rerun {base} {new} --base-set model.folder=../base` runs both in turns"
+        ),
         true => format!("`kiln compare --rerun {base} {new}` runs both in turns"),
         false => {
             "run both in turns from their experiment files (`kiln compare --rerun`)".to_owned()
@@ -103,6 +107,15 @@ pub(super) fn sentences(found: &Comparisons, page: &ComparisonPage<'_>) -> Vec<S
     said.extend(boards(found, base, new));
     said.extend(drifts(found));
     said
+}
+
+/// Whether the two runs recorded other contents of a file of their programs. Run again, each would
+/// have the file of today.
+fn has_other_programs(page: &ComparisonPage<'_>) -> bool {
+    let mut facts = page.facts.into_iter().flatten();
+    facts.any(|fact| {
+        fact.what.starts_with("programs.") && fact.base.is_some() && fact.new.is_some()
+    })
 }
 
 /// Sentence that the sides ran on different boards of one model, which may differ in speed.

@@ -246,6 +246,52 @@ fn an_interval_without_meaning_prints_no_large_numbers() {
 }
 
 #[test]
+fn runs_of_two_programs_are_not_recommended_to_be_rerun_as_they_are() {
+    let run = |sum: &str| -> kiln_core::record::RunFile {
+        let launch = serde_json::json!({
+            "launch": 1, "started_utc": "t", "boot_id": "b", "monotonic_nanoseconds": 1,
+            "run_anchor_nanoseconds": 1, "pid": 1, "command_line": [], "machine": {}, "devices": {},
+            "versions": {
+                "kiln": "0.1.0", "kiln_sha256": null, "trial_program": "kiln-trial",
+                "trial_program_sha256": null,
+            },
+            "environment": {},
+            "programs": {
+                "model": {"program": ["sh train.sh"], "files": {"train.sh": sum.repeat(32)}},
+            },
+        });
+        let whole = serde_json::json!({
+            "kiln_run": 1, "experiment": "x", "tables": {}, "plan": [], "launches": [launch],
+        });
+        serde_json::from_value(whole).unwrap()
+    };
+    let base = [100.0, 101.0, 99.0, 100.5, 99.5];
+    let found = one_after_the_other(&base, &base);
+    let text = |new: &str| {
+        let facts = facts([Some(&run("5c")), Some(&run(new))], [None, None], [None; 2]);
+        let page = ComparisonPage {
+            base: "a",
+            new: "b",
+            facts: Some(&facts),
+            can_rerun: true,
+            found: &found,
+        };
+        page.text(PageStyle {
+            width: None,
+            has_color: false,
+        })
+    };
+    let as_they_are = "`kiln compare --rerun a b`";
+    assert!(text("5c").contains(as_they_are), "{}", text("5c"));
+    let of_two = text("91");
+    let with_both = "`kiln compare --rerun a b --base-set model.folder=../base`";
+    assert!(
+        !of_two.contains(as_they_are) && of_two.contains(with_both),
+        "{of_two}"
+    );
+}
+
+#[test]
 fn numbers_of_any_size_are_short_on_every_form_of_the_page_and_what_cannot_be_in_a_ratio_is_named()
 {
     let side = |rate: f64, loss: f64, first: u64| {

@@ -30,6 +30,13 @@ pub(in crate::schedule) struct Change {
     now: Result<String, String>,
 }
 
+impl Change {
+    /// Whether the file stands where it stood.
+    pub(in crate::schedule) fn is_in_place(&self) -> bool {
+        self.moved_from.is_none() && self.now.is_ok()
+    }
+}
+
 impl fmt::Display for Change {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let Self {
