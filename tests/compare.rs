@@ -996,6 +996,36 @@ fn a_number_that_is_missing_moves_no_comparison_to_another_column() {
 }
 
 #[test]
+fn a_collapse_of_the_accuracy_fails_the_gates_about_it() {
+    let folders = [tempfile::tempdir().unwrap(), tempfile::tempdir().unwrap()];
+    let with_top1 = |side: usize, accuracy: f64| {
+        let row = std::cell::Cell::new(0_u32);
+        changed(folders[side].path(), "verdict-plain", |table| {
+            with_column(table, "valid_top1", |_| {
+                row.set(row.get() + 1);
+                (accuracy + 0.001 * f64::from(row.get() % 3)).to_string()
+            })
+        })
+    };
+    let (base, worse) = (with_top1(0, 0.99), with_top1(1, 0.49));
+    for verdict in ["worse-accuracy", "worse"] {
+        let ended = compare(&[&base, &worse, "--fail-on", verdict]);
+        assert_eq!(ended.status, Some(1), "{ended:?}");
+        let failed = format!("gate {verdict}: fail at 1 point");
+        assert!(ended.stderr.contains(&failed), "{ended:?}");
+        assert!(ended.stdout.contains("worse accuracy"), "{ended:?}");
+    }
+    // Of runs without an accuracy the gate is not open.
+    let without = changed(folders[1].path(), "verdict-plain", |table| {
+        with_column(table, "valid_top1", |_| String::new())
+    });
+    let plain = results("verdict-plain");
+    let ended = compare(&[&plain, &without, "--fail-on", "worse-accuracy"]);
+    assert_eq!(ended.status, Some(4), "{ended:?}");
+    assert!(ended.stderr.contains("no accuracy was compared"), "{ended:?}");
+}
+
+#[test]
 fn a_last_line_without_its_end_is_left_out_aloud() {
     let folder = tempfile::tempdir().unwrap();
     let base = results("verdict-plain");

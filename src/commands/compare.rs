@@ -129,12 +129,13 @@ enum Reason {
 }
 
 /// Verdicts that `--fail-on` accepts.
-const VERDICTS: [&str; 10] = [
+const VERDICTS: [&str; 11] = [
     "slower",
     "longer-step",
     "more-memory",
     "more-energy",
     "worse-loss",
+    ComparedMetric::ACCURACY_WORSE,
     "worse",
     "ambiguous",
     "cannot-tell",
@@ -168,7 +169,7 @@ fn reason(text: &str) -> Result<Reason, String> {
 }
 
 impl Reason {
-    /// A change for the worse of a column of `--metric`.
+    /// A change for the worse of a column of `--metric`, or of an accuracy.
     fn of_columns() -> Self {
         Self::Verdict(ComparedMetric::COLUMNS_WORSE.to_owned())
     }
@@ -517,10 +518,11 @@ fn answer(reason: &Reason, found: &Comparisons) -> Gate {
         Reason::Verdict(wanted) => match ComparedMetric::of_word(wanted) {
             Some(metric) => gate(found, metric),
             None if *reason == Reason::of_columns() => {
-                let columns = found.metrics.iter().filter(|metric| metric.is_column());
-                let gates = columns.map(|metric| gate(found, *metric));
-                let nothing = || Gate::CannotTell(vec!["no column was compared".to_owned()]);
-                gates.reduce(Gate::and).unwrap_or_else(nothing)
+                let is_one = |metric: ComparedMetric| metric.is_column() || metric.is_accuracy();
+                gate_of_all(found, is_one, "no column was compared")
+            }
+            None if wanted == ComparedMetric::ACCURACY_WORSE => {
+                gate_of_all(found, ComparedMetric::is_accuracy, "no accuracy was compared")
             }
             None if wanted == "not-comparable" => said(names(&|pair| {
                 !pair.unlike.is_empty() || !found.unnamed.is_empty()
@@ -535,6 +537,17 @@ fn answer(reason: &Reason, found: &Comparisons) -> Gate {
             }
         },
     }
+}
+
+/// The answer for all these metrics together; `nothing` is the reason if there is none. An accuracy
+/// that no run has is left out.
+fn gate_of_all(found: &Comparisons, is_one: fn(ComparedMetric) -> bool, nothing: &str) -> Gate {
+    let metrics = found.metrics.iter().copied();
+    let gates = metrics
+        .filter(|metric| is_one(*metric) && (metric.is_column() || found.has(*metric)))
+        .map(|metric| gate(found, metric));
+    let nothing = || Gate::CannotTell(vec![nothing.to_owned()]);
+    gates.reduce(Gate::and).unwrap_or_else(nothing)
 }
 
 fn nothing_in_common(base: &TableSource, new: &TableSource, options: &Options) -> Stop {

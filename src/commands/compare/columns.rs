@@ -11,7 +11,7 @@ use kiln_core::{
 use super::{CompareOptions, Reason};
 use crate::{
     commands::{Stop, sources::TableSource},
-    report::compare::ColumnMetric,
+    report::compare::{ColumnMetric, ComparedMetric},
 };
 
 fn commands_of(runs: &[&TableSource]) -> Vec<Command> {
@@ -74,7 +74,12 @@ pub(super) fn columns(
         for column in &columns {
             refuse_two_directions(column.name, &commands)?;
         }
-        if columns.is_empty() && asked.fail_on.contains(&Reason::of_columns()) {
+        let has_accuracy = || {
+            let mut runs = runs.iter();
+            runs.any(|run| ComparedMetric::has_accuracy(&run.table))
+        };
+        let is_asked = asked.fail_on.contains(&Reason::of_columns());
+        if columns.is_empty() && is_asked && !has_accuracy() {
             return Err(Stop::bad_input(
                 "`--fail-on worse` is about the columns of `--metric`; name one",
             ));

@@ -4,7 +4,8 @@
 use kiln_core::{
     kinds::command::METRIC_PREFIX,
     plan::Outcome,
-    record::TrialRow,
+    record::{TrialRow, TrialTable},
+    spec::{Metric, learned},
     statistics::{Nature, TimedRun, WORTH, WORTH_OF_LOSS},
 };
 use serde::{Serialize, Serializer};
@@ -20,6 +21,9 @@ pub enum ComparedMetric {
     Memory,
     Energy,
     Loss,
+    /// How good the model is on the validation data, besides its loss: one column, such as
+    /// `valid_top1`.
+    Accuracy(Metric),
     /// Any column, asked for by its name.
     Column(ColumnMetric),
 }
@@ -31,7 +35,7 @@ impl Serialize for ComparedMetric {
 }
 
 impl ComparedMetric {
-    /// The metrics of every comparison.
+    /// The metrics of every comparison, besides those of [`Self::accuracies`].
     pub const ALL: [Self; 5] = [
         Self::Throughput,
         Self::StepTime,
@@ -42,6 +46,33 @@ impl ComparedMetric {
 
     /// The word for a change for the worse of a column that was asked for.
     pub const COLUMNS_WORSE: &str = "worse";
+
+    /// The word for a change for the worse of an accuracy.
+    pub const ACCURACY_WORSE: &str = "worse-accuracy";
+
+    /// Every metric of the validation data that has a direction, besides the losses.
+    pub(super) fn accuracies() -> impl Iterator<Item = Self> {
+        let is_accuracy = |metric: &Metric| {
+            learned::is_learned(metric.name()) && !Self::has_column(metric.name())
+        };
+        let metrics = Metric::COLUMNS.into_iter().filter(is_accuracy);
+        metrics.map(Self::Accuracy)
+    }
+
+    /// Whether it is an accuracy, also one that was asked for by name.
+    pub fn is_accuracy(self) -> bool {
+        match self {
+            Self::Accuracy(_) => true,
+            Self::Column(column) => Self::accuracies().any(|one| one.name() == column.name),
+            _ => false,
+        }
+    }
+
+    /// Whether a run of the table has an accuracy.
+    pub fn has_accuracy(table: &TrialTable) -> bool {
+        let mut rows = table.rows.iter();
+        rows.any(|row| Self::accuracies().any(|one| one.of(&row.fixed).is_some()))
+    }
 
     /// Whether it is a column that was asked for by name.
     pub fn is_column(self) -> bool {
@@ -62,6 +93,7 @@ impl ComparedMetric {
             Self::Memory => "memory",
             Self::Energy => "energy",
             Self::Loss => "loss",
+            Self::Accuracy(metric) => metric.name(),
             Self::Column(column) => column.name,
         }
     }
@@ -81,6 +113,7 @@ impl ComparedMetric {
     fn columns(self) -> Vec<MetricColumn> {
         let known: &[KnownColumn] = match self {
             Self::Column(column) => return vec![MetricColumn::Named(column)],
+            Self::Accuracy(metric) => return vec![MetricColumn::Accuracy(metric)],
             Self::Throughput => &[
                 ("tokens_per_second", |row| row.tokens_per_second),
                 ("samples_per_second", |row| row.samples_per_second),
@@ -235,7 +268,7 @@ impl ComparedMetric {
     pub(super) fn nature(self) -> Nature {
         match self {
             Self::Throughput | Self::StepTime | Self::Energy => Nature::Drifting,
-            Self::Memory | Self::Loss => Nature::Settled,
+            Self::Memory | Self::Loss | Self::Accuracy(_) => Nature::Settled,
             Self::Column(column) => column.nature(),
         }
     }
@@ -247,7 +280,7 @@ impl ComparedMetric {
         let is_own = matches!(self, Self::Column(column) if column.is_own());
         let is_learned = match self {
             Self::Column(column) => column.is_learned() || is_own || column.is_until_target(),
-            _ => self == Self::Loss,
+            _ => matches!(self, Self::Loss | Self::Accuracy(_)),
         };
         match outcome {
             Outcome::Diverged | Outcome::Failed => is_learned,
@@ -277,16 +310,16 @@ impl ComparedMetric {
 
     /// A smaller change does not count: `docs/comparing.md`.
     pub(super) fn worth(self) -> f64 {
-        if self == Self::Loss {
-            WORTH_OF_LOSS
-        } else {
-            WORTH
+        match self {
+            Self::Loss | Self::Accuracy(_) => WORTH_OF_LOSS,
+            _ => WORTH,
         }
     }
 
     pub(super) fn is_better_high(self) -> bool {
         match self {
             Self::Column(column) => column.is_better_high,
+            Self::Accuracy(metric) => metric.is_better_high(),
             _ => self == Self::Throughput,
         }
     }
@@ -311,6 +344,8 @@ impl ComparedMetric {
             (Self::Energy, false) => "more-energy",
             (Self::Loss, true) => "better-loss",
             (Self::Loss, false) => "worse-loss",
+            (Self::Accuracy(_), true) => "better-accuracy",
+            (Self::Accuracy(_), false) => Self::ACCURACY_WORSE,
             (Self::Column(_), true) => "better",
             (Self::Column(_), false) => Self::COLUMNS_WORSE,
         }
@@ -324,6 +359,7 @@ type KnownColumn = (&'static str, fn(&TrialRow) -> Option<f64>);
 #[derive(Clone, Copy)]
 enum MetricColumn {
     Known(KnownColumn),
+    Accuracy(Metric),
     Named(ColumnMetric),
 }
 
@@ -331,6 +367,7 @@ impl MetricColumn {
     fn name(&self) -> &'static str {
         match self {
             Self::Known((name, _)) => name,
+            Self::Accuracy(metric) => metric.name(),
             Self::Named(column) => column.name,
         }
     }
@@ -338,6 +375,7 @@ impl MetricColumn {
     fn read(&self, row: &TrialRow) -> Option<f64> {
         match self {
             Self::Known((_, read)) => read(row),
+            Self::Accuracy(metric) => row.metric(*metric),
             Self::Named(column) => column.read(row),
         }
     }

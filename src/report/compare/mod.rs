@@ -82,7 +82,13 @@ impl Options {
     /// All metrics, in the order of the page.
     fn metrics(&self) -> Vec<ComparedMetric> {
         let columns = self.columns.iter().copied().map(ComparedMetric::Column);
-        columns.chain(ComparedMetric::ALL).collect()
+        let is_asked = |metric: &ComparedMetric| {
+            let mut columns = self.columns.iter();
+            columns.any(|column| column.name == metric.name())
+        };
+        let accuracies = ComparedMetric::accuracies().filter(|metric| !is_asked(metric));
+        let every = ComparedMetric::ALL.into_iter().chain(accuracies);
+        columns.chain(every).collect()
     }
 }
 
@@ -176,8 +182,8 @@ pub struct Compared {
     pub boards: Option<[Vec<String>; 2]>,
     /// Columns that both sides have while one of them has no number there that can be in a ratio.
     pub unusable: Vec<&'static str>,
-    /// Columns, asked for or of a command, that the runs of one side alone have, with the side that
-    /// lacks them.
+    /// Columns, asked for, of a command or of an accuracy, that the runs of one side alone have, with
+    /// the side that lacks them.
     pub one_sided: Vec<(&'static str, &'static str)>,
     /// The completed runs of each side that were disturbed; excluded from the numbers on request.
     pub disturbed: [Vec<DisturbedRun>; 2],
@@ -247,6 +253,15 @@ impl Comparisons {
     /// Whether the tables have no point in common.
     pub fn is_empty(&self) -> bool {
         self.pairs.is_empty()
+    }
+
+    /// Whether a run has this metric, on one side at least.
+    pub fn has(&self, metric: ComparedMetric) -> bool {
+        self.pairs.iter().any(|pair| {
+            pair.comparisons.iter().any(|one| one.metric == metric)
+                || pair.unusable.iter().any(|column| metric.has(column))
+                || pair.one_sided.iter().any(|(column, _)| metric.has(column))
+        })
     }
 }
 

@@ -73,7 +73,7 @@ pub(super) fn without_numbers(
             .collect(),
         one_sided: metrics
             .iter()
-            .filter(|metric| metric.is_column())
+            .filter(|metric| metric.is_column() || metric.is_accuracy())
             .filter_map(|metric| metric.one_sided(&completed(&pair.base), &completed(&pair.new)))
             .map(|(column, side)| (column, ["new", "base"][side]))
             .collect(),

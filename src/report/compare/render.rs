@@ -296,7 +296,8 @@ impl ComparisonPage<'_> {
         let refusals = refusals(&comparisons);
         let is_refused = comparisons.iter().all(|(_, one)| one.refusal.is_some());
         // What a training reached is worth reading without a verdict too.
-        let is_told = metric == ComparedMetric::Loss && is_refused;
+        let is_reached = matches!(metric, ComparedMetric::Loss | ComparedMetric::Accuracy(_));
+        let is_told = is_reached && is_refused;
         if is_refused && !is_told {
             let line = format!(
                 "{}: not compared: {}",

@@ -35,7 +35,7 @@ pub(super) fn refusal(
     pair: &MatchedPair<'_>,
 ) -> Option<String> {
     match metric {
-        ComparedMetric::Loss => of_loss(column, treatment, pair),
+        ComparedMetric::Loss | ComparedMetric::Accuracy(_) => of_loss(column, treatment, pair),
         ComparedMetric::Column(of) if of.is_learned() => of_loss(column, treatment, pair),
         ComparedMetric::StepTime => of_step(treatment, pair),
         ComparedMetric::Throughput => {

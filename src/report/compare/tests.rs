@@ -872,6 +872,56 @@ fn a_number_whose_meaning_changed_with_a_version_is_not_compared_with_one_from_b
 }
 
 #[test]
+fn an_accuracy_is_judged_by_the_direction_of_its_column() {
+    let sides = |of_new: &dyn Fn(f64) -> f64| {
+        let [mut base, mut new] = in_turns(&STEADY, &STEADY);
+        for (row, other) in base.rows.iter_mut().zip(&mut new.rows) {
+            let share = row.fixed.samples_per_second.unwrap() / 102.0;
+            for (row, value) in [(row, share), (other, of_new(share))] {
+                row.fixed.valid_top1 = Some(value);
+                row.fixed.valid_mean_absolute_error = Some(value);
+            }
+        }
+        [base, new]
+    };
+    let metric = |found: &Comparisons, name: &str| {
+        let mut metrics = found.metrics.iter().copied();
+        metrics.find(|metric| metric.name() == name).unwrap()
+    };
+    let [base, new] = sides(&|share| share / 2.0);
+    let found = compare(&base, &new, &Options::default()).unwrap();
+    let verdict = |name: &str| {
+        let mut all = found.pairs[0].comparisons.iter();
+        all.find(|one| one.column == name).unwrap().verdict
+    };
+    assert_eq!(verdict("valid_top1"), Verdict::Worse);
+    assert_eq!(verdict("valid_mean_absolute_error"), Verdict::Better);
+    let top1 = metric(&found, "valid_top1");
+    assert!(matches!(gate(&found, top1), Gate::Fail(_)));
+    let text = page(&found);
+    assert!(
+        text.contains("\nvalid_top1\n") && text.contains("worse accuracy"),
+        "{text}"
+    );
+    assert!(found.has(top1) && !found.has(metric(&found, "valid_bleu4")));
+    // Asked for by its name, it is there once.
+    let options = Options {
+        columns: vec![ColumnMetric::named("valid_top1", true).unwrap()],
+        ..Options::default()
+    };
+    let asked = compare(&base, &new, &options).unwrap();
+    let all = asked.pairs[0].comparisons.iter();
+    assert_eq!(all.filter(|one| one.column == "valid_top1").count(), 1);
+    // One side without it passes no gate.
+    let [base, mut new] = sides(&|share| share);
+    for row in &mut new.rows {
+        row.fixed.valid_top1 = None;
+    }
+    let found = compare(&base, &new, &Options::default()).unwrap();
+    assert!(found.has(top1) && matches!(gate(&found, top1), Gate::CannotTell(_)));
+}
+
+#[test]
 fn a_gate_cannot_tell_where_one_side_lost_the_number_that_was_asked_for() {
     let [mut base, mut new] = in_turns(&STEADY, &STEADY);
     for (row, other) in base.rows.iter_mut().zip(&mut new.rows) {

@@ -147,7 +147,7 @@ pub(super) fn words<'c>(
 /// `throughput (tokens_per_second)`.
 pub(super) fn heading(metric: ComparedMetric, comparisons: &[(&Compared, &Comparison)]) -> String {
     let (name, columns) = (metric.short_name(), columns(comparisons));
-    match metric.is_column() {
+    match metric.is_column() || columns == name {
         true => name.to_owned(),
         false => format!("{name} ({columns})"),
     }
@@ -265,7 +265,7 @@ pub(super) fn shown(metric: ComparedMetric, value: f64) -> String {
         ComparedMetric::Memory => Bytes(value as u64).to_string(),
         ComparedMetric::Energy => significant(value),
         ComparedMetric::Loss => decimals(value, 4),
-        ComparedMetric::Column(_) => significant(value),
+        ComparedMetric::Accuracy(_) | ComparedMetric::Column(_) => significant(value),
     }
 }
 
