@@ -20,6 +20,9 @@ use crate::{
 /// Shells, whose `-c` makes a program of a text.
 const SHELLS: [&str; 7] = ["sh", "bash", "dash", "zsh", "ksh", "ash", "fish"];
 
+/// Long options of shells that take the next argument.
+const TAKING_AN_ARGUMENT: [&str; 3] = ["--rcfile", "--init-file", "--emulate"];
+
 /// Faults of names: the values of an axis do not change them.
 const BY_NAMES: [&str; 1] = ["model.kind"];
 
@@ -148,22 +151,12 @@ impl<'a> Faults<'a> {
         let Some(shell) = texts.iter().position(|(_, text)| is_shell(text)) else {
             return;
         };
-        let runs_text = |text: &str| {
-            text.starts_with('-') && !text.starts_with("--") && text[1..].contains('c')
-        };
-        let option = texts[shell + 1..]
-            .iter()
-            .take_while(|(_, text)| text.starts_with(['-', '+']))
-            .position(|(_, text)| runs_text(text));
-        let Some(option) = option.map(|option| shell + 1 + option) else {
+        let arguments_of_shell = &texts[shell + 1..];
+        let Some((option, program)) = program_text(arguments_of_shell) else {
             return;
         };
-        let program = texts[option + 1..]
-            .iter()
-            .find(|(_, text)| !text.starts_with(['-', '+']));
-        let Some((index, program)) = program else {
-            return;
-        };
+        let (_, option) = arguments_of_shell[option];
+        let (index, program) = arguments_of_shell[program];
         let names = parse_template(program).unwrap_or_default();
         let name = names.iter().find_map(|part| match part {
             Part::Placeholder(name) => Some(name),
@@ -181,7 +174,7 @@ impl<'a> Faults<'a> {
             let message = format!(
                 "`{{{name}}}` is in the program of a shell (`{} {}`), which would read it as \
                  code; {instead}",
-                texts[shell].1, texts[option].1
+                texts[shell].1, option
             );
             self.push(format!("{key}[{index}]"), message);
         }
@@ -413,6 +406,26 @@ impl<'a> Faults<'a> {
     }
 }
 
+/// The places of the `-c` and of the program text among the arguments of a shell.
+fn program_text(arguments: &[(usize, &str)]) -> Option<(usize, usize)> {
+    let mut option = None;
+    let mut place = 0;
+    while let Some((_, text)) = arguments.get(place) {
+        if !text.starts_with(['-', '+']) {
+            return Some((option?, place));
+        }
+        let is_cluster = !text.starts_with("--");
+        if option.is_none() && is_cluster && text.starts_with('-') && text[1..].contains('c') {
+            option = Some(place);
+        }
+        // `-o pipefail` and `-euo pipefail` take the next argument.
+        let takes_next =
+            (is_cluster && text.ends_with(['o', 'O'])) || TAKING_AN_ARGUMENT.contains(text);
+        place += if takes_next { 2 } else { 1 };
+    }
+    None
+}
+
 /// Whether a text has the name of a variable, and not only the beginning of a longer one.
 fn names_variable(text: &str, variable: &str) -> bool {
     let mut ends = text
@@ -448,5 +461,34 @@ fn shown(text: &str) -> String {
         format!("{start}…")
     } else {
         start
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_program_text_of_a_shell_is_found_behind_its_options() {
+        for (arguments, expected) in [
+            (&["-c", "echo"][..], Some((0, 1))),
+            (&["-euo", "pipefail", "-c", "echo"], Some((2, 3))),
+            (&["-e", "-o", "pipefail", "-c", "echo"], Some((3, 4))),
+            (&["+o", "posix", "-O", "x", "-c", "echo"], Some((4, 5))),
+            (&["+O", "x", "--rcfile", "rc", "-ic", "echo"], Some((4, 5))),
+            (&["--init-file", "rc", "-c", "echo"], Some((2, 3))),
+            (&["-c", "-o", "pipefail", "echo"], Some((0, 3))),
+            (&["-ceuo", "pipefail", "echo", "-c"], Some((0, 2))),
+            (&["--norc", "-c", "--", "echo"], Some((1, 3))),
+            // A script, whose own `-c` is not the shell's.
+            (&["-o", "pipefail", "run.sh", "-c", "echo"], None),
+            (&["run.sh", "-c", "echo"], None),
+            (&["--norc", "run.sh"], None),
+            (&["-c", "-o"], None),
+            (&[], None),
+        ] {
+            let indexed: Vec<(usize, &str)> = arguments.iter().copied().enumerate().collect();
+            assert_eq!(program_text(&indexed), expected, "{arguments:?}");
+        }
     }
 }
