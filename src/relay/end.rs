@@ -102,8 +102,7 @@ pub(super) fn decide(ended: &Ended) -> Verdict {
             Verdict::failed(format!("{program} ended with status 0, and {why}"))
         }
         _ if speaks_of_memory(&last_lines(ended.stdout_tail, LAST_LINES[0]))
-            || speaks_of_memory(&last_lines(ended.stderr_tail, LAST_LINES[1]))
-            || is_memory_error(ended.stderr_tail) =>
+            || speaks_of_memory(&last_lines(ended.stderr_tail, LAST_LINES[1])) =>
         {
             Verdict::of(
                 Outcome::Oom,
@@ -151,11 +150,6 @@ pub fn shown(argv: &[String]) -> String {
         .map(name)
         .collect::<Vec<_>>()
         .join(" ")
-}
-
-/// Whether Python ended because memory ran out.
-fn is_memory_error(stderr_tail: &str) -> bool {
-    last_line(stderr_tail).is_some_and(|line| line.starts_with("MemoryError"))
 }
 
 fn last_line(tail: &str) -> Option<&str> {
@@ -259,6 +253,15 @@ mod tests {
                     ..status(1)
                 },
                 "oom 4 python train.py ran out of memory and ended with status 1: MemoryError",
+            ),
+            (
+                Ended {
+                    stderr_tail: "numpy._core._exceptions._ArrayMemoryError: Unable to allocate 8.00 \
+                                  GiB\n",
+                    ..status(1)
+                },
+                "oom 4 python train.py ran out of memory and ended with status 1: \
+                 numpy._core._exceptions._ArrayMemoryError: Unable to allocate 8.00 GiB",
             ),
             (
                 Ended {

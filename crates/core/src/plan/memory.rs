@@ -29,25 +29,41 @@ const GROWING: [&str; 13] = [
     "data.max_response_tokens",
 ];
 
-/// Phrases of engines, their libraries and Rust's allocator for a lack of memory. Source: c10's CPU
-/// and CUDA allocators, cuBLAS, cuDNN, oneDNN, libc.
+/// Phrases of engines, their libraries and the system for a lack of memory, in small letters. Source:
+/// c10's CPU and CUDA allocators, cuBLAS, cuDNN, oneDNN, XLA, libc.
 const OUT_OF_MEMORY: [&str; 11] = [
     "out of memory",
-    "OutOfMemoryError",
-    "CUBLAS_STATUS_ALLOC_FAILED",
-    "CUDNN_STATUS_ALLOC_FAILED",
-    "DEVICE_ALLOCATION_FAILED",
-    "HOST_ALLOCATION_FAILED",
-    "annot allocate memory",
+    "outofmemoryerror",
+    "resource_exhausted:",
+    "cublas_status_alloc_failed",
+    "cudnn_status_alloc_failed",
+    "device_allocation_failed",
+    "host_allocation_failed",
+    "cannot allocate memory",
     "can't allocate memory",
     "not enough memory",
-    "memory allocation of",
     "std::bad_alloc",
 ];
+/// The phrase of Rust's allocator; with a capital letter it may begin any sentence.
+const OF_RUST: &str = "memory allocation of";
+/// How the names of Python's exceptions end: also NumPy's `_ArrayMemoryError`.
+const MEMORY_ERROR: &str = "MemoryError";
 
 /// Whether a text reports that host or device memory ran out.
 pub fn speaks_of_memory(text: &str) -> bool {
-    OUT_OF_MEMORY.iter().any(|words| text.contains(words)) || is_untold_lack_of_gpu_memory(text)
+    let lower = text.to_ascii_lowercase();
+    OUT_OF_MEMORY.iter().any(|words| lower.contains(words))
+        || text.contains(OF_RUST)
+        || text.split(['\n', '\r']).any(is_memory_error)
+        || is_untold_lack_of_gpu_memory(text)
+}
+
+/// Whether a line begins with the name of a `MemoryError`, as the last one of Python's tracebacks
+/// does.
+fn is_memory_error(line: &str) -> bool {
+    let name = line.split_once(':').map_or(line, |(name, _)| name).trim();
+    let is_of_name = |c: char| c.is_alphanumeric() || matches!(c, '_' | '.');
+    name.ends_with(MEMORY_ERROR) && name.chars().all(is_of_name)
 }
 
 /// c10's CUDA allocator asks NVML who uses the memory when it has run out, and asserts that NVML
@@ -356,12 +372,22 @@ mod tests {
             "memory allocation of 4096 bytes failed",
             "mmap: Cannot allocate memory (os error 12)",
             "torch.OutOfMemoryError",
+            "jaxlib.xla_extension.XlaRuntimeError: RESOURCE_EXHAUSTED: Out of memory allocating 9 bytes.",
+            "XlaRuntimeError: RESOURCE_EXHAUSTED: Failed to allocate request for 2.0GiB",
+            "Traceback\nnumpy._core._exceptions._ArrayMemoryError: Unable to allocate 8.00 GiB for an \
+             array with shape (1073741824,) and data type float64\n",
+            "Traceback\r\nMemoryError\r\n",
         ] {
             assert!(speaks_of_memory(words), "{words}");
         }
         for words in [
             "shape mismatch",
             "the memory of a goldfish",
+            "Memory allocation of the model: 3 GiB",
+            "StatusCode.RESOURCE_EXHAUSTED",
+            "caught a MemoryError",
+            "no MemoryError: all is well",
+            "MemoryErrors are counted",
             "NVML_SUCCESS == r INTERNAL ASSERT FAILED at \"../c10/cuda/PeerToPeerAccess.cpp\":83",
         ] {
             assert!(!speaks_of_memory(words), "{words}");
