@@ -1,7 +1,7 @@
 //! Collects the facts of a launch for `run.json`: code, programs, machine and environment, without
 //! private data.
 
-use std::{collections::BTreeMap, io, path::Path};
+use std::{collections::BTreeMap, ffi::OsString, io, path::Path};
 
 use kiln_core::record::{
     Check, ProgramRecord,
@@ -11,25 +11,41 @@ use kiln_core::record::{
 use serde_json::{Value, json};
 
 use super::{instruments::Instruments, machine::machine_id};
-use crate::git;
+use crate::{
+    git,
+    readings::{Paths, Privacy},
+};
 
-/// Environment variables that affect results; none holds a secret or a path.
-const VARIABLES: [&str; 14] = [
-    "CUDA_VISIBLE_DEVICES",
+/// Environment variables that affect results; none holds a secret.
+const VARIABLES: [&str; 9] = [
+    "ATEN_CPU_CAPABILITY",
+    "CUDA_DEVICE_MAX_CONNECTIONS",
     "CUDA_DEVICE_ORDER",
     "CUDA_LAUNCH_BLOCKING",
     "CUDA_MODULE_LOADING",
-    "CUBLAS_WORKSPACE_CONFIG",
+    "CUDA_VISIBLE_DEVICES",
+    PRELOADED,
     "NVIDIA_TF32_OVERRIDE",
-    "PYTORCH_ALLOC_CONF",
-    "PYTORCH_CUDA_ALLOC_CONF",
-    "OMP_NUM_THREADS",
-    "OMP_PROC_BIND",
-    "OMP_WAIT_POLICY",
-    "GOMP_SPINCOUNT",
-    "MKL_NUM_THREADS",
-    "KMP_AFFINITY",
+    "XLA_FLAGS",
 ];
+/// Beginnings of the names of further ones: those of a library or of an allocator.
+const FAMILIES: [&str; 13] = [
+    "CUBLAS_",
+    "CUDNN_",
+    "DNNL_",
+    "GOMP_",
+    "KMP_",
+    "MALLOC_",
+    "MKL_",
+    "NCCL_",
+    "OMP_",
+    "ONEDNN_",
+    "OPENBLAS_",
+    "PYTORCH_",
+    "TORCH_",
+];
+/// The libraries that every program loads first.
+pub(super) const PRELOADED: &str = "LD_PRELOAD";
 
 /// Collects the facts of a launch. `anchor` is the current time; `run_anchor_nanoseconds` is the
 /// run's start on this boot's clock.
@@ -58,7 +74,7 @@ pub(super) fn gather(
         flags: BTreeMap::new(),
         git: sources.git.clone(),
         programs: sources.programs.clone(),
-        environment: environment(),
+        environment: recorded(environment(), &Paths::here(sources.privacy)),
         data_sha256: sources.data.clone(),
         changed: BTreeMap::new(),
         preflight: sources.preflight.to_vec(),
@@ -77,6 +93,7 @@ pub(super) struct FactSources<'a> {
     /// The programs that are not kiln's own.
     pub(super) programs: &'a BTreeMap<String, ProgramRecord>,
     pub(super) instruments: &'a Instruments,
+    pub(super) privacy: Privacy,
     /// The checks before this launch.
     pub(super) preflight: &'a [Check],
 }
@@ -137,8 +154,75 @@ pub(super) fn versions(trial_program: &Path, sha256: fn(&Path) -> io::Result<Str
 
 /// The variables that affect results, as they are set here.
 pub(super) fn environment() -> BTreeMap<String, String> {
-    VARIABLES
-        .iter()
-        .filter_map(|name| Some(((*name).to_owned(), std::env::var(name).ok()?)))
+    telling(std::env::vars_os())
+}
+
+fn telling(set: impl Iterator<Item = (OsString, OsString)>) -> BTreeMap<String, String> {
+    let is_telling = |name: &str| {
+        VARIABLES.contains(&name) || FAMILIES.iter().any(|begin| name.starts_with(begin))
+    };
+    set.filter_map(|(name, value)| Some((name.into_string().ok()?, value.into_string().ok()?)))
+        .filter(|(name, _)| is_telling(name))
         .collect()
+}
+
+/// The variables for a committed file: without the user's folders, and of preloaded libraries only
+/// the names.
+fn recorded(variables: BTreeMap<String, String>, paths: &Paths) -> BTreeMap<String, String> {
+    let file_name = |path: &str| path.rsplit('/').next().unwrap_or(path).to_owned();
+    let mut recorded = BTreeMap::new();
+    for (name, value) in variables {
+        let shown = if name == PRELOADED {
+            let libraries = value.split([':', ' ']).filter(|path| !path.is_empty());
+            libraries.map(file_name).collect::<Vec<_>>().join(":")
+        } else {
+            paths.hide(&value)
+        };
+        recorded.insert(name, shown);
+    }
+    recorded
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn variables_that_decide_results_are_recorded_without_private_paths() {
+        let home = std::env::var("HOME").unwrap_or_default();
+        let log = format!("{home}/nccl.log");
+        let set = [
+            ("ATEN_CPU_CAPABILITY", "default"),
+            ("ONEDNN_MAX_CPU_ISA", "AVX2"),
+            ("OPENBLAS_CORETYPE", "Haswell"),
+            ("MALLOC_ARENA_MAX", "1"),
+            ("NCCL_DEBUG_FILE", log.as_str()),
+            (
+                "LD_PRELOAD",
+                "/home/me/lib/libjemalloc.so.2:/opt/libfast.so libfaketime.so",
+            ),
+            ("OMP_NUM_THREADS", "2"),
+            // Not of a family, and not for a file that others read.
+            ("OMPI_COMM_WORLD_RANK", "0"),
+            ("HF_TOKEN", "secret"),
+            ("PATH", "/bin"),
+        ];
+        let set = set.map(|(name, value)| (OsString::from(name), OsString::from(value)));
+        let paths = Paths::here(Privacy::Masked);
+        let recorded = recorded(telling(set.into_iter()), &paths);
+        let expected = [
+            ("ATEN_CPU_CAPABILITY", "default".to_owned()),
+            (
+                "LD_PRELOAD",
+                "libjemalloc.so.2:libfast.so:libfaketime.so".to_owned(),
+            ),
+            ("MALLOC_ARENA_MAX", "1".to_owned()),
+            ("NCCL_DEBUG_FILE", paths.hide(&log)),
+            ("OMP_NUM_THREADS", "2".to_owned()),
+            ("ONEDNN_MAX_CPU_ISA", "AVX2".to_owned()),
+            ("OPENBLAS_CORETYPE", "Haswell".to_owned()),
+        ];
+        let expected = expected.map(|(name, value)| (name.to_owned(), value));
+        assert_eq!(recorded, BTreeMap::from(expected));
+    }
 }

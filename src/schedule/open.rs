@@ -261,6 +261,7 @@ impl LaunchRecord {
             git: &self.git,
             programs: &self.described.programs,
             instruments,
+            privacy: Privacy::of(request.experiment),
             preflight: &self.preflight,
         }
     }
@@ -449,6 +450,7 @@ pub(super) fn record_now(
         git: &git,
         programs: &described.programs,
         instruments,
+        privacy: Privacy::of(request.experiment),
         preflight: &[],
     };
     let launch = gather(1, anchor.clone(), anchor.monotonic_nanoseconds, &sources);

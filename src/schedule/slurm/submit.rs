@@ -205,6 +205,8 @@ fn capped(
 pub(super) fn variables(slurm: &Slurm) -> (BTreeMap<String, String>, Vec<String>) {
     let mut variables = launch::environment();
     variables.remove(SET_BY_SLURM);
+    // A path of the login node, which the nodes need not have.
+    variables.remove(launch::PRELOADED);
     if let Some(data) = absolute_data_folder() {
         variables.insert(
             DATA_VARIABLE.to_owned(),
