@@ -191,6 +191,24 @@ fn prepare_runs_first_and_its_failure_is_the_trials() {
 }
 
 #[test]
+fn memory_of_prepare_is_not_the_programs() {
+    // It copies through a buffer of so many bytes, for longer than several samples take.
+    let place = Place::of_command(
+        "  argv: [sleep, '1']\n  prepare: [sh, -c, 'timeout 2 dd if=/dev/zero of=/dev/null \
+         bs=90000000; true']",
+        "",
+    );
+    let ended = place.run("", &[]);
+    assert_eq!(ended.status, Some(0), "{ended:?}");
+    assert_eq!(place.column("outcome"), ["completed"], "{ended:?}");
+    let held = &place.column("peak_resident_bytes")[0];
+    assert!(
+        held.is_empty() || held.parse::<u64>().unwrap() < 60_000_000,
+        "{held}"
+    );
+}
+
+#[test]
 fn a_program_that_is_not_there_is_told_before_the_first_trial() {
     let place = Place::of_command("  argv: [./nothing]", "");
     let ended = place.run("", &[]);

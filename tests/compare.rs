@@ -1022,7 +1022,10 @@ fn a_collapse_of_the_accuracy_fails_the_gates_about_it() {
     let plain = results("verdict-plain");
     let ended = compare(&[&plain, &without, "--fail-on", "worse-accuracy"]);
     assert_eq!(ended.status, Some(4), "{ended:?}");
-    assert!(ended.stderr.contains("no accuracy was compared"), "{ended:?}");
+    assert!(
+        ended.stderr.contains("no accuracy was compared"),
+        "{ended:?}"
+    );
 }
 
 #[test]

@@ -634,7 +634,10 @@ fn a_run_whose_program_has_changed_is_not_rerun_with_that_of_today() {
     let same = compare(&[]);
     assert!(same.stderr.contains(in_turns), "{same:?}");
     fs::write(place.path("train.sh"), ":").unwrap();
-    let change = format!("`train.sh` is another than launch 1's {}", sums("true", ":"));
+    let change = format!(
+        "`train.sh` is another than launch 1's {}",
+        sums("true", ":")
+    );
     let way = "`git worktree add ../base COMMIT` and add `--base-set model.folder=../base`";
     let refused = compare(&[]);
     assert_refused(&refused, &["results/x/latest/trials.csv", &change, way]);

@@ -253,7 +253,9 @@ fn a_trial_that_was_over_when_its_parent_was_killed_gets_its_row_and_is_not_run_
     assert_eq!(ended.status, Some(0), "{ended:?}");
     assert!(
         ended.stderr.contains("attempt 1 had no row")
-            && ended.stderr.contains("`completed`, as its `trial.json` says"),
+            && ended
+                .stderr
+                .contains("`completed`, as its `trial.json` says"),
         "{ended:?}"
     );
     let rows = place.rows();

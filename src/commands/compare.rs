@@ -521,9 +521,11 @@ fn answer(reason: &Reason, found: &Comparisons) -> Gate {
                 let is_one = |metric: ComparedMetric| metric.is_column() || metric.is_accuracy();
                 gate_of_all(found, is_one, "no column was compared")
             }
-            None if wanted == ComparedMetric::ACCURACY_WORSE => {
-                gate_of_all(found, ComparedMetric::is_accuracy, "no accuracy was compared")
-            }
+            None if wanted == ComparedMetric::ACCURACY_WORSE => gate_of_all(
+                found,
+                ComparedMetric::is_accuracy,
+                "no accuracy was compared",
+            ),
             None if wanted == "not-comparable" => said(names(&|pair| {
                 !pair.unlike.is_empty() || !found.unnamed.is_empty()
             })),

@@ -61,6 +61,8 @@ pub(super) struct AttemptEnding<'a> {
     pub(super) foreign_protocol: Option<u32>,
     /// The last reported step.
     pub(super) step: Option<u64>,
+    /// Whether `prepare` of a command had not ended.
+    pub(super) is_preparing: bool,
     /// Whether the kernel's out-of-memory killer was at work during the attempt.
     pub(super) oom_killer_struck: bool,
     /// The device that NVML reported as lost during the attempt, with the message.
@@ -249,14 +251,23 @@ fn stopped(cause: StopCause, ending: &AttemptEnding) -> (Outcome, Option<String>
     let (outcome, what) = match cause {
         StopCause::Timeout(limit) => (
             Outcome::TimedOut,
-            format!("was stopped at its time limit (`run.timeout` {limit})"),
+            match ending.is_preparing {
+                true => {
+                    format!("was stopped at its time limit (`run.timeout` {limit}), in `prepare`,")
+                }
+                false => format!("was stopped at its time limit (`run.timeout` {limit})"),
+            },
         ),
         StopCause::Stall(limit) => (
             Outcome::TimedOut,
             match ending.child {
                 ChildKind::Relay => format!(
-                    "was stopped because its program neither wrote anything nor used the CPU for \
-                     {limit} (`run.stall`)"
+                    "was stopped because {} neither wrote anything nor used the CPU for {limit} \
+                     (`run.stall`)",
+                    match ending.is_preparing {
+                        true => "`prepare`",
+                        false => "its program",
+                    }
                 ),
                 ChildKind::KilnTrial | ChildKind::Engine(_) => {
                     format!("was stopped because it sent no message for {limit} (`run.stall`)")

@@ -11,6 +11,7 @@ use std::{
 use kiln_core::{
     plan::Outcome,
     record::{Message, message::PROTOCOL},
+    units::clock::monotonic_nanoseconds,
 };
 use kiln_hardware::{peak_resident_bytes, peak_resident_bytes_below};
 use serde::Deserialize;
@@ -31,6 +32,9 @@ pub(super) struct ChildState {
     /// The child's protocol version, if this kiln does not support it.
     pub(super) foreign_protocol: Option<u32>,
     pub(super) ready: bool,
+    /// When it was, on CLOCK_MONOTONIC in nanoseconds: of a command, once `prepare` has ended and the
+    /// program is started.
+    pub(super) ready_nanoseconds: Option<u64>,
     pub(super) step: Option<u64>,
     pub(super) total_steps: Option<u64>,
     /// Libraries loaded into the child: name to version.
@@ -103,6 +107,7 @@ impl ChildListener {
             messages: 0,
             foreign_protocol: None,
             ready: false,
+            ready_nanoseconds: None,
             step: None,
             total_steps: None,
             libraries: BTreeMap::new(),
@@ -155,6 +160,11 @@ impl ChildListener {
                 true => peak_resident_bytes_below(self.pid),
                 false => peak_resident_bytes(self.pid),
             };
+        }
+        if matches!(message, Message::Ready { .. }) {
+            heard
+                .ready_nanoseconds
+                .get_or_insert_with(monotonic_nanoseconds);
         }
         heard.take(message);
         moment

@@ -113,9 +113,8 @@ pub(super) fn sentences(found: &Comparisons, page: &ComparisonPage<'_>) -> Vec<S
 /// have the file of today.
 fn has_other_programs(page: &ComparisonPage<'_>) -> bool {
     let mut facts = page.facts.into_iter().flatten();
-    facts.any(|fact| {
-        fact.what.starts_with("programs.") && fact.base.is_some() && fact.new.is_some()
-    })
+    facts
+        .any(|fact| fact.what.starts_with("programs.") && fact.base.is_some() && fact.new.is_some())
 }
 
 /// Sentence that the sides ran on different boards of one model, which may differ in speed.

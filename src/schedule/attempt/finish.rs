@@ -270,7 +270,12 @@ impl Reaped {
         });
         let cuts = result.map_or(&[][..], |result| &result.window_cuts_nanoseconds);
         let is_alone = self.most_concurrent == 1;
-        let mut readings = instruments.unwatch(&trial.id, window, cuts, is_alone);
+        // What `prepare` needs is not the program's.
+        let began = match prepares(trial) {
+            true => self.heard.ready_nanoseconds.unwrap_or(u64::MAX),
+            false => 0,
+        };
+        let mut readings = instruments.unwatch(&trial.id, window, cuts, began, is_alone);
         let measured = result.and_then(|result| result.peak_resident_bytes);
         let read = readings.window.peak_resident_bytes;
         let read = read.max(self.heard.peak_resident_bytes);
@@ -320,6 +325,7 @@ impl Reaped {
             contradiction,
             foreign_protocol: self.heard.foreign_protocol,
             step: self.heard.step,
+            is_preparing: prepares(trial) && !self.heard.ready,
             oom_killer_struck: self.oom_killer_struck,
             lost: lost.map(|lost| lost.words.clone()),
             stderr_tail: &self.stderr_tail,
@@ -375,6 +381,12 @@ impl Reaped {
             Exit::Status(_) => false,
         }
     }
+}
+
+/// Whether a program runs before the trial's own.
+fn prepares(trial: &Trial) -> bool {
+    let command = trial.model.command();
+    command.is_some_and(|command| !command.prepare.is_empty())
 }
 
 /// Corrects a failure that was the disk's, and adds to `oom` on the CPU what was held.

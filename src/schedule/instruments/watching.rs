@@ -216,13 +216,15 @@ impl Instruments {
     }
 
     /// Ends the watch. `window` is the measured window on CLOCK_MONOTONIC, in nanoseconds, if the
-    /// trial had one; `cuts` are the stretches of it that do not count. `was_alone`: no other trial
-    /// of this run ran beside it, so what else kept the cores busy was not ours.
+    /// trial had one; `cuts` are the stretches of it that do not count; peaks are those since
+    /// `began`. `was_alone`: no other trial of this run ran beside it, so what else kept the cores
+    /// busy was not ours.
     pub fn unwatch(
         &mut self,
         trial: &TrialId,
         window: Option<(u64, u64)>,
         cuts: &[(u64, u64)],
+        began: u64,
         was_alone: bool,
     ) -> AttemptReadings {
         let Some(at) = self.watched.iter().position(|watch| watch.trial == *trial) else {
@@ -232,7 +234,10 @@ impl Instruments {
         let Some(keeping) = &self.keeping else {
             return AttemptReadings::default();
         };
-        let of_devices = keeping.sampler.unwatch_all(&trial.0);
+        let mut of_devices = keeping.sampler.unwatch_all(&trial.0);
+        for readings in &mut of_devices {
+            readings.began = began;
+        }
         let cores = kiln_hardware::host::allowed_cores();
         let mut found = together(
             of_devices

@@ -25,6 +25,7 @@ fn judged_child(
         contradiction: None,
         foreign_protocol: None,
         step: Some(118),
+        is_preparing: false,
         oom_killer_struck: false,
         lost: None,
         stderr_tail: "",
@@ -358,4 +359,24 @@ fn words_about_a_program_are_about_the_one_that_ran() {
     let wanted = "trial 4f0c1a2b3d was stopped because its program neither wrote anything nor used \
                   the CPU for 1m (`run.stall`) after 41 s; see ";
     assert!(found.1.starts_with(wanted), "{found:?}");
+    let of_prepare = |cause| {
+        judged_child(&ChildKind::Relay, Exit::Signal(15), |ending| {
+            (ending.step, ending.stopped) = (None, Some(cause));
+            ending.is_preparing = true;
+        })
+    };
+    for (cause, wanted) in [
+        (
+            StopCause::Stall(LIMIT),
+            "because `prepare` neither wrote anything nor used the CPU for 1m (`run.stall`)",
+        ),
+        (
+            StopCause::Timeout(LIMIT),
+            "at its time limit (`run.timeout` 1m), in `prepare`, after 41 s",
+        ),
+    ] {
+        let (outcome, reason) = of_prepare(cause);
+        assert_eq!(outcome, Outcome::TimedOut);
+        assert!(reason.contains(wanted), "{reason}");
+    }
 }

@@ -78,6 +78,9 @@ pub struct SampledTick {
 pub struct TrialReadings {
     /// In order of time.
     pub ticks: Vec<Tick>,
+    /// When the trial's own program began, on CLOCK_MONOTONIC in nanoseconds: peaks and sums have no
+    /// tick from before. 0 counts all.
+    pub began: u64,
     /// Foreign processes seen on the device at any look; `None` on the CPU.
     pub foreign: Option<ProcessList>,
     /// Field of [`GpuTick`], or [`EVERYTHING`](crate::gpu_reader::EVERYTHING), to the reason why it

@@ -63,15 +63,15 @@ pub struct WindowSummary {
     /// Since the attempt began.
     pub ecc_corrected_errors: Option<u64>,
     pub ecc_uncorrected_errors: Option<u64>,
-    /// Peak of the child, over the whole attempt.
+    /// Peak of the child, over the whole attempt from the start of its program.
     pub peak_resident_bytes: Option<u64>,
     /// Cores the child kept busy, over the window.
     pub mean_cpu_cores: Option<f64>,
-    /// By the child, over the whole attempt.
+    /// By the child, over the same time.
     pub disk_read_bytes: Option<u64>,
     /// Value of the busiest disk, over the window.
     pub mean_disk_busy_fraction: Option<f64>,
-    /// Over the whole attempt.
+    /// Over the same time.
     pub min_host_memory_available_bytes: Option<u64>,
     /// Mean cost of a tick for the sampler, over the whole attempt.
     pub mean_reading_seconds: Option<f64>,
@@ -82,7 +82,7 @@ pub struct WindowSummary {
 
 /// Summarizes a trial's readings over `window`, start and end on CLOCK_MONOTONIC in nanoseconds.
 /// Without a window (a trial that did not get that far) only peaks and the highest temperature are
-/// filled, over all ticks.
+/// filled, over all ticks from the start of the trial's program.
 ///
 /// `cuts` are stretches of the window that do not count (evaluation), in order; `allowed_cores` are
 /// those that kiln may run on, if known ([`crate::host::allowed_cores`]).
@@ -105,7 +105,10 @@ pub fn summarize(
             .iter()
             .flat_map(|piece| parts(&readings.ticks, *piece))
             .collect(),
-        None => parts(&readings.ticks, (0, u64::MAX)),
+        None => parts(&readings.ticks, (0, u64::MAX))
+            .into_iter()
+            .filter(|part| part.read_at >= readings.began)
+            .collect(),
     };
     fill_extremes(&mut summary, readings, &parts);
     match pieces {
@@ -127,16 +130,18 @@ fn fill_process_and_host(
     allowed_cores: Option<u64>,
 ) {
     let ticks = &readings.ticks;
-    summary.peak_resident_bytes = ticks
-        .iter()
+    let began = readings.began;
+    let of_program = || {
+        let all = ticks.iter();
+        all.filter(move |tick| tick.monotonic_nanoseconds >= began)
+    };
+    summary.peak_resident_bytes = of_program()
         .filter_map(|tick| Some(tick.child.as_ref()?.peak_resident_bytes))
         .max();
-    summary.disk_read_bytes = ticks
-        .iter()
+    summary.disk_read_bytes = of_program()
         .filter_map(|tick| tick.child.as_ref()?.disk_read_bytes)
         .max();
-    summary.min_host_memory_available_bytes = ticks
-        .iter()
+    summary.min_host_memory_available_bytes = of_program()
         .filter_map(|tick| tick.host.memory_available_bytes)
         .min();
     let reading: f64 = ticks.iter().map(|tick| tick.reading_seconds).sum();

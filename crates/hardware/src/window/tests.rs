@@ -470,6 +470,39 @@ fn without_a_window_only_peaks_are_known() {
 }
 
 #[test]
+fn what_is_read_before_the_program_begins_is_in_no_peak() {
+    let mut readings = readings([1.0, 2.0, 3.0, 4.0]);
+    // What prepares the program holds and reads more than the program itself.
+    let values = [(900, 1), (800, 2), (30, 70), (40, 60)];
+    for (tick, (bytes, available)) in readings.ticks.iter_mut().zip(values) {
+        let child = tick.child.as_mut().unwrap();
+        (child.peak_resident_bytes, child.disk_read_bytes) = (bytes, Some(bytes));
+        tick.gpu.as_mut().unwrap().memory_used_bytes = Some(bytes);
+        tick.host.memory_available_bytes = Some(available);
+    }
+    let seen = |began: u64, window| {
+        let readings = TrialReadings {
+            began,
+            ..readings.clone()
+        };
+        let summary = summarize(&readings, window, &[], CORES);
+        [
+            summary.peak_resident_bytes,
+            summary.disk_read_bytes,
+            summary.peak_nvml_used_bytes,
+            summary.min_host_memory_available_bytes,
+        ]
+    };
+    let window = Some((3 * SECOND, 4 * SECOND));
+    let of_program = [Some(40), Some(40), Some(40), Some(60)];
+    assert_eq!(seen(3 * SECOND, None), of_program);
+    assert_eq!(seen(3 * SECOND, window), of_program);
+    assert_eq!(seen(0, None), [Some(900), Some(900), Some(900), Some(1)]);
+    // The program never began.
+    assert_eq!(seen(u64::MAX, None), [None; 4]);
+}
+
+#[test]
 fn an_absent_field_gives_its_reason_and_a_cpu_trial_gives_none() {
     let mut readings = readings((0..8).map(f64::from));
     for tick in &mut readings.ticks {
