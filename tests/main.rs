@@ -26,6 +26,7 @@ mod commands_as_trials;
 mod compare;
 mod completions;
 mod continuation;
+mod damaged_records;
 mod data;
 mod diagnosis;
 mod diff;

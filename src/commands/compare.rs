@@ -467,8 +467,10 @@ pub(super) fn surer(one: Status, other: Status) -> Status {
 fn record(base: &TableSource, new: &TableSource) -> Option<Vec<Fact>> {
     let experiments = [base.experiment_value(), new.experiment_value()];
     (base.run.is_some() && new.run.is_some()).then(|| {
+        let unknown = Fact::of_unknown_experiment(experiments.each_ref().map(Option::is_some));
         let packages = [base, new].map(|side| side.packages.as_deref());
-        facts([base.run.as_ref(), new.run.as_ref()], experiments, packages)
+        let found = facts([base.run.as_ref(), new.run.as_ref()], experiments, packages);
+        unknown.into_iter().chain(found).collect()
     })
 }
 

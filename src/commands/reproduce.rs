@@ -92,6 +92,13 @@ fn experiment_of(base: &TableSource, launch: &Launching) -> Result<spec::Loaded,
         )));
     };
     let file = Path::new(&base.name).with_file_name("experiment.yaml");
+    if let Some(why) = base.changed_experiment() {
+        return Err(Stop::bad_input(format!(
+            "{0}: {why}, so it does not say what ran; restore the file, or run it as it is now with \
+             `kiln run {0} --fresh` and compare the two runs with `kiln compare`",
+            file.display()
+        )));
+    }
     let request = spec::ExperimentRequest {
         file: file.clone(),
         text: Some(text),

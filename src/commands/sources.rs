@@ -11,8 +11,10 @@ use kiln_core::{
     limits::{RESOLVED_BYTES, STATE_BYTES},
     record::{RunFile, RunFolder, TicketQueue, TrialTable, collect, tables::TRIALS},
     spec,
+    units::short_hash,
 };
 use serde_json::Value;
+use sha2::{Digest, Sha256};
 
 use super::{Stop, note, runs, tickets};
 use crate::{
@@ -37,6 +39,11 @@ pub(super) struct TableSource {
 impl TableSource {
     pub(super) fn experiment_value(&self) -> Option<Value> {
         complete_experiment(self.experiment.as_ref()?)
+    }
+
+    /// That its `experiment.yaml` is not the one that the run recorded, if it is not.
+    pub(super) fn changed_experiment(&self) -> Option<String> {
+        changed_since(self.experiment.as_ref()?, self.run.as_ref())
     }
 
     pub(super) fn subject(&self) -> Subject<'_> {
@@ -148,11 +155,14 @@ pub(super) fn tell_uncollected(path: &Path) {
 
 /// A table with the record that lies in this folder.
 fn beside(folder: RunFolder, table: TrialTable) -> TableSource {
-    let file = Some(folder.run_file()).filter(|file| file.is_file());
+    let file = Some(folder.run_file()).filter(|_| is_of_run(&folder));
     let run = file.and_then(|file| readable_run(RunFile::read(&file)));
-    let experiment = input::read_text(&folder.experiment(), &RESOLVED_BYTES)
-        .ok()
-        .filter(|text| spec::check_growth(text).is_ok());
+    let path = folder.experiment();
+    let experiment = match input::read_text(&path, &RESOLVED_BYTES) {
+        // The record told already what is missing, or it is a table alone.
+        Err(error) if error.kind() == io::ErrorKind::NotFound && run.is_none() => None,
+        read => readable_experiment(read.map_err(|error| error.to_string()), &path, run.as_ref()),
+    };
     let packages = packages_path(&folder, run.as_ref())
         .and_then(|path| input::read_text(&path, &STATE_BYTES).ok());
     TableSource {
@@ -163,6 +173,57 @@ fn beside(folder: RunFolder, table: TrialTable) -> TableSource {
         packages,
         folder: Some(folder),
     }
+}
+
+/// Whether a folder is that of a run, and not only a place for a table.
+fn is_of_run(folder: &RunFolder) -> bool {
+    folder.run_file().symlink_metadata().is_ok()
+        || folder.experiment().is_file()
+        || folder.trials().is_dir()
+}
+
+/// The text of an experiment that was recorded, with a note if it cannot be read or is another than
+/// was recorded.
+fn readable_experiment(
+    read: Result<String, String>,
+    path: &Path,
+    run: Option<&RunFile>,
+) -> Option<String> {
+    let tell = |why: String| {
+        note(&format!(
+            "note: {}: {why}; the experiment of this run is not used",
+            path.display()
+        ));
+    };
+    let text = read.and_then(|text| spec::check_growth(&text).map(|()| text));
+    let text = text.map_err(tell).ok()?;
+    match spec::read_yaml::<Value>(&text) {
+        Err(why) => tell(why),
+        Ok(found) if !found.is_object() => tell("it holds no experiment".to_owned()),
+        Ok(_) => {
+            if let Some(why) = changed_since(&text, run) {
+                note(&format!(
+                    "note: {}: {why}; what is said of the experiment may not be what ran; restore \
+                     the file",
+                    path.display()
+                ));
+            }
+        }
+    }
+    Some(text)
+}
+
+/// That an experiment is not the one whose SHA-256 the run recorded, if it is not.
+fn changed_since(experiment: &str, run: Option<&RunFile>) -> Option<String> {
+    let recorded = run?.experiment_sha256.as_deref()?;
+    let now = hex::encode(Sha256::digest(experiment));
+    (now != recorded).then(|| {
+        format!(
+            "it was changed after the run was recorded (SHA-256 {}, recorded {})",
+            short_hash(&now),
+            short_hash(recorded)
+        )
+    })
 }
 
 /// The list of packages of the newest launch of a run.
@@ -243,7 +304,14 @@ fn of_revision(revision: &str, path: &str) -> Result<TableSource, Stop> {
     let text = |path: PathBuf| String::from_utf8(tree.read(&path)?).ok();
     let run = text(folder.run_file()).and_then(|text| readable_run(RunFile::parse(&text, &shown)));
     tell_torn(&shown, &table);
-    let experiment = text(folder.experiment());
+    let path = PathBuf::from(format!("{revision}:{}", folder.experiment().display()));
+    let experiment = match text(folder.experiment()) {
+        None if run.is_none() => None,
+        found => {
+            let read = found.ok_or_else(|| "it is missing there, or no text".to_owned());
+            readable_experiment(read, &path, run.as_ref())
+        }
+    };
     let packages = packages_path(&folder, run.as_ref()).and_then(text);
     Ok(TableSource {
         name: shown.display().to_string(),

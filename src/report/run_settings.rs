@@ -137,10 +137,12 @@ impl RunSettings {
     }
 }
 
-/// A resolved experiment with every default, or as it was written where this kiln cannot check it.
+/// A resolved experiment with every default, or as it was written where this kiln cannot check it; `None`
+/// if it is not one.
 pub fn complete_experiment(text: &str) -> Option<Value> {
     spec::check_growth(text).ok()?;
     let written: Value = spec::read_yaml(text).ok()?;
+    written.as_object()?;
     Some(completed(&written, text).unwrap_or(written))
 }
 

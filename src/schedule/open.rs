@@ -96,14 +96,16 @@ impl OpenRun {
     }
 
     /// Writes the record, and `experiment.yaml` if somebody has removed it.
-    pub(super) fn write_files(&self, request: &RunRequest) -> io::Result<()> {
+    pub(super) fn write_files(&mut self, request: &RunRequest) -> io::Result<()> {
         if self.process.is_some() {
             return self.write_record();
         }
         let experiment = self.folder.experiment();
         if experiment.symlink_metadata().is_err() {
+            // This launch may have other values of keys that may change.
             self.folder
                 .write(&experiment, resolved(request).as_bytes())?;
+            self.file.experiment_sha256 = Some(experiment_sha256(request));
         }
         self.write_record()
     }
@@ -400,9 +402,9 @@ fn add_launch(
     let run = file.launches.first().map_or(&anchor, |first| &first.anchor);
     let run_anchor = clock::run_anchor(run, &anchor);
     let mut launch = gather(last.unwrap_or(0) + 1, anchor, run_anchor, sources);
-    if changed.iter().any(KeyChange::is_of_the_device) {
-        // The run has no measurement yet; it now belongs to the new device.
-        folder.write(&folder.experiment(), resolved(request).as_bytes())?;
+    // The run has no measurement yet; it now belongs to the new device.
+    let has_moved = changed.iter().any(KeyChange::is_of_the_device);
+    if has_moved {
         file.experiment_sha256 = Some(experiment_sha256(request));
     }
     launch.changed = changed
@@ -414,6 +416,10 @@ fn add_launch(
     }
     file.launches.push(launch);
     file.write(&folder)?;
+    if has_moved {
+        // After a kill before this, the next launch finds the change again.
+        folder.write(&folder.experiment(), resolved(request).as_bytes())?;
+    }
     Ok((folder, file))
 }
 

@@ -294,6 +294,8 @@ pub(super) fn copy_run(folder: &Path, speed: f64) {
     let mut run: Value = serde_json::from_slice(&text).unwrap();
     spoil(&mut run["launches"], speed);
     run["experiment"] = hostile("experiment").into();
+    // Another experiment is written beside it.
+    run.as_object_mut().unwrap().remove("experiment_sha256");
     fs::write(folder.join("run.json"), run.to_string()).unwrap();
     let experiment = json!({"kiln": 1, "name": hostile("experiment"), "description": hostile(&format!("description {speed}")),
         "data": {"path": hostile("path")}});

@@ -35,7 +35,34 @@ const WHOLE: [&str; 2] = ["experiment.", "continues"];
 /// A section that is, by one version of kiln: others record other variables.
 const WHOLE_OF_VERSION: &str = "environment.";
 
+/// What a fact is about where the experiment of a side is not known.
+const EXPERIMENT: &str = "experiment";
+
 impl Fact {
+    /// That the experiment of a side is not known; `None` if both are.
+    pub fn of_unknown_experiment(is_known: [bool; 2]) -> Option<Self> {
+        let [base, new] = is_known.map(|is_known| is_known.then(|| "known".to_owned()));
+        let is_unknown = base.is_none() || new.is_none();
+        is_unknown.then(|| Self {
+            what: EXPERIMENT.to_owned(),
+            base,
+            new,
+            is_whole: false,
+        })
+    }
+
+    /// Such a fact in words; `None` for any other.
+    pub(super) fn unknown_experiment(&self) -> Option<&'static str> {
+        if self.what != EXPERIMENT {
+            return None;
+        }
+        Some(match (&self.base, &self.new) {
+            (None, Some(_)) => "the experiment of base is not known",
+            (Some(_), None) => "the experiment of new is not known",
+            _ => "the experiments of both are not known",
+        })
+    }
+
     /// A side as a page shows it.
     pub(in crate::report) fn shown(&self, side: &Option<String>) -> String {
         match side {

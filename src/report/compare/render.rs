@@ -233,8 +233,21 @@ impl ComparisonPage<'_> {
             );
             return;
         };
+        // It is the first of them.
+        let unknown = facts.first().and_then(Fact::unknown_experiment);
+        let facts = &facts[usize::from(unknown.is_some())..];
+        if let Some(unknown) = unknown {
+            let _ = writeln!(
+                page,
+                "\n{unknown}: `experiment.yaml` is missing or cannot be read"
+            );
+        }
         if facts.is_empty() {
-            page.push_str("\nthe records of both agree: experiment, code, libraries, machine\n");
+            let experiment = if unknown.is_some() { "" } else { "experiment, " };
+            let _ = writeln!(
+                page,
+                "\nthe records of both agree: {experiment}code, libraries, machine"
+            );
             return;
         }
         page.push_str("\nthe records differ in:\n");

@@ -1,0 +1,99 @@
+//! The record beside a table that is missing, damaged or changed: every reader says so.
+
+use std::{fs, path::PathBuf, process::Command};
+
+use crate::scripted_child::{Ended, Place};
+
+fn kiln(place: &Place, arguments: &[&str]) -> Ended {
+    Ended::of(place.kiln(arguments).output().unwrap())
+}
+
+/// Two runs of `x`, and a file of the newest.
+fn two_runs(file: &str) -> (Place, PathBuf) {
+    let place = Place::with("train: {steps: 10}");
+    for _ in 0..2 {
+        assert_eq!(place.run("completes", &["--fresh"]).status, Some(0));
+    }
+    let newest = fs::canonicalize(place.latest()).unwrap();
+    (place, newest.join(file))
+}
+
+#[test]
+fn a_run_without_its_record_is_told() {
+    let (place, file) = two_runs("run.json");
+    let told = |why: &str| {
+        let ended = kiln(&place, &["report", "x"]);
+        assert_eq!(ended.status, Some(0), "{ended:?}");
+        assert!(
+            ended.stderr.contains(why) && ended.stderr.contains("record of this run is not used"),
+            "{ended:?}"
+        );
+    };
+    let is_told = |named: &str| kiln(&place, &["report", named]).stderr.contains("not used");
+    assert!(!is_told("x"));
+    fs::remove_file(&file).unwrap();
+    told("run.json: No such file");
+    fs::create_dir(&file).unwrap();
+    told("it is a folder, not a file");
+    fs::remove_dir(&file).unwrap();
+    assert!(Command::new("mkfifo").arg(&file).status().unwrap().success());
+    told("it is a FIFO, not a file");
+    // A table alone is no run.
+    let table = place.path("copy/trials.csv");
+    fs::create_dir(place.path("copy")).unwrap();
+    fs::copy(file.with_file_name("trials.csv"), &table).unwrap();
+    assert!(!is_told("copy"));
+}
+
+#[test]
+fn an_experiment_that_is_missing_or_damaged_is_not_called_the_same() {
+    let (place, file) = two_runs("experiment.yaml");
+    let same = kiln(&place, &["compare", "x~1", "x"]);
+    assert!(!same.stdout.contains("experiment of new"), "{same:?}");
+    for text in [None, Some("["), Some("a: {"), Some("")] {
+        match text {
+            Some(text) => fs::write(&file, text).unwrap(),
+            None => fs::remove_file(&file).unwrap(),
+        }
+        let reported = kiln(&place, &["report", "x"]);
+        assert!(
+            reported.stderr.contains("experiment.yaml: ")
+                && reported.stderr.contains("experiment of this run is not used"),
+            "{text:?}: {reported:?}"
+        );
+        let compared = kiln(&place, &["compare", "x~1", "x"]);
+        assert!(
+            compared.stdout.contains("\nthe experiment of new is not known: ")
+                && !compared.stdout.contains("agree: experiment"),
+            "{text:?}: {compared:?}"
+        );
+    }
+}
+
+#[test]
+fn a_changed_experiment_is_told_and_not_reproduced() {
+    let (place, file) = two_runs("experiment.yaml");
+    let text = fs::read_to_string(&file).unwrap();
+    assert!(text.contains("size: 8"), "{text}");
+    fs::write(&file, text.replace("size: 8", "size: 9")).unwrap();
+    for arguments in [&["report", "x"][..], &["compare", "x~1", "x"]] {
+        let told = kiln(&place, arguments);
+        assert!(
+            told.stderr.contains("changed after the run was recorded (SHA-256 "),
+            "{told:?}"
+        );
+    }
+    let refused = kiln(&place, &["reproduce", "x"]);
+    assert_eq!((refused.status, place.runs()), (Some(2), 2), "{refused:?}");
+    assert!(
+        refused.stderr.contains("restore the file") && refused.stderr.contains("--fresh"),
+        "{refused:?}"
+    );
+    // A run that is older than the sum has nothing to compare with.
+    let record = file.with_file_name("run.json");
+    let mut run: serde_json::Value = serde_json::from_slice(&fs::read(&record).unwrap()).unwrap();
+    run.as_object_mut().unwrap().remove("experiment_sha256");
+    fs::write(&record, run.to_string()).unwrap();
+    let old = kiln(&place, &["report", "x"]);
+    assert!(!old.stderr.contains("changed after"), "{old:?}");
+}
