@@ -36,7 +36,13 @@ fn a_run_without_its_record_is_told() {
     fs::create_dir(&file).unwrap();
     told("it is a folder, not a file");
     fs::remove_dir(&file).unwrap();
-    assert!(Command::new("mkfifo").arg(&file).status().unwrap().success());
+    assert!(
+        Command::new("mkfifo")
+            .arg(&file)
+            .status()
+            .unwrap()
+            .success()
+    );
     told("it is a FIFO, not a file");
     // A table alone is no run.
     let table = place.path("copy/trials.csv");
@@ -58,12 +64,16 @@ fn an_experiment_that_is_missing_or_damaged_is_not_called_the_same() {
         let reported = kiln(&place, &["report", "x"]);
         assert!(
             reported.stderr.contains("experiment.yaml: ")
-                && reported.stderr.contains("experiment of this run is not used"),
+                && reported
+                    .stderr
+                    .contains("experiment of this run is not used"),
             "{text:?}: {reported:?}"
         );
         let compared = kiln(&place, &["compare", "x~1", "x"]);
         assert!(
-            compared.stdout.contains("\nthe experiment of new is not known: ")
+            compared
+                .stdout
+                .contains("\nthe experiment of new is not known: ")
                 && !compared.stdout.contains("agree: experiment"),
             "{text:?}: {compared:?}"
         );
@@ -79,7 +89,8 @@ fn a_changed_experiment_is_told_and_not_reproduced() {
     for arguments in [&["report", "x"][..], &["compare", "x~1", "x"]] {
         let told = kiln(&place, arguments);
         assert!(
-            told.stderr.contains("changed after the run was recorded (SHA-256 "),
+            told.stderr
+                .contains("changed after the run was recorded (SHA-256 "),
             "{told:?}"
         );
     }

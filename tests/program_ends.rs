@@ -259,6 +259,39 @@ fn an_engine_and_all_that_it_started_end_with_kiln() {
 }
 
 #[test]
+fn an_engine_that_builds_another_model_than_planned_is_told_and_noted() {
+    let place = Place::with("train: {steps: 10}\nrun: {devices: cpu}");
+    let planned = place.run("completes", &[]);
+    assert!(
+        !planned.stderr.contains("not the same model"),
+        "{planned:?}"
+    );
+    let row = place.rows().remove(0);
+    assert!(!row["flops_per_sample"].is_empty() && !row["notes"].contains("parameters: "));
+
+    let child = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/scripted_child/child.sh");
+    let engines = format!("own: {{argv: [{}]}}", child.display());
+    place.write(&format!(
+        "train: {{steps: 10}}\nrun: {{devices: cpu, engine: own, engines: {{{engines}}}}}"
+    ));
+    let built = place.run("completes", &["--fresh"]);
+    let words = "parameters: 7, and the plan has 0: not the same model";
+    assert_eq!(built.stderr.matches(words).count(), 1, "{built:?}");
+    let row = place.rows().remove(0);
+    assert_eq!(row["outcome"], "completed");
+    assert_eq!(row["parameters"], "7");
+    assert_eq!((&*row["flops_per_sample"], &*row["mfu"]), ("", ""));
+    let why = "the FLOPs of the plan are those of another model";
+    for note in [
+        words.to_owned(),
+        format!("flops_per_sample: {why}"),
+        format!("mfu: {why}"),
+    ] {
+        assert!(row["notes"].contains(&note), "{note}: {}", row["notes"]);
+    }
+}
+
+#[test]
 fn an_engine_is_told_to_stop_and_heard_out() {
     let place = Place::with("");
     let child = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/scripted_child/child.sh");

@@ -443,6 +443,11 @@ impl Attempt {
         }
     }
 
+    /// Says once that the child has built another model than the planned one.
+    pub(super) fn other_model(&self, trial: &Trial) -> Option<String> {
+        self.child.ear.heard().other_model(trial)
+    }
+
     /// Returns the state that the child reported, and its notices since the last call.
     pub(super) fn look(&self) -> (ChildState, Vec<String>) {
         let mut heard = self.child.ear.heard();

@@ -9,14 +9,14 @@ use std::{
 };
 
 use kiln_core::{
-    plan::Outcome,
-    record::{Message, message::PROTOCOL},
+    plan::{Outcome, Trial},
+    record::{Message, message::PROTOCOL, note::OtherModel},
     units::clock::monotonic_nanoseconds,
 };
 use kiln_hardware::{peak_resident_bytes, peak_resident_bytes_below};
 use serde::Deserialize;
 
-use super::TrialProgress;
+use super::{TrialProgress, row::other_model};
 use crate::relay::KeptOutput;
 
 /// Longest line of a message, in bytes; a longer line is ignored.
@@ -35,6 +35,10 @@ pub(super) struct ChildState {
     /// When it was, on CLOCK_MONOTONIC in nanoseconds: of a command, once `prepare` has ended and the
     /// program is started.
     pub(super) ready_nanoseconds: Option<u64>,
+    /// Parameters of the model that it has built.
+    pub(super) parameters: Option<u64>,
+    /// Whether they were compared with those of the plan.
+    pub(super) is_compared: bool,
     pub(super) step: Option<u64>,
     pub(super) total_steps: Option<u64>,
     /// Libraries loaded into the child: name to version.
@@ -108,6 +112,8 @@ impl ChildListener {
             foreign_protocol: None,
             ready: false,
             ready_nanoseconds: None,
+            parameters: None,
+            is_compared: false,
             step: None,
             total_steps: None,
             libraries: BTreeMap::new(),
@@ -205,11 +211,13 @@ impl ChildState {
         }
         match message {
             Message::Ready {
+                parameters,
                 total_steps,
                 libraries,
                 ..
             } => {
                 self.ready = true;
+                self.parameters = parameters;
                 self.libraries = libraries;
                 self.total_steps = total_steps.or(self.total_steps);
             }
@@ -261,6 +269,16 @@ impl ChildState {
             | Message::Alive
             | Message::Unknown => {}
         }
+    }
+
+    /// Says once that the child has built another model than the planned one.
+    pub(super) fn other_model(&mut self, trial: &Trial) -> Option<String> {
+        if self.is_compared || self.parameters.is_none() {
+            return None;
+        }
+        self.is_compared = true;
+        let other = other_model(trial, self.parameters)?;
+        Some(format!("{}: {other}", OtherModel::COLUMN))
     }
 
     /// Keeps a notice for the terminal, unless too many are waiting.

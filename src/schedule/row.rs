@@ -7,7 +7,7 @@ use kiln_core::{
     plan::{Outcome, Trial},
     record::{
         AttemptFile, DEVICE_SEPARATOR, TableRow, TrialFacts, TrialFigures, TrialResult, TrialRow,
-        note::{ContinuedFrom, notes_cell},
+        note::{ContinuedFrom, OtherModel, notes_cell},
         peaks,
     },
     spec::Engine,
@@ -46,6 +46,8 @@ pub(super) struct AttemptFacts<'a> {
     pub(super) peak: Option<(f64, String)>,
     pub(super) concurrent_trials: u64,
     pub(super) cores: u64,
+    /// Parameters of the model that the program has built, as it said.
+    pub(super) parameters: Option<u64>,
     /// Last reported step, for an attempt without a result.
     pub(super) step: Option<u64>,
     /// The same for the step from which it resumed.
@@ -84,6 +86,7 @@ impl<'a> AttemptFacts<'a> {
             peak: None,
             concurrent_trials: 0,
             cores,
+            parameters: None,
             step: None,
             resumed_at_step: None,
             notes: BTreeMap::new(),
@@ -125,8 +128,14 @@ fn figures(facts: &AttemptFacts) -> TrialFigures {
         .result
         .map(|result| result.figures.clone())
         .unwrap_or_default();
-    figures.parameters = figures.parameters.or(trial.parameters);
-    figures.flops_per_sample = figures.flops_per_sample.or(trial.flops_per_sample);
+    match built(facts) {
+        // The planned FLOPs are of another model.
+        Some(other) => figures.parameters = Some(other.parameters),
+        None => {
+            figures.parameters = figures.parameters.or(trial.parameters);
+            figures.flops_per_sample = figures.flops_per_sample.or(trial.flops_per_sample);
+        }
+    }
     // A command that reports no step has none.
     let is_command = trial.model.command().is_some();
     let step = facts.step.filter(|step| !is_command || *step > 0);
@@ -138,6 +147,18 @@ fn figures(facts: &AttemptFacts) -> TrialFigures {
     };
     figures.cpu_threads = figures.cpu_threads.or_else(threads);
     figures
+}
+
+/// The model that an engine of the user has built, if it is not the planned one.
+pub(super) fn other_model(trial: &Trial, parameters: Option<u64>) -> Option<OtherModel> {
+    let other = OtherModel::between(parameters, trial.parameters)?;
+    matches!(trial.engine, Engine::Own(_)).then_some(other)
+}
+
+/// The same of an attempt, as its result says, else its messages.
+fn built(facts: &AttemptFacts) -> Option<OtherModel> {
+    let result = facts.result.and_then(|result| result.figures.parameters);
+    other_model(facts.trial, result.or(facts.parameters))
 }
 
 /// The columns that the runner knows.
@@ -404,6 +425,17 @@ fn notes(facts: &AttemptFacts) -> Option<String> {
     if let Some(origin) = &facts.trial.origin {
         let note = ContinuedFrom::new(origin).to_string();
         notes.insert(ContinuedFrom::COLUMN.to_owned(), note);
+    }
+    if let Some(other) = built(facts) {
+        notes.insert(OtherModel::COLUMN.to_owned(), other.to_string());
+        let reported = facts.result.map(|result| &result.figures);
+        if reported.is_none_or(|figures| figures.flops_per_sample.is_none()) {
+            let why = "the FLOPs of the plan are those of another model";
+            for column in ["flops_per_sample", "mfu"] {
+                let note = notes.entry(column.to_owned());
+                note.or_insert_with(|| why.to_owned());
+            }
+        }
     }
     let is_command = facts.trial.model.command().is_some();
     if facts.outcome == Outcome::Completed && facts.peak.is_none() && !is_command {

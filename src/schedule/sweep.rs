@@ -326,7 +326,11 @@ impl<'a> LaunchState<'a> {
             lost,
             libraries,
             flags,
+            other_model,
         } = attempt.finish(trial, &facts, &mut self.instruments, &mut self.supervisor);
+        if let Some(text) = &other_model {
+            self.tell(LaunchEvent::TrialNotice { trial, text });
+        }
         match hindrance {
             Some(Hindrance::Absent) => self.fail(RunStop::CannotRun(cannot_run_here(
                 &trial.id,

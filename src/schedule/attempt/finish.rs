@@ -53,6 +53,8 @@ pub(in crate::schedule) struct Finished {
     pub(in crate::schedule) libraries: BTreeMap<String, String>,
     /// Settings of the engine in the child that affect numeric results.
     pub(in crate::schedule) flags: BTreeMap<String, String>,
+    /// Says that it has built another model than the planned one, unless that was said before.
+    pub(in crate::schedule) other_model: Option<String>,
 }
 
 /// A lost device.
@@ -133,7 +135,7 @@ impl Attempt {
         let printed = self.folder.join(relay::STDOUT).metadata();
         let has_begun =
             self.started.elapsed() >= BEGUN || printed.is_ok_and(|printed| printed.len() > 0);
-        let reaped = self.reap(supervisor);
+        let mut reaped = self.reap(supervisor);
         let readings = reaped.readings(trial, around, instruments);
         let lost = lost(&readings, around.devices);
         let contradiction = reaped.contradiction(trial);
@@ -169,6 +171,7 @@ impl Attempt {
             peak: instruments.peak_flops(around.devices, trial, libtorch),
             concurrent_trials: reaped.most_concurrent,
             cores: around.cores,
+            parameters: reaped.heard.parameters,
             step: reaped.heard.step,
             resumed_at_step: reaped.heard.resumed_at_step,
             notes: garbage(&reaped.heard)
@@ -191,6 +194,7 @@ impl Attempt {
             flags: result
                 .map(|result| result.flags.clone())
                 .unwrap_or_default(),
+            other_model: reaped.heard.other_model(trial),
             libraries: reaped.libraries,
         }
     }

@@ -24,7 +24,7 @@ impl LaunchState<'_> {
                 attempt.stop(StopCause::DeviceLost);
             }
             let (heard, notices) = attempt.look();
-            for notice in notices {
+            for notice in notices.into_iter().chain(attempt.other_model(trial)) {
                 self.request.listener.hear(LaunchEvent::TrialNotice {
                     trial,
                     text: &notice,
