@@ -8,15 +8,19 @@ use kiln_core::{
 
 use crate::schedule::{LaunchCounts, TrialProgress};
 
-/// Returns the line of a launch's start.
-pub(super) fn started(folder: &str, launch: u64, counts: LaunchCounts) -> String {
+/// Returns the line of a launch's start; with none, of who attends the launches of others.
+pub(super) fn started(folder: &str, launch: Option<u64>, counts: LaunchCounts) -> String {
     let more = if counts.is_open {
         ", then further trials that depend on their results"
     } else {
         ""
     };
+    let what = launch.map_or_else(
+        || "attending its workers".to_owned(),
+        |launch| format!("launch {launch}"),
+    );
     format!(
-        "{folder}: launch {launch}, {} of {} to run{more}",
+        "{folder}: {what}, {} of {} to run{more}",
         counts.to_run,
         counted(counts.total, "trial")
     )
@@ -96,6 +100,23 @@ mod tests {
     use kiln_core::plan::TrialId;
 
     use super::*;
+
+    #[test]
+    fn who_attends_has_no_launch_of_its_own() {
+        let counts = LaunchCounts {
+            total: 9,
+            to_run: 2,
+            ..LaunchCounts::default()
+        };
+        assert_eq!(
+            started("results/x/r", Some(4), counts),
+            "results/x/r: launch 4, 2 of 9 trials to run"
+        );
+        assert_eq!(
+            started("results/x/r", None, counts),
+            "results/x/r: attending its workers, 2 of 9 trials to run"
+        );
+    }
 
     #[test]
     fn a_trial_is_named_once_and_says_how_it_ended_and_which_loss_it_tells() {

@@ -47,7 +47,8 @@ pub enum LaunchEvent<'a> {
     RunStarted {
         /// As the user would write it.
         folder: &'a str,
-        launch: u64,
+        /// `None` for who only attends the launches of others.
+        launch: Option<u64>,
         /// All trials of the plan.
         trials: &'a [Trial],
         /// Indices of those that this launch has to run.

@@ -118,7 +118,7 @@ impl<'a> LaunchState<'a> {
         }
         request.listener.hear(LaunchEvent::RunStarted {
             folder: &shown(request, &open),
-            launch: open.launch,
+            launch: Some(open.launch),
             trials: request.trials,
             to_run: &left,
             counts,

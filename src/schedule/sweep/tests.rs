@@ -32,6 +32,7 @@ impl LaunchListener for Heard {
             LaunchEvent::Notice(text) => format!("notice: {text}"),
             LaunchEvent::TrialNotice { trial, text } => format!("{}: {text}", trial.number),
             LaunchEvent::RunStarted { launch, counts, .. } => {
+                let launch = launch.unwrap_or_default();
                 format!("launch {launch}: {} of {}", counts.to_run, counts.total)
             }
             LaunchEvent::TrialStarted { trial, device, .. } => {

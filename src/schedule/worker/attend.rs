@@ -200,10 +200,7 @@ impl<'a> Attendant<'a> {
         };
         self.request.listener.hear(LaunchEvent::RunStarted {
             folder: &self.run.path().display().to_string(),
-            launch: launch_folder::launches(self.run)
-                .last()
-                .copied()
-                .unwrap_or(0),
+            launch: None,
             trials: &trials,
             to_run: &left,
             counts: self.counts,
