@@ -14,7 +14,7 @@ use crate::{
     report::compare::{
         Compared, ComparedMetric, ComparisonPage, Comparisons, Fact, Gate, MOST_TREATED, Options,
         Reproduction, RowFact, SplitTable, Treatment, Verdict, between, compare, facts, gate,
-        has_match, is_treatable, keys_in_common, unsaid, word,
+        has_match, is_treatable, keys_in_common, tell_machines_apart, unsaid, word,
     },
 };
 use kiln_core::units::{listed, without_controls};
@@ -213,7 +213,7 @@ pub(super) fn run(args: Args) -> Result<Status, Stop> {
     let Some(named) = args.new.as_deref() else {
         return Err(one_run(&source(&args.base)?));
     };
-    let [base, new] = match args.again.rerun {
+    let [mut base, mut new] = match args.again.rerun {
         true => {
             let sides = rerun::Sides::of(&args.base, named, &args.again)?;
             refuse_without_match(sides.ahead(), args.asked.options())?;
@@ -222,6 +222,7 @@ pub(super) fn run(args: Args) -> Result<Status, Stop> {
         }
         false => [source(&args.base)?, source(named)?],
     };
+    tell_machines_apart(&mut [base.recorded_table(), new.recorded_table()]);
     let mut options = args.asked.options();
     options.columns = columns(&args.metric, &args.asked, &[&base, &new])?;
     let treatment = Treatment::between(base.subject(), new.subject());
@@ -299,7 +300,8 @@ fn one_run(run: &TableSource) -> Stop {
 
 /// Compares the values of an axis within one run.
 fn within(args: &Args, axis: &str) -> Result<Status, Stop> {
-    let run = source(&args.base)?;
+    let mut run = source(&args.base)?;
+    tell_machines_apart(&mut [run.recorded_table()]);
     let mut options = args.asked.options();
     options.columns = columns(&args.metric, &args.asked, &[&run])?;
     let fault = |message: String| Stop::bad_input(format!("{}: {message}", run.name));

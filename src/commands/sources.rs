@@ -19,7 +19,7 @@ use sha2::{Digest, Sha256};
 use super::{Stop, note, runs, tickets};
 use crate::{
     git,
-    report::{Subject, complete_experiment, packages_file},
+    report::{Subject, compare::RecordedTable, complete_experiment, packages_file},
 };
 
 /// A table with the run record beside it, if there is one.
@@ -54,6 +54,11 @@ impl TableSource {
             folder: self.folder.as_ref(),
             ..Subject::new(&self.table, &self.name)
         }
+    }
+
+    /// The table to add to, with the record of its run.
+    pub(super) fn recorded_table(&mut self) -> RecordedTable<'_> {
+        (&mut self.table, self.run.as_ref())
     }
 
     /// The table of the run with a row per point, if it is there.

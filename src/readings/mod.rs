@@ -7,7 +7,7 @@ pub mod samples;
 pub mod snapshots;
 pub mod watch;
 
-pub use identity::{Paths, Privacy};
+pub use identity::{MASKED, Paths, Privacy};
 pub use low_utilization::low_utilization;
 pub use samples::SampleWriter;
 pub use snapshots::SnapshotWriter;

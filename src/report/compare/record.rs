@@ -74,7 +74,7 @@ impl Fact {
 }
 
 /// Sections of a launch that decide numbers.
-const TELLING: [&str; 9] = [
+const TELLING: [&str; 10] = [
     "git",
     "versions",
     "libraries",
@@ -84,6 +84,7 @@ const TELLING: [&str; 9] = [
     "driver",
     "devices",
     "machine",
+    "machine_id",
 ];
 /// Keys that differ in every run and do not affect results.
 const FLEETING: [&str; 6] = [
