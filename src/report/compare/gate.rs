@@ -110,7 +110,7 @@ pub fn gate(found: &Comparisons, metric: ComparedMetric) -> Gate {
                 counted(pair.shared, "run")
             )),
             Some(comparison) if !found.is_clean && is_lopsided(pair, comparison) => {
-                untold.push(format!("{} (disturbed on one side)", pair.name))
+                untold.push(format!("{} ({})", pair.name, disturbed(pair, comparison)))
             }
             Some(Comparison {
                 verdict: Verdict::Worse,
@@ -165,6 +165,24 @@ fn is_lopsided(pair: &Compared, comparison: &Comparison) -> bool {
         |disturbed: &Vec<DisturbedRun>, runs: usize| disturbed.len() as f64 / runs.max(1) as f64;
     let apart = share(base, comparison.base_runs) - share(new, comparison.new_runs);
     comparison.metric.nature() == Nature::Drifting && apart.abs() >= MUCH_DISTURBED
+}
+
+/// How many runs of each side were disturbed, and whether it goes without them.
+fn disturbed(pair: &Compared, comparison: &Comparison) -> String {
+    let [base, new] = pair.disturbed.each_ref().map(Vec::len);
+    let counts = format!(
+        "{base} of {} of base and {new} of {} of new",
+        counted(comparison.base_runs, "run"),
+        comparison.new_runs
+    );
+    let told = match base == 0 || new == 0 {
+        true => format!("disturbed on one side: {counts}"),
+        false => format!("{counts} were disturbed"),
+    };
+    match pair.has_enough_clean_runs() {
+        true => format!("{told}; `--clean` judges without these runs"),
+        false => told,
+    }
 }
 
 /// Returns the points without a verdict: none of their trials can be compared, or only base has

@@ -32,7 +32,7 @@ use std::fmt;
 use kiln_core::{
     plan::{Outcome, TrialId},
     record::{TrialRow, TrialTable},
-    statistics::{Design, Drift, Nature},
+    statistics::{Design, Drift, FEWEST_RUNS, Nature},
 };
 use serde::{Serialize, Serializer};
 
@@ -217,6 +217,19 @@ impl Compared {
         [ComparedMetric::Throughput, ComparedMetric::StepTime]
             .into_iter()
             .find_map(|metric| self.comparisons.iter().find(|one| one.metric == metric))
+    }
+
+    /// Whether both sides have enough runs for a verdict without the disturbed ones.
+    fn has_enough_clean_runs(&self) -> bool {
+        let Some(one) = self.timed() else {
+            return false;
+        };
+        let [base, new] = &self.disturbed;
+        let left = [
+            one.base_runs.saturating_sub(base.len()),
+            one.new_runs.saturating_sub(new.len()),
+        ];
+        left.iter().all(|runs| *runs >= FEWEST_RUNS)
     }
 
     /// The first of its numbers that the state of the machine reaches: it tells how the runs lie in

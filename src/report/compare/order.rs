@@ -64,9 +64,18 @@ pub(super) fn sentences(found: &Comparisons, page: &ComparisonPage<'_>) -> Vec<S
     }
     let disturbed = of(&|design| design == Design::ApartDisturbed);
     if disturbed > 0 {
+        let is_disturbed = |pair: &&Compared| {
+            let design = pair.timed().and_then(|one| one.design);
+            design == Some(Design::ApartDisturbed)
+        };
+        let mut pairs = found.pairs.iter().filter(is_disturbed);
+        let clean = match pairs.all(Compared::has_enough_clean_runs) {
+            true => ", `--clean` excludes disturbed runs",
+            false => "",
+        };
         said.push(format!(
             "order: {}the two sides ran one after the other while others disturbed the machine: no \
-             verdict is given; {again}, `--clean` excludes disturbed runs",
+             verdict is given; {again}{clean}",
             part(disturbed)
         ));
     }

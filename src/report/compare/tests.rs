@@ -742,6 +742,40 @@ fn a_gate_cannot_tell_where_one_side_alone_was_disturbed() {
 }
 
 #[test]
+fn a_gate_counts_the_disturbed_runs_of_each_side_and_clean_is_advised_where_enough_are_left() {
+    let answer = |base_disturbed: usize, new_disturbed: usize| {
+        let [mut base, mut new] = in_turns(&STEADY, &STEADY);
+        let sides = [(&mut base, base_disturbed), (&mut new, new_disturbed)];
+        for (table, count) in sides {
+            for row in table.rows.iter_mut().take(count) {
+                (row.fixed.throttled_fraction, row.fixed.throttle_reasons) =
+                    (Some(0.95), Some("hw_thermal_slowdown".into()));
+            }
+        }
+        let found = compare(&base, &new, &Options::default()).unwrap();
+        let is_advised = page(&found).contains("`--clean`");
+        let Gate::CannotTell(why) = gate(&found, ComparedMetric::Throughput) else {
+            panic!("{found:?}");
+        };
+        assert_eq!(is_advised, why[0].contains("`--clean`"), "{}", page(&found));
+        why[0].clone()
+    };
+    assert!(
+        answer(5, 2).ends_with("(5 of 5 runs of base and 2 of 5 of new were disturbed)"),
+        "{}",
+        answer(5, 2)
+    );
+    assert!(
+        answer(2, 0).ends_with(
+            "(disturbed on one side: 2 of 5 runs of base and 0 of 5 of new; `--clean` judges \
+             without these runs)"
+        ),
+        "{}",
+        answer(2, 0)
+    );
+}
+
+#[test]
 fn times_are_not_compared_with_those_of_a_processor_that_a_table_does_not_tell() {
     for silent in [0, 1] {
         let mut sides = in_turns(&STEADY, &STEADY);

@@ -237,10 +237,10 @@ pub(super) fn disturbed(pair: &Compared, is_clean: bool) -> Option<String> {
         ))
     };
     let told: Vec<String> = sides.into_iter().filter_map(told).collect();
-    let what = if is_clean {
-        "excluded as disturbed"
-    } else {
-        "disturbed (`--clean` judges without these runs)"
+    let what = match (is_clean, pair.has_enough_clean_runs()) {
+        (true, _) => "excluded as disturbed",
+        (false, true) => "disturbed (`--clean` judges without these runs)",
+        (false, false) => "disturbed",
     };
     (!told.is_empty()).then(|| format!("{what}: {}: {}", pair.name, told.join("; ")))
 }
