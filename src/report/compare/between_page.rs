@@ -8,7 +8,9 @@ use kiln_core::{
     units::{Fraction, counted, listed},
 };
 
-use super::{Between, Compared, Comparisons, PairedBlocks, order::drifts};
+use super::{
+    Between, Compared, Comparisons, PairedBlocks, Unlike, order::drifts, words::difference,
+};
 use crate::report::points::shown;
 
 /// Most reasons that a page names for one point.
@@ -75,31 +77,29 @@ pub(super) fn sentences(found: &Comparisons, between: &Between) -> Vec<String> {
         false => format!("of {} of {all}, ", counted(count, "point")),
     };
     let mut said = Vec::new();
-    let unpaired: Vec<&Compared> = found
-        .pairs
-        .iter()
-        .filter(|pair| enough(pair).is_none() && pair.timed().is_some())
-        .collect();
-    let apart = unpaired
-        .iter()
-        .filter(|pair| {
-            let design = pair.timed().and_then(|one| one.design);
-            design.is_some_and(Design::is_apart)
-        })
-        .count();
-    if !unpaired.is_empty() {
-        let limit = match apart {
-            0 => String::new(),
-            _ => format!(
-                "; only changes beyond {} are reported where the sides ran apart",
-                Fraction(SESSION_JUMP)
-            ),
-        };
+    let unpaired = found.pairs.iter();
+    let unpaired = unpaired.filter(|pair| enough(pair).is_none() && pair.timed().is_some());
+    let (unlike, apart): (Vec<&Compared>, Vec<&Compared>) = unpaired.partition(|pair| {
+        let blocks = pair.blocks.as_ref();
+        blocks.is_some_and(PairedBlocks::has_enough_blocks)
+    });
+    if !apart.is_empty() {
         said.push(format!(
             "order: {}fewer than {FEWEST_RUNS} blocks have both sides on one device in one \
-             launch, so runs are compared by their order in time{limit}; `sweep.together: \
-             [{axis}]` runs the sides in blocks",
-            part(unpaired.len())
+             launch, so runs are compared by their order in time{}; `sweep.together: [{axis}]` \
+             runs the sides in blocks",
+            part(apart.len()),
+            limit(&apart)
+        ));
+    }
+    if !unlike.is_empty() {
+        let (differences, fields) = conditions(&unlike);
+        said.push(format!(
+            "order: {}fewer than {FEWEST_RUNS} blocks have both sides under one condition \
+             ({differences}), so runs are compared by their order in time{}; `--across {fields}` \
+             pairs them anyway",
+            part(unlike.len()),
+            limit(&unlike)
         ));
     }
     let lopsided = found.pairs.iter().filter_map(enough);
@@ -113,6 +113,32 @@ pub(super) fn sentences(found: &Comparisons, between: &Between) -> Vec<String> {
     }
     said.extend(drifts(found));
     said
+}
+
+/// The limit of what is reported for points that are not compared by block.
+fn limit(pairs: &[&Compared]) -> String {
+    let is_apart = |pair: &&Compared| {
+        let design = pair.timed().and_then(|one| one.design);
+        design.is_some_and(Design::is_apart)
+    };
+    match pairs.iter().any(is_apart) {
+        false => String::new(),
+        true => format!(
+            "; only changes beyond {} are reported where the sides ran apart",
+            Fraction(SESSION_JUMP)
+        ),
+    }
+}
+
+/// In what the runs of blocks differ, each once, and the names of these columns.
+fn conditions(pairs: &[&Compared]) -> (String, String) {
+    let blocks = pairs.iter().filter_map(|pair| pair.blocks.as_ref());
+    let unlike: Vec<&Unlike> = blocks.flat_map(|blocks| &blocks.unlike).flatten().collect();
+    let differences: BTreeSet<String> = unlike.iter().map(|one| difference(one)).collect();
+    let fields: BTreeSet<&str> = unlike.iter().map(|one| one.field.name()).collect();
+    let differences: Vec<String> = differences.into_iter().take(MOST_REASONS).collect();
+    let fields: Vec<&str> = fields.into_iter().collect();
+    (listed(&differences, ", "), fields.join(","))
 }
 
 /// The runs of a point that are in no block, or in one that cannot be compared.

@@ -186,6 +186,33 @@ fn two_blocks_are_too_few_to_pair_and_the_page_says_what_pairs() {
 }
 
 #[test]
+fn blocks_of_unlike_runs_are_told_from_sides_that_are_in_no_blocks() {
+    let mut table = run(5, 0.0, 0.2);
+    for row in &mut table.rows {
+        if row.axes[1] == "2" && row.fixed.block != Some(5) {
+            row.fixed.concurrent_trials = 2;
+        }
+    }
+    let found = compared(&table);
+    let blocks = found.pairs[0].blocks.clone().unwrap();
+    assert_eq!((blocks.pairs, blocks.unlike.len()), (1, 4));
+    let text = page(&found);
+    assert!(
+        text.contains("both sides under one condition (concurrent_trials 1 → 2)")
+            && text.contains("`--across concurrent_trials` pairs them anyway")
+            && !text.contains("sweep.together"),
+        "{text}"
+    );
+    let split = SplitTable::of(Subject::new(&table, "x"), AXES[1], None).unwrap();
+    let across = Options {
+        across: vec![RowFact::ConcurrentTrials],
+        ..Options::default()
+    };
+    let found = between(&split, &across).unwrap();
+    assert!(found.pairs[0].blocks.clone().unwrap().are_enough);
+}
+
+#[test]
 fn one_side_that_is_always_first_is_told_and_needs_both_readings() {
     let mut table = run(5, 0.0, 0.0);
     // Base first everywhere, and each second run 5 % slower: a drift within blocks.

@@ -14,6 +14,7 @@ use super::{
     Unlike, comparable,
     matching::{MatchedPair, RunKeys},
     pair::completed,
+    words::difference,
 };
 
 /// The blocks of a pair of points.
@@ -30,9 +31,38 @@ pub struct PairedBlocks {
     pub devices: BTreeSet<String>,
     /// Completed runs that are in no such block, with the reason.
     pub unpaired: Vec<String>,
+    /// Of each block with a run of each side on one device in one launch that are not comparable:
+    /// what differs.
+    #[serde(skip)]
+    pub unlike: Vec<Vec<Unlike>>,
+}
+
+/// Why the runs of a block are not a pair.
+enum Obstacle {
+    /// They did not run side by side.
+    Apart(String),
+    /// They are not comparable.
+    Unlike(Vec<Unlike>),
+}
+
+impl Obstacle {
+    fn in_words(&self) -> String {
+        match self {
+            Self::Apart(why) => why.clone(),
+            Self::Unlike(fields) => {
+                let fields: Vec<String> = fields.iter().map(difference).collect();
+                listed(&fields, " and ")
+            }
+        }
+    }
 }
 
 impl PairedBlocks {
+    /// Whether enough blocks hold both sides, though not all of these are comparable.
+    pub(super) fn has_enough_blocks(&self) -> bool {
+        self.pairs + self.unlike.len() >= FEWEST_RUNS
+    }
+
     /// Whether one side was first so often that an effect of being first may look like a
     /// difference.
     pub fn is_lopsided(&self) -> bool {
@@ -97,10 +127,16 @@ pub(super) fn pair(pair: &mut MatchedPair<'_>, is_asked: &dyn Fn(&Unlike) -> boo
                 kept[0].push(old);
                 kept[1].push(other);
             }
-            (_, _, why) => found.unpaired.push(format!(
-                "block {number}: {}",
-                why.unwrap_or_else(|| "only one side completed".to_owned())
-            )),
+            (_, _, why) => {
+                let told = why.as_ref().map(Obstacle::in_words);
+                found.unpaired.push(format!(
+                    "block {number}: {}",
+                    told.unwrap_or_else(|| "only one side completed".to_owned())
+                ));
+                if let Some(Obstacle::Unlike(fields)) = why {
+                    found.unlike.push(fields);
+                }
+            }
         }
     }
     found.are_enough = found.pairs >= FEWEST_RUNS;
@@ -178,26 +214,23 @@ fn why_not(
     base: &[&TrialRow],
     new: &[&TrialRow],
     is_asked: &dyn Fn(&Unlike) -> bool,
-) -> Option<String> {
+) -> Option<Obstacle> {
+    let apart = |why: String| Some(Obstacle::Apart(why));
     let ([old], [other]) = (base, new) else {
         let of = |rows: &[&TrialRow]| counted(rows.len(), "run");
-        return Some(format!("{} of base and {} of new", of(base), of(new)));
+        return apart(format!("{} of base and {} of new", of(base), of(new)));
     };
     if old.launch != other.launch {
-        return Some(format!(
+        return apart(format!(
             "begun in launch {}, ended in launch {}",
             old.launch.min(other.launch),
             old.launch.max(other.launch)
         ));
     }
     if device(old) != device(other) {
-        return Some(format!("on {} and on {}", device(old), device(other)));
+        return apart(format!("on {} and on {}", device(old), device(other)));
     }
-    let unlike = comparable::unlike(base, new);
-    let fields: Vec<String> = unlike
-        .iter()
-        .filter(|unlike| !is_asked(unlike))
-        .map(super::words::difference)
-        .collect();
-    (!fields.is_empty()).then(|| listed(&fields, " and "))
+    let mut fields = comparable::unlike(base, new);
+    fields.retain(|unlike| !is_asked(unlike));
+    (!fields.is_empty()).then_some(Obstacle::Unlike(fields))
 }
