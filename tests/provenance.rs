@@ -648,3 +648,13 @@ fn a_run_whose_program_has_changed_is_not_rerun_with_that_of_today() {
     let elsewhere = compare(&["--base-set", "model.folder=old"]);
     assert!(elsewhere.stderr.contains(in_turns), "{elsewhere:?}");
 }
+
+#[test]
+fn a_container_of_a_daemon_is_told_before_the_first_trial() {
+    let place = place("  argv: [nice, ./docker, run, image, '{n}']");
+    write_program(&place.path("docker"), "#!/bin/sh\n");
+    let ended = place.run("", &[]);
+    assert_eq!(ended.status, Some(0), "{ended:?}");
+    let notice = "`docker` has a daemon start the processes of its container";
+    assert_eq!(ended.stderr.matches(notice).count(), 1, "{ended:?}");
+}

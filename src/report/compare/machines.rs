@@ -24,9 +24,7 @@ pub fn tell_machines_apart(sides: &mut [RecordedTable<'_>]) {
         .collect();
     let mut rows = sides.iter().flat_map(|(table, _)| table.rows.iter());
     let has_hosts = rows.all(|row| row.fixed.host_id.is_some());
-    let is_recorded = machines
-        .iter()
-        .all(|side| side.iter().any(Option::is_some));
+    let is_recorded = machines.iter().all(|side| side.iter().any(Option::is_some));
     let known: BTreeSet<&String> = machines.iter().flatten().flatten().collect();
     if has_hosts || !is_recorded || known.len() < 2 {
         return;

@@ -243,7 +243,11 @@ impl ComparisonPage<'_> {
             );
         }
         if facts.is_empty() {
-            let experiment = if unknown.is_some() { "" } else { "experiment, " };
+            let experiment = if unknown.is_some() {
+                ""
+            } else {
+                "experiment, "
+            };
             let _ = writeln!(
                 page,
                 "\nthe records of both agree: {experiment}code, libraries, machine"

@@ -16,7 +16,7 @@ use kiln_core::{
 use super::{
     glob,
     invocation::{Found, Invocation},
-    names::{file_name, is_interpreter},
+    names::{container_client, file_name, is_interpreter},
     python::{Python, module_of, python_of},
 };
 
@@ -40,6 +40,8 @@ pub(super) struct Source {
     /// By the path as the experiment writes it, from the folder in which kiln was started.
     pub(super) files: BTreeMap<String, SourceFile>,
     pub(super) pythons: BTreeMap<String, Python>,
+    /// The client that runs it in a container of a daemon.
+    pub(super) container_client: Option<String>,
     /// The entries of `files` that were looked for, with the folder to which they are relative.
     lists: BTreeSet<(PathBuf, Vec<String>)>,
     /// Files of these entries.
@@ -150,6 +152,9 @@ impl Source {
         };
         // What `prepare` makes is another one after it.
         let may_be_made = !of.prepare.is_empty();
+        if let Some(client) = container_client(of.argv) {
+            self.container_client = Some(client.to_owned());
+        }
         let mut words = Vec::new();
         let mut main = None;
         if let Some(path) = of.find(name) {

@@ -40,6 +40,15 @@ const INTERPRETERS: [&str; 33] = [
     "stdbuf",
     "time",
 ];
+/// Those behind which the program itself follows among the arguments.
+pub(super) const WRAPPERS: [&str; 7] = [
+    "env", "nice", "ionice", "taskset", "numactl", "stdbuf", "time",
+];
+/// Further ones, behind which the client of a container may stand.
+const RUNNERS: [&str; 6] = ["sudo", "doas", "timeout", "setsid", "nohup", "chrt"];
+/// Clients of a daemon that starts the processes of their containers. Those of Podman and Apptainer
+/// are below the client.
+const CONTAINER_CLIENTS: [&str; 3] = ["docker", "docker-compose", "nerdctl"];
 /// Options of Python that decide which packages it sees.
 pub(super) const PYTHON_OPTIONS: [&str; 5] = ["-I", "-s", "-E", "-S", "-P"];
 
@@ -64,6 +73,20 @@ pub(super) fn is_python(program: &str) -> bool {
     })
 }
 
+/// The client that runs a command in a container of a daemon, also behind a wrapper.
+pub(super) fn container_client(argv: &[String]) -> Option<&str> {
+    let is_wrapper = |name: &str| WRAPPERS.contains(&name) || RUNNERS.contains(&name);
+    let is_client = |name: &str| CONTAINER_CLIENTS.contains(&name);
+    let words = match is_wrapper(file_name(argv.first()?)) {
+        true => argv.len(),
+        false => 1,
+    };
+    let mut names = argv.iter().take(words).map(|word| file_name(word));
+    names
+        .find(|name| is_client(name) || (is_interpreter(name) && !is_wrapper(name)))
+        .filter(|name| is_client(name))
+}
+
 /// A Python, with its options.
 pub(super) type FirstLine = (String, Vec<String>);
 
@@ -84,4 +107,36 @@ pub(super) fn first_line(script: &Path) -> Option<FirstLine> {
     let program = words.next().filter(|program| is_python(program))?;
     let options = words.filter(|option| PYTHON_OPTIONS.contains(option));
     Some((program.to_owned(), options.map(str::to_owned).collect()))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_container_of_a_daemon_is_found_behind_wrappers() {
+        let client = |line: &str| {
+            let argv: Vec<String> = line.split(' ').map(str::to_owned).collect();
+            container_client(&argv).map(str::to_owned)
+        };
+        for line in [
+            "docker run --rm image",
+            "/usr/bin/docker run image",
+            "sudo -u me docker run image",
+            "env A=b nice -n 5 docker run image python train.py",
+            "timeout 60 sudo /usr/bin/docker exec c train",
+        ] {
+            assert_eq!(client(line).as_deref(), Some("docker"), "{line}");
+        }
+        assert_eq!(client("nerdctl run image").as_deref(), Some("nerdctl"));
+        for line in [
+            "podman run image",
+            "apptainer exec image.sif train",
+            "python train.py docker",
+            "nice python train.py docker",
+            "./bench docker",
+        ] {
+            assert_eq!(client(line), None, "{line}");
+        }
+    }
 }

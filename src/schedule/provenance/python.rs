@@ -4,13 +4,9 @@ use std::path::{Path, PathBuf};
 
 use super::{
     invocation::Invocation,
-    names::{PYTHON_OPTIONS, file_name, is_interpreter, is_python},
+    names::{PYTHON_OPTIONS, WRAPPERS, file_name, is_interpreter, is_python},
 };
 
-/// Those behind which the program itself follows among the arguments.
-const WRAPPERS: [&str; 7] = [
-    "env", "nice", "ionice", "taskset", "numactl", "stdbuf", "time",
-];
 /// A Python to ask for its packages, as the program starts it.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct Python {

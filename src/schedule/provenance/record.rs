@@ -58,6 +58,13 @@ impl Programs {
                     }
                 };
             }
+            if let Some(client) = &source.container_client {
+                described.notices.push(format!(
+                    "`{client}` has a daemon start the processes of its container, so they are not \
+                     this trial's: kiln's limits do not hold for them, and the readings of memory, \
+                     CPU and disk are without them; give the limits to `{client}`"
+                ));
+            }
             if source.left_out > 0 {
                 described.notices.push(format!(
                     "{} more files among the arguments of `{key}` have no hash, so changes of them \
