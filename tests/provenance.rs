@@ -510,6 +510,39 @@ fn the_commit_of_a_programs_repository_is_recorded() {
 }
 
 #[test]
+fn a_commit_that_lacks_the_program_is_not_recorded_as_clean() {
+    let place = place("  argv: [./bench, '{n}']");
+    write_program(&place.path("bench"), "#!/bin/sh\n");
+    let git = |arguments: &[&str]| {
+        let mut git = Command::new("git");
+        git.current_dir(place.path(""))
+            .args(["-c", "user.name=x", "-c", "user.email=x@example.com"])
+            .args(arguments);
+        assert!(git.output().unwrap().status.success());
+    };
+    git(&["init", "-q"]);
+    git(&["add", "x.yaml"]);
+    git(&["commit", "-q", "-m", "first"]);
+    let dirty = || {
+        let ended = place.run("", &["--fresh"]);
+        assert_eq!(ended.status, Some(0), "{ended:?}");
+        let launch = place.run_file()["launches"][0].clone();
+        let of_program = launch["programs"]["model"]["repositories"].as_object();
+        let of_program = of_program.unwrap().values().next().unwrap()["dirty"].clone();
+        assert_eq!(launch["git"]["dirty"], of_program);
+        of_program
+    };
+    assert_eq!(dirty(), true);
+    // What a build makes is ignored, and is in no commit.
+    fs::write(place.path(".gitignore"), "bench\n").unwrap();
+    assert_eq!(dirty(), false);
+    fs::remove_file(place.path(".gitignore")).unwrap();
+    git(&["add", "bench"]);
+    git(&["commit", "-q", "-m", "second"]);
+    assert_eq!(dirty(), false);
+}
+
+#[test]
 fn two_runs_differ_in_their_programs_interpreters_and_packages() {
     let place = place("  argv: [.venv/bin/python, train.py, '{n}']");
     fs::write(place.path("train.py"), "import sys").unwrap();

@@ -119,6 +119,19 @@ pub(super) fn git(results: &Path) -> Option<Git> {
     })
 }
 
+/// The same, dirty as well where a file of a program is not in the commit.
+pub(super) fn with_programs(
+    git: Option<Git>,
+    programs: &BTreeMap<String, ProgramRecord>,
+) -> Option<Git> {
+    let git = git?;
+    let mut repositories = programs
+        .values()
+        .flat_map(|program| program.repositories.values());
+    let dirty = git.dirty || repositories.any(|one| one.dirty && one.commit == git.commit);
+    Some(Git { dirty, ..git })
+}
+
 fn devices(instruments: &Instruments) -> Value {
     match instruments.absence() {
         Some(absence) => json!({"none": absence}),

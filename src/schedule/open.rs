@@ -26,7 +26,7 @@ use super::{
     disk::cannot_write,
     existing_run::{ExistingRun, Old},
     instruments::Instruments,
-    launch::{FactSources, gather, git},
+    launch::{FactSources, gather, git, with_programs},
     launch_programs::LaunchPrograms,
     provenance::{Described, Programs},
     remaining::rank,
@@ -240,7 +240,7 @@ impl LaunchRecord {
         notices.splice(0..0, worth_saying.map(notice));
         let command_line = request.command_line.iter();
         Ok(Self {
-            git,
+            git: with_programs(git, &described.programs),
             programs,
             described,
             packages,
@@ -448,6 +448,7 @@ pub(super) fn record_now(
     let programs = Programs::read(request.experiment, request.trials.iter(), request.results)
         .unwrap_or_default();
     let described = programs.describe(&Paths::here(Privacy::of(request.experiment)), git.as_ref());
+    let git = with_programs(git, &described.programs);
     let sources = FactSources {
         command_line: &[],
         data,

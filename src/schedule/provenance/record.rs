@@ -3,6 +3,7 @@
 
 use std::{
     collections::BTreeMap,
+    ffi::OsString,
     path::{Path, PathBuf},
 };
 
@@ -145,15 +146,17 @@ impl<'a> Repositories<'a> {
 
     /// The repositories of these files, by their folder as a user would write it.
     fn of(&mut self, files: &BTreeMap<String, FileNow>, paths: &Paths) -> BTreeMap<String, Git> {
-        let mut found = BTreeMap::new();
         // The repository of an interpreter is nobody's work on this program.
         let held = files.values().filter(|file| file.is_held);
-        let mut folders: Vec<PathBuf> = held
-            .filter_map(|file| Some(file.path.parent()?.to_owned()))
-            .collect();
-        folders.sort();
-        folders.dedup();
-        for folder in folders.into_iter().take(MOST_FOLDERS) {
+        let mut folders: BTreeMap<PathBuf, Vec<OsString>> = BTreeMap::new();
+        for path in held.map(|file| &file.path) {
+            if let Some((folder, name)) = path.parent().zip(path.file_name()) {
+                let names = folders.entry(folder.to_owned()).or_default();
+                names.push(name.to_owned());
+            }
+        }
+        let mut of_root: BTreeMap<PathBuf, Vec<PathBuf>> = BTreeMap::new();
+        for (folder, names) in folders.into_iter().take(MOST_FOLDERS) {
             let root = self
                 .roots
                 .entry(folder.clone())
@@ -161,17 +164,46 @@ impl<'a> Repositories<'a> {
             let Some(root) = root.clone() else {
                 continue;
             };
+            // git takes no path that leads into the repository through a link.
+            let folder = folder.canonicalize().unwrap_or(folder);
+            let files = names.into_iter().map(|name| folder.join(name));
+            of_root.entry(root).or_default().extend(files);
+        }
+        let mut found = BTreeMap::new();
+        for (root, files) in of_root {
             let here = self.here;
             let commit = self
                 .commits
                 .entry(root.clone())
                 .or_insert_with(|| commit_of(&root, here));
-            if let Some(commit) = commit {
-                found.insert(paths.hide(&root.to_string_lossy()), commit.clone());
+            if let Some(commit) = commit.clone() {
+                let dirty = commit.dirty || has_untracked(&root, &files);
+                let git = Git { dirty, ..commit };
+                found.insert(paths.hide(&root.to_string_lossy()), git);
             }
         }
         found
     }
+}
+
+/// Whether one of these files is neither in the repository nor ignored by it, as what a build makes
+/// is.
+fn has_untracked(root: &Path, files: &[PathBuf]) -> bool {
+    let files: Option<Vec<&str>> = files.iter().map(|file| file.to_str()).collect();
+    let ask = |files: Vec<&str>| {
+        let untracked = ["ls-files", "--others", "--exclude-standard", "-z", "--"];
+        let all = [
+            &["--literal-pathspecs"][..],
+            &untracked[..],
+            files.as_slice(),
+        ]
+        .concat();
+        git::stdout_in(root, &all).ok()?
+    };
+    // What is not known is not in the commit for all that is known.
+    files
+        .and_then(ask)
+        .is_none_or(|untracked| !untracked.is_empty())
 }
 
 /// The folder of the repository around a folder.

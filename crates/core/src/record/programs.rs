@@ -23,7 +23,7 @@ pub fn engine_key(name: &str) -> String {
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Git {
     pub commit: String,
-    /// Whether tracked files differed from the commit.
+    /// Whether tracked files differed from the commit, or it lacks a file of the program.
     pub dirty: bool,
 }
 
