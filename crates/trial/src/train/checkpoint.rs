@@ -260,6 +260,10 @@ fn understood(
     let state: TrainingState = serde_json::from_value(header.training).map_err(|error| {
         format!("{HEADER}: {error}; was it written by another version of kiln?")
     })?;
+    state
+        .optimizer
+        .check(header.step)
+        .map_err(|why| format!("{HEADER} was changed after it was written: {why}"))?;
     Ok(ResumePoint {
         step: header.step,
         state: state.of_loop,
@@ -273,9 +277,18 @@ mod tests {
     use std::{fs, io};
 
     use kiln_core::plan::TrialId;
-    use serde_json::{from_value, json};
+    use serde_json::{Value, from_value, json};
 
     use super::*;
+
+    fn loop_state() -> Value {
+        json!({
+            "seconds": 1.0, "seconds_to_target": null, "owes_evaluation": false,
+            "plateau": {"lowest": null, "stalled": 0, "left": 1.0},
+            "early_stop": {"lowest": null, "stalled": 0},
+            "ledger": {"recent": [], "row_sum": 0.0, "row_steps": 0},
+        })
+    }
 
     /// A keeper of a disk with room for so many checkpoints.
     struct Small {
@@ -299,13 +312,7 @@ mod tests {
 
         /// The steps that there are after this one.
         fn write(&mut self, step: u64, valid_loss: Option<f64>) -> Result<Vec<u64>, TrialError> {
-            let state = json!({
-                "seconds": 1.0, "seconds_to_target": null, "owes_evaluation": false,
-                "plateau": {"lowest": null, "stalled": 0, "left": 1.0},
-                "early_stop": {"lowest": null, "stalled": 0},
-                "ledger": {"recent": [], "row_sum": 0.0, "row_steps": 0},
-            });
-            let state: LoopState = from_value(state).unwrap();
+            let state: LoopState = from_value(loop_state()).unwrap();
             let (room, kept) = (self.room, self.keeper.checkpoints.clone());
             self.keeper.write(step, valid_loss, &state, |folder| {
                 if kept.steps().len() >= room {
@@ -316,6 +323,46 @@ mod tests {
                 Ok(from_value(counters).unwrap())
             })?;
             Ok(self.keeper.checkpoints.steps())
+        }
+    }
+
+    #[test]
+    fn counters_that_are_not_of_the_step_are_refused() {
+        let read = |optimizer: Value| {
+            let file = json!({"bytes": 1, "sha256": ""});
+            let header = json!({
+                "kiln_checkpoint": 1, "trial": "abcdef0123", "step": 200,
+                "files": {(MODEL_FILE): file, (TRAINING_FILE): file},
+                "training": {"loop": loop_state(), "optimizer": optimizer},
+            });
+            let header = from_value(header).unwrap();
+            let folder = PathBuf::new();
+            understood(UsableCheckpoint { header, folder }, 300)
+        };
+        let scaler = json!({"scale": 1.0, "good_steps": 5, "skipped": 3});
+        for counters in [
+            json!({"updates": 200, "adamw_steps": null, "scaler": null}),
+            json!({"updates": 200, "adamw_steps": 200.0, "scaler": null}),
+            json!({"updates": 200, "adamw_steps": 197.0, "scaler": scaler}),
+        ] {
+            assert_eq!(read(counters).unwrap().step, 200);
+        }
+        for (counters, why) in [
+            (
+                json!({"updates": 2, "adamw_steps": null, "scaler": null}),
+                "`updates` is 2 after 200 steps",
+            ),
+            (
+                json!({"updates": 200, "adamw_steps": 20.0, "scaler": null}),
+                "`adamw_steps` is 20 after 200 steps",
+            ),
+            (
+                json!({"updates": 200, "adamw_steps": 200.0, "scaler": scaler}),
+                "3 of them skipped",
+            ),
+        ] {
+            let refused = read(counters).unwrap_err();
+            assert!(refused.contains(why), "{refused}");
         }
     }
 

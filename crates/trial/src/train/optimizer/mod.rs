@@ -42,6 +42,29 @@ pub(crate) struct Counters {
     pub(super) scaler: Option<ScalerState>,
 }
 
+/// Up to this an f32, as which the device counts AdamW's steps, has every whole number.
+const MOST_COUNTED: f64 = 16_777_216.0;
+
+impl Counters {
+    /// Checks that they are those after this many steps, each of which makes one update or skips it.
+    ///
+    /// Errors: they are not, for this reason.
+    pub(super) fn check(&self, step: u64) -> Result<(), String> {
+        if self.updates != step {
+            let updates = self.updates;
+            return Err(format!("`updates` is {updates} after {step} steps"));
+        }
+        let skipped = self.scaler.map_or(0, |scaler| scaler.skipped);
+        let made = step as f64 - skipped as f64;
+        match self.adamw_steps {
+            Some(counted) if made < MOST_COUNTED && (counted - made).abs() >= 0.5 => Err(format!(
+                "`adamw_steps` is {counted} after {step} steps, {skipped} of them skipped"
+            )),
+            _ => Ok(()),
+        }
+    }
+}
+
 /// The state of gradient scaling.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
 pub(crate) struct ScalerState {

@@ -261,7 +261,10 @@ impl Trainable for Fake {
             std::fs::write(folder.join(name), self.steps.to_string())
                 .map_err(TrialError::NotSaved)?;
         }
-        Ok(Counters::default())
+        Ok(Counters {
+            updates: self.steps,
+            ..Counters::default()
+        })
     }
 }
 
