@@ -304,6 +304,32 @@ fn what_cannot_be_used_is_named_with_the_remedy() {
 }
 
 #[test]
+fn a_trial_file_with_another_model_than_was_trained_is_refused() {
+    let copy = TRAINED.path().join("heads");
+    let status = Command::new("cp")
+        .args(["-rL", "results/gpt/latest", copy.to_str().unwrap()])
+        .current_dir(TRAINED.path())
+        .status();
+    assert!(status.unwrap().success());
+    printed(&["sample", "heads", "--tokens", "1"]);
+    for trial in fs::read_dir(copy.join("trials")).unwrap() {
+        let file = trial.unwrap().path().join("trial.yaml");
+        let text = fs::read_to_string(&file).unwrap();
+        let changed = text.replace("num_heads: 4", "num_heads: 2");
+        assert_ne!(changed, text);
+        fs::write(&file, changed).unwrap();
+    }
+    for arguments in [&["sample", "heads"][..], &["export", "heads", "--to", "h"]] {
+        let said = refused(arguments);
+        assert!(
+            said.contains("trial.yaml: it has another model than ")
+                && said.contains("`model.num_heads` is 2 and not 4;"),
+            "{said}"
+        );
+    }
+}
+
+#[test]
 fn images_get_the_names_of_their_classes_and_series_a_forecast_in_their_units() {
     let table = printed(&[
         "predict",

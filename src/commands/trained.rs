@@ -3,19 +3,26 @@
 //! In: a run's folder, an experiment's folder or name, or `latest`. Out: the trial as it was
 //! trained, and the checkpoint to use: the one with the lowest validation loss, else the newest.
 
-use std::path::{Path, PathBuf};
+use std::{
+    path::{Path, PathBuf},
+    sync::Arc,
+};
 
 use kiln_core::{
-    plan::{TrialFile, TrialId},
+    input,
+    kinds::Model,
+    limits::RESOLVED_BYTES,
+    plan::{self, TrialFile, TrialId, show},
     record::{
         Checkpoints, RunFolder, TableRow, TrialTable,
         attempt::{RESULT_FILE, attempts, result},
         checkpoint::{ListedCheckpoint, MODEL_FILE, aside},
+        difference::{differences, leaves},
         run_folder::LATEST,
         trial_file::{self, TrialFileError},
         trial_result::OutputNames,
     },
-    spec::{AfterTraining, learned::OtherNumber},
+    spec::{self, AfterTraining, ExperimentRequest, learned::OtherNumber},
     units::{counted, decimals, without_controls},
 };
 use serde_json::{Value, json};
@@ -69,6 +76,7 @@ pub(super) fn find(args: &Args) -> Result<Trained, Stop> {
         None => best_trial(&run, &table.axes, &rows)?,
     };
     let file = trial_file(&run, &trial)?;
+    check_model(&run, &file)?;
     let kept = weights(&run, &rows, &trial);
     check_folder(&kept)?;
     // The best trial was chosen by checkpoints that were all read.
@@ -377,6 +385,51 @@ pub(super) fn trial_file(run: &RunFolder, trial: &TrialId) -> Result<TrialFile, 
         )));
     }
     Ok(file)
+}
+
+/// Refuses a model that is not the one that the run's experiment plans for the trial: with the same
+/// weights it would compute something else.
+fn check_model(run: &RunFolder, file: &TrialFile) -> Result<(), Stop> {
+    let planned = planned_models(run, &file.trial).unwrap_or_default();
+    let is_it = |model: &Arc<Model>| **model == file.model;
+    let Some(first) = planned.first().filter(|_| !planned.iter().any(is_it)) else {
+        return Ok(());
+    };
+    let values = |model: &Model| {
+        let value = serde_json::to_value(model).unwrap_or_default();
+        leaves(value, &|_| false)
+    };
+    let differing = differences(values(first.as_ref()), values(&file.model));
+    let each = differing.iter().take(MOST_LISTED).map(|one| {
+        let [asked, found] =
+            [&one.old, &one.new].map(|side| side.as_ref().map_or("not set".to_owned(), show));
+        format!("`model.{}` is {found} and not {asked}", one.key)
+    });
+    Err(Stop::bad_input(format!(
+        "{}: it has another model than {}: {}; one of the two files was changed after the training: \
+         restore it",
+        run.trial_file(&file.trial).display(),
+        run.experiment().display(),
+        each.collect::<Vec<_>>().join(", ")
+    )))
+}
+
+/// The model of a trial by the run's experiment; of a trial that the sweep does not list, such as one
+/// that continues another, those of all. `None` if the experiment cannot be planned, such as a search.
+fn planned_models(run: &RunFolder, trial: &TrialId) -> Option<Vec<Arc<Model>>> {
+    let path = run.experiment();
+    let request = ExperimentRequest {
+        text: Some(input::read_text(&path, &RESOLVED_BYTES).ok()?),
+        file: path,
+        ..ExperimentRequest::default()
+    };
+    let loaded = spec::load(&request).ok()?;
+    let planned = plan::expand(&loaded.experiment, &|_| None).ok()?.trials;
+    let own = planned.iter().find(|planned| planned.id == *trial);
+    Some(match own {
+        Some(own) => vec![Arc::clone(&own.model)],
+        None => planned.into_iter().map(|planned| planned.model).collect(),
+    })
 }
 
 /// The checkpoint to use, whose weights are unchanged since they were written.
