@@ -12,7 +12,7 @@ use serde_json::{Map, Value, json};
 
 use super::{
     compare::how_to_compare,
-    diagnosis::{RuleFinding, diagnose},
+    diagnosis::{RuleFinding, diagnose_run},
     findings::{FindingForm, in_full},
     layout::PageStyle,
     metrics::LEARNED,
@@ -45,7 +45,7 @@ impl Subject<'_> {
 
 /// For a terminal.
 pub fn text(subject: Subject<'_>, style: PageStyle) -> String {
-    let findings = diagnose(subject.table);
+    let findings = diagnose_run(subject);
     let notices = subject.notices(&findings);
     let page = summary_with(
         subject.table,
@@ -69,7 +69,7 @@ pub fn text(subject: Subject<'_>, style: PageStyle) -> String {
 /// For a pull request: the summary as it stands on a terminal without limit, then a section per
 /// finding.
 pub fn markdown(subject: Subject<'_>) -> String {
-    let findings = diagnose(subject.table);
+    let findings = diagnose_run(subject);
     let notices = subject.notices(&findings);
     let page = summary_with(
         subject.table,
@@ -109,7 +109,7 @@ struct ReportPage {
 /// For programs: one object, a line feed at its end.
 pub fn json(subject: Subject<'_>) -> String {
     let table = subject.table;
-    let findings = diagnose(table);
+    let findings = diagnose_run(subject);
     let report = ReportPage {
         kiln_report: KILN_REPORT,
         table: subject.name.to_owned(),

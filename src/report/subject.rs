@@ -4,6 +4,7 @@ use kiln_core::{
     record::{RunFile, RunFolder, TrialTable},
     spec,
 };
+use serde_json::Value;
 
 /// A run's table and what is known of the run beside it.
 #[derive(Clone, Copy, Debug)]
@@ -37,6 +38,12 @@ impl<'a> Subject<'a> {
     /// The experiment's own objective.
     pub fn objective(&self) -> Option<spec::Objective> {
         spec::objective_of(self.experiment?)
+    }
+
+    /// Whether a search chose its trials.
+    pub(super) fn is_search(&self) -> bool {
+        let experiment = self.experiment.and_then(|text| spec::read_yaml(text).ok());
+        experiment.is_some_and(|experiment: Value| !experiment["sweep"]["search"].is_null())
     }
 
     /// Number of trials of the plan; 0 if unknown.

@@ -50,6 +50,8 @@ pub(super) struct RunContext<'a> {
     has_told_cores: bool,
     /// Whether the points are every combination of their values, as in a plain grid.
     pub(super) is_plain_grid: bool,
+    /// Whether a search chose the trials.
+    pub(super) is_search: bool,
     /// For each axis: indexes of the points, grouped by their values on the other axes.
     beside: Vec<HashMap<Vec<&'a str>, Vec<usize>>>,
     rates: Rates,
@@ -92,12 +94,18 @@ impl<'a> RunContext<'a> {
             cores: cores(points),
             has_told_cores: cores_by_note(points).is_some(),
             is_plain_grid: combinations.product::<usize>() == points.len(),
+            is_search: false,
             pairs: beside.iter().map(pairs_of).collect(),
             beside,
             rates,
             crowds: Crowds::new(points, &blocks),
             gains: RefCell::default(),
         }
+    }
+
+    /// The same, where it is known whether a search chose the trials.
+    pub(super) fn searched(self, is_search: bool) -> Self {
+        Self { is_search, ..self }
     }
 }
 

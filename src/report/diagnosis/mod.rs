@@ -20,7 +20,7 @@ pub use evidence::{Bound, Evidence, Threshold, ThresholdUnit};
 use kiln_core::record::{TrialRow, TrialTable};
 pub use rule::{Rule, RuleFinding, Weight};
 
-use super::points::points;
+use super::{points::points, subject::Subject};
 
 /// Every rule. The order is that of `docs/diagnosis.md`, and of findings that weigh the same.
 pub const RULES: [&Rule; 27] = [
@@ -55,8 +55,18 @@ pub const RULES: [&Rule; 27] = [
 
 /// Returns the findings on the last attempts of all trials, most costly first.
 pub fn diagnose(table: &TrialTable) -> Vec<RuleFinding> {
+    findings(table, false)
+}
+
+/// The same for a run whose experiment may be known: the next experiment of a search is not a
+/// search.
+pub(super) fn diagnose_run(subject: Subject<'_>) -> Vec<RuleFinding> {
+    findings(subject.table, subject.is_search())
+}
+
+fn findings(table: &TrialTable, is_search: bool) -> Vec<RuleFinding> {
     let run = points(table);
-    let around = RunContext::new(&table.axes, &run);
+    let around = RunContext::new(&table.axes, &run).searched(is_search);
     let rows = run
         .iter()
         .enumerate()

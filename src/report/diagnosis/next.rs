@@ -99,6 +99,11 @@ impl Next {
         };
         let grid: Vec<String> = pinned.chain(varied.iter().map(axis)).collect();
         let mut parts = Vec::new();
+        let repeats = self.repeats.filter(|_| !case.sweeps("train.seed"));
+        // A sweep has no search beside its values.
+        if case.around.is_search && (!grid.is_empty() || repeats.is_some()) {
+            parts.push("search: null".to_owned());
+        }
         if !case.around.is_plain_grid {
             // An upper layer merges with the sweep below it; `null` removes an axis.
             let zip: Vec<String> = case
@@ -115,7 +120,7 @@ impl Next {
             parts.push(format!("grid: {{{}}}", grid.join(", ")));
         }
         // `repeats` is not allowed where the seed is an axis.
-        if let Some(times) = self.repeats.filter(|_| !case.sweeps("train.seed")) {
+        if let Some(times) = repeats {
             parts.push(format!("repeats: {times}"));
             if case.ran_apart() {
                 parts.push("order: interleaved".to_owned());
@@ -190,6 +195,10 @@ mod tests {
     };
 
     fn yaml(axes: &[&str], points_of: &[&[&str]], next: &Next) -> String {
+        yaml_of((axes, points_of), next, false)
+    }
+
+    fn yaml_of((axes, points_of): (&[&str], &[&[&str]]), next: &Next, is_search: bool) -> String {
         let table = table(
             axes,
             points_of
@@ -202,8 +211,24 @@ mod tests {
         next.yaml(&TrialContext::new(
             run[0].rows[0],
             0,
-            &RunContext::new(&table.axes, &run),
+            &RunContext::new(&table.axes, &run).searched(is_search),
         ))
+    }
+
+    #[test]
+    fn the_next_sweep_of_a_search_is_no_search() {
+        let searched = |next: &Next| {
+            let points: [&[&str]; 2] = [&["8"], &["16"]];
+            yaml_of((&["train.batch_size"], &points), next, true)
+        };
+        assert_eq!(
+            searched(&Next::new().repeat(3)),
+            "sweep: {search: null, grid: {train.batch_size: [8]}, repeats: 3}\n"
+        );
+        assert_eq!(
+            searched(&Next::new().vary("train.batch_size", [8_u64, 32])),
+            "sweep: {search: null, grid: {train.batch_size: [8, 32]}}\n"
+        );
     }
 
     #[test]

@@ -20,7 +20,7 @@ use self::{
 };
 use super::{
     chart::{Chart, ChartValues, dark_rules},
-    diagnosis::{RuleFinding, diagnose},
+    diagnosis::{RuleFinding, diagnose_run},
     findings::{WordedFinding, told},
     run_settings::{RunSettings, complete_experiment},
     subject::Subject,
@@ -68,7 +68,7 @@ impl<'a> Album<'a> {
         let findings: Vec<Vec<RuleFinding>> = self
             .subjects
             .iter()
-            .map(|subject| diagnose(subject.table))
+            .map(|subject| diagnose_run(*subject))
             .collect();
         let spots = Spots::of(&self.runs);
         let mut all = self.told(&findings);
