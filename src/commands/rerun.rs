@@ -340,9 +340,9 @@ fn of_other_programs(side: &str, run: &str, planned: &Planned, changed: &Changed
         None => format!("name its program in `../{side}` with `--{side}-set`"),
     };
     Stop::bad_input(format!(
-        "{run}: the program has changed since this run ({}), and `--rerun` would run the program of \
-         today; check the old one out with `git worktree add ../{side} {commit}` and add {way}; to \
-         run the program of today, name the experiment file instead of the run",
+        "{run}: the program has changed since this run ({}), and `--rerun` would run the program \
+         of today; check the old one out with `git worktree add ../{side} {commit}` and add {way}; \
+         to run the program of today, name the experiment file instead of the run",
         changed.files.join("; ")
     ))
 }

@@ -330,10 +330,13 @@ fn a_hostile_name_stays_a_name() {
     let run = place.path("gpu");
     const HOSTILE: &str = "</script></title></svg><img src=x \
                            onerror=\\\"window.harmed=1\\\"><script>window.harmed=1</script>";
-    let file = fs::read_to_string(run.join("run.json")).unwrap().replace(
+    let file = fs::read_to_string(run.join("run.json")).unwrap();
+    let file = file.replace(
         "\"experiment\": \"x\"",
         &format!("\"experiment\": \"{HOSTILE}\""),
     );
+    // Another experiment is written beside it.
+    let file = file.replace("\"experiment_sha256\"", "\"unused\"");
     assert!(file.contains("harmed"), "{file}");
     fs::write(run.join("run.json"), file).unwrap();
     fs::write(

@@ -184,8 +184,8 @@ pub struct Compared {
     pub boards: Option<[Vec<String>; 2]>,
     /// Columns that both sides have while one of them has no number there that can be in a ratio.
     pub unusable: Vec<&'static str>,
-    /// Columns, asked for, of a command or of an accuracy, that the runs of one side alone have, with
-    /// the side that lacks them.
+    /// Columns, asked for, of a command or of an accuracy, that the runs of one side alone have,
+    /// with the side that lacks them.
     pub one_sided: Vec<(&'static str, &'static str)>,
     /// The completed runs of each side that were disturbed; excluded from the numbers on request.
     pub disturbed: [Vec<DisturbedRun>; 2],
