@@ -37,9 +37,9 @@ EPOCHS = (
     " valid_mean_absolute_error valid_hit_rate valid_bleu4 valid_chrf"
 ).split()
 COUNTED = ("kiln_trial_result", "trial", "attempt", "outcome", "reason", "steps", "left_out_steps", "notes")
-COUNTS = ("parameters", "flops_per_sample", "skipped_steps", "allocator_retries", "train_samples", "steps_to_target")
+COUNTS = ("parameters", "flops_per_sample", "skipped_steps", "allocator_retries", "train_samples", "steps_to_target", "lowest_valid_step")
 CONTAINERS = ("class_names", "metrics", "flags", "left_out_of_data", "window_pairs", "libraries", "library_files")
-NUMBERS = ("train_loss", "valid_", "mfu", "mean_", "max_", "energy_", "persistence_", "majority_", "gradient_noise_")
+NUMBERS = ("train_loss", "valid_", "lowest_valid_loss", "mfu", "mean_", "max_", "energy_", "persistence_", "majority_", "gradient_noise_")
 NUMBER_ENDS = ("_per_step", "_seconds", "_per_second", "_fraction", "_to_target", "_joules", "_watts", "_flops", "_tokens", "_samples")
 OUTSIDE_KILN = {"measure.warmup_steps": 10, "measure.warmup_seconds": 2.0, "measure.log_every": 10, "device": "cpu", "folder": "."}
 
@@ -390,6 +390,8 @@ class Trial:
         if not math.isfinite(loss):
             raise Diverged(f"the validation loss after step {self._made} is {_name_of_loss(loss)}")
         self._result["valid_loss"], self._evaluated_at = loss, self._made
+        if loss < self._result.get("lowest_valid_loss", math.inf):
+            self._result["lowest_valid_loss"], self._result["lowest_valid_step"] = loss, self._made
         self._add_epoch(self._made, _now(), loss, seconds)
         self._flush_tables()
         self._say("evaluated", step=self._made, valid_loss=loss)

@@ -400,7 +400,7 @@ fn weights_of_an_earlier_step_than_the_tables_loss_are_told_as_that() {
     let place = Place::with_a_run();
     let of_earlier = "of each trial's step with the lowest validation loss";
     for (after, is_told) in [("last", false), ("best", true)] {
-        // The rate is so large that the loss rises again.
+        // With some of these rates the loss rises again.
         let ended = place.succeeds(&[
             "run",
             "x.yaml",
@@ -412,19 +412,17 @@ fn weights_of_an_earlier_step_than_the_tables_loss_are_told_as_that() {
             "--set",
             "train.checkpoint.every_steps=1",
             "--set",
-            "sweep.grid={train.optimizer.learning_rate: [2.0]}",
+            "sweep.grid={train.optimizer.learning_rate: [0.03, 0.1, 0.3, 1.0]}",
         ]);
-        let rows = TrialTable::read(&place.newest().join("trials.csv"))
-            .unwrap()
-            .rows;
-        let last = rows[0].fixed.valid_loss.unwrap();
-        let kept = Checkpoints::new(
-            place
-                .newest()
-                .join(format!("trials/{}/checkpoint", rows[0].fixed.trial)),
-            rows[0].fixed.trial.clone(),
-        );
-        assert_eq!(kept.lowest_loss().unwrap() < last, is_told, "{after}");
+        let run = place.newest();
+        let table = TrialTable::read(&run.join("trials.csv")).unwrap();
+        let mut rows = table.rows.iter().map(|row| &row.fixed);
+        let is_lower = rows.any(|row| {
+            let kept = run.join(format!("trials/{}/checkpoint", row.trial));
+            let kept = Checkpoints::new(kept, row.trial.clone());
+            kept.lowest_loss().unwrap() < row.valid_loss.unwrap()
+        });
+        assert_eq!(is_lower, is_told, "{after}");
         assert_eq!(
             ended.stdout.contains(of_earlier),
             is_told,

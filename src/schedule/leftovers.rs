@@ -25,7 +25,6 @@ use super::{
     process_record,
     row::{self, AttemptFacts, LostAttempt},
     stray,
-    sweep::{has_blocks, has_rounds},
 };
 use crate::readings::{Paths, Privacy};
 
@@ -223,8 +222,8 @@ fn of_result(
         cpu_name: launch.and_then(machine::cpu_model).filter(|_| is_on_cpu),
         processor: launch.and_then(machine::processor),
         host_id: launch.and_then(|launch| launch.host_id.as_deref()),
-        block: (has_blocks(request) && is_in_place).then_some(trial.block),
-        round: (has_rounds(request) && is_in_place).then_some(trial.repeat + 1),
+        block: (request.has_blocks() && is_in_place).then_some(trial.block),
+        round: (request.has_rounds() && is_in_place).then_some(trial.repeat + 1),
         driver: launch.and_then(|launch| launch.driver.as_deref()),
         peak: is_device_known.then(peak).flatten(),
         concurrent_trials: concurrent,

@@ -72,7 +72,7 @@ use existing_run::ExistingRun;
 use kiln_core::{
     plan::{Outcome, Trial, TrialId},
     record::{AttemptEnd, RunFile, RunFolder, run_file::EndCause},
-    spec::Experiment,
+    spec::{Experiment, Order},
 };
 use machine::MachineIdentity;
 use remaining::History;
@@ -107,6 +107,17 @@ pub struct RunRequest<'a> {
 }
 
 impl<'a> RunRequest<'a> {
+    /// Whether the planned trials run in blocks.
+    fn has_blocks(&self) -> bool {
+        let has_groups = !self.experiment.sweep.together.is_empty();
+        self.has_rounds() || self.search.is_none() && has_groups
+    }
+
+    /// Whether the repeats of the planned trials run round by round.
+    fn has_rounds(&self) -> bool {
+        self.search.is_none() && self.experiment.sweep.order != Order::Listed
+    }
+
     fn wanted(&self) -> WantedTrials<'a> {
         let Self {
             experiment,

@@ -17,7 +17,6 @@ use kiln_core::{
     record::{
         AttemptEnd, RunFolder, StoreError, TableChange, TableRow, TicketQueue, run_file::EndCause,
     },
-    spec::Order,
 };
 
 use super::{
@@ -393,8 +392,8 @@ impl<'a> LaunchState<'a> {
             cpu_name: self.instruments.cpu_name(),
             processor: self.instruments.processor(),
             host_id: self.instruments.host_id(),
-            has_blocks: has_blocks(self.request),
-            has_rounds: has_rounds(self.request),
+            has_blocks: self.request.has_blocks(),
+            has_rounds: self.request.has_rounds(),
             cores: usable_cores(),
             fault_of_the_disk,
         }
@@ -485,17 +484,6 @@ impl<'a> LaunchState<'a> {
             ));
         }
     }
-}
-
-/// Whether the planned trials run in blocks.
-pub(super) fn has_blocks(request: &RunRequest) -> bool {
-    let has_groups = !request.experiment.sweep.together.is_empty();
-    has_rounds(request) || request.search.is_none() && has_groups
-}
-
-/// Whether the repeats of the planned trials run round by round.
-pub(super) fn has_rounds(request: &RunRequest) -> bool {
-    request.search.is_none() && request.experiment.sweep.order != Order::Listed
 }
 
 /// The line of the trial has already given the reason.

@@ -5,8 +5,6 @@ use std::{any::Any, error::Error, io};
 use kiln_core::{folder, record::message::exit_status, units::MORE_THREADS};
 use thiserror::Error;
 
-use crate::data::LoadError;
-
 /// The reason why training stopped.
 #[derive(Debug, Error)]
 pub enum TrialError {
@@ -46,17 +44,6 @@ impl TrialError {
         }
     }
 
-    /// The error of a batch that was not made; `of` says of what, with its separator.
-    pub(crate) fn of_loading(of: &str, error: LoadError) -> Self {
-        match error {
-            LoadError::Thread { worker, source } => Self::of_starting(
-                &format!("{of}loader worker {worker} (`data.num_workers`) needs a thread"),
-                &source,
-            ),
-            error => Self::Failed(format!("{of}{error}")),
-        }
-    }
-
     /// The exit status of a process that ends by this error ([`exit_status`]).
     pub(crate) fn exit_status(&self) -> i32 {
         match self {
@@ -76,12 +63,6 @@ impl TrialError {
             true => Self::DiskFull(text),
             false => Self::Failed(text),
         }
-    }
-}
-
-impl From<LoadError> for TrialError {
-    fn from(error: LoadError) -> Self {
-        Self::of_loading("", error)
     }
 }
 

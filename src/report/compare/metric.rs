@@ -53,7 +53,9 @@ impl ComparedMetric {
     /// Every metric of the validation data that has a direction, besides the losses.
     pub(super) fn accuracies() -> impl Iterator<Item = Self> {
         let is_accuracy = |metric: &Metric| {
-            learned::is_learned(metric.name()) && !Self::has_column(metric.name())
+            learned::is_learned(metric.name())
+                && *metric != Metric::LowestValidLoss
+                && !Self::has_column(metric.name())
         };
         let metrics = Metric::COLUMNS.into_iter().filter(is_accuracy);
         metrics.map(Self::Accuracy)

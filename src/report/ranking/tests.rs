@@ -87,6 +87,34 @@ fn points_that_are_alike_share_the_first_place() {
 }
 
 #[test]
+fn a_point_that_leads_by_the_lowest_loss_of_each_training_is_named() {
+    let told = |lowest: [Option<f64>; 2]| {
+        let rows = (0..6_u64).map(|at| {
+            let place = at as usize % 2;
+            let fixed = TrialRow {
+                seed: at / 2,
+                valid_loss: Some([2.8, 2.9][place]),
+                lowest_valid_loss: lowest[place],
+                ..row(at + 1, 100.0)
+            };
+            (fixed, &[["a"], ["b"]][place][..])
+        });
+        let table = table(&["train.optimizer.learning_rate"], rows.collect());
+        let all = points(&table);
+        Ranking::new(&all, &table, None).verdict().unwrap()
+    };
+    let other = told([Some(2.7), Some(2.5)]);
+    assert!(
+        other.starts_with("learning_rate a has the lowest validation loss: 2.8000")
+            && other.contains("learning_rate b leads with 2.5000 ± 0 (against 2.7000 ± 0)"),
+        "{other}"
+    );
+    for same in [[Some(2.5), Some(2.7)], [Some(2.5); 2], [Some(2.7), None]] {
+        assert!(!told(same).contains("lowest loss of each"), "{same:?}");
+    }
+}
+
+#[test]
 fn the_pareto_front_is_what_no_other_point_dominates() {
     let mut random = fastrand::Rng::with_seed(1);
     for _ in 0..200 {

@@ -65,8 +65,9 @@ impl Ranking<'_> {
             None => "every other point has failures".to_owned(),
         };
         let seeds = self.over_seeds().unwrap_or_default();
+        let lowest = self.by_lowest_losses().unwrap_or_default();
         let front = self.front_in_words().unwrap_or_default();
-        Some(format!("{said}; {certainty}{seeds}{front}{failed}"))
+        Some(format!("{said}; {certainty}{seeds}{lowest}{front}{failed}"))
     }
 
     /// Where the seed is an axis: compares settings of the other axes by their means over the seeds of the best
@@ -127,6 +128,38 @@ impl Ranking<'_> {
             name.join(", "),
             value(best)
         ))
+    }
+
+    /// Names the point that would be the best by the lowest loss of each training, whose weights are kept, if
+    /// it is another than by the last.
+    fn by_lowest_losses(&self) -> Option<String> {
+        if !matches!(self.objective.by, RankedBy::Metric(Metric::ValidLoss, _)) {
+            return None;
+        }
+        let rivals = self.rivals().iter();
+        let lowest = |ranked: &RankedPoint<'_>| {
+            let whole = ranked
+                .point
+                .completed()
+                .all(|row| row.lowest_valid_loss.is_some());
+            let value = ranked.point.statistic(|row| row.lowest_valid_loss);
+            value.filter(|_| whole)
+        };
+        let values: Option<Vec<Statistic>> = rivals.map(lowest).collect();
+        let values = values?;
+        let first = values.first()?;
+        let by_mean =
+            |one: &usize, other: &usize| values[*one].mean.total_cmp(&values[*other].mean);
+        let best = (0..values.len()).min_by(by_mean)?;
+        (values[best].mean < first.mean).then(|| {
+            format!(
+                "; but by the lowest loss of each training, of which the best weights are, {} leads with {} \
+                 (against {})",
+                self.name(&self.rivals()[best]),
+                metric_with_spread(Metric::LowestValidLoss, values[best]),
+                metric_with_spread(Metric::LowestValidLoss, *first)
+            )
+        })
     }
 
     /// Says that no point can be called the best, with the reason.

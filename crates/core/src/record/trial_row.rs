@@ -119,7 +119,7 @@ trial_table! {
     /// Behind the axes comes one column per metric of a command that is none of the columns below,
     /// named `metric.NAME`.
     /// Committed.
-    TRIALS = "trials/10" in "trials.csv";
+    TRIALS = "trials/11" in "trials.csv";
     since 1 runner {
         /// Id of the trial: the same settings have the same id everywhere.
         trial: TrialId,
@@ -265,8 +265,8 @@ trial_table! {
         /// Threads of the engine on the CPU, `auto` resolved.
         cpu_threads: Option<u64>,
         /// Step of the checkpoint from which the attempt resumed: its own steps, and all its
-        /// measurements but `seconds_to_target`, `steps_to_target` and the gradient noise, start after
-        /// it; empty if it started from the beginning, and of an attempt that ended with kiln itself.
+        /// measurements but `seconds_to_target`, `steps_to_target`, `lowest_valid_loss` and the gradient
+        /// noise, start after it; empty if it started from the beginning, and of an attempt that ended with kiln itself.
         resumed_at_step: Option<u64>,
     }
     since 1 runner {
@@ -446,5 +446,13 @@ trial_table! {
         /// Kind of host memory from which batches were copied to the GPU: `pinned` or `pageable`
         /// (`data.pin_memory`). Empty on the CPU, and where a command trains.
         copied_from: Option<String>,
+    }
+    since 11 child {
+        /// Lowest validation loss of all evaluations of the training, with those before
+        /// `resumed_at_step`; as in `valid_loss`. The weights that `train.checkpoint` keeps as the best
+        /// are of that evaluation.
+        lowest_valid_loss: Option<f64> ["nats"],
+        /// Optimizer steps until that evaluation.
+        lowest_valid_step: Option<u64>,
     }
 }

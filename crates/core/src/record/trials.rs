@@ -43,6 +43,7 @@ impl TrialRow {
     pub fn metric(&self, metric: Metric) -> Option<f64> {
         match metric {
             Metric::ValidLoss => self.valid_loss,
+            Metric::LowestValidLoss => self.lowest_valid_loss,
             Metric::TrainLoss => self.train_loss,
             Metric::SamplesPerSecond => self.samples_per_second,
             Metric::TokensPerSecond => self.tokens_per_second,

@@ -19,7 +19,7 @@ const OF_LOADING: [&str; 12] = [
 
 /// Whether a column of `trials.csv` has what was learned: a loss, or a metric of the validation data.
 pub fn is_learned(column: &str) -> bool {
-    column.starts_with("valid_") || column == "train_loss"
+    column.starts_with("valid_") || ["train_loss", "lowest_valid_loss"].contains(&column)
 }
 
 /// How another value of a setting makes a learned number another number.

@@ -91,6 +91,8 @@ impl Objective {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Metric {
     ValidLoss,
+    /// That of the best evaluation, in place of the last.
+    LowestValidLoss,
     TrainLoss,
     SamplesPerSecond,
     TokensPerSecond,
@@ -150,8 +152,9 @@ impl JsonSchema for Metric {
 
 impl Metric {
     /// Those with a column in every table.
-    pub const COLUMNS: [Self; 10] = [
+    pub const COLUMNS: [Self; 11] = [
         Self::ValidLoss,
+        Self::LowestValidLoss,
         Self::TrainLoss,
         Self::SamplesPerSecond,
         Self::TokensPerSecond,
@@ -181,6 +184,7 @@ impl Metric {
     pub fn name(self) -> &'static str {
         match self {
             Self::ValidLoss => "valid_loss",
+            Self::LowestValidLoss => "lowest_valid_loss",
             Self::TrainLoss => "train_loss",
             Self::SamplesPerSecond => "samples_per_second",
             Self::TokensPerSecond => "tokens_per_second",
@@ -199,6 +203,7 @@ impl Metric {
         !matches!(
             self,
             Self::ValidLoss
+                | Self::LowestValidLoss
                 | Self::TrainLoss
                 | Self::ValidMeanAbsoluteError
                 | Self::SecondsToTarget

@@ -28,6 +28,8 @@ pub use panel::PanelWindows;
 pub use schedule::{BatchSchedule, EvaluationSchedule};
 pub use text::{TextWindows, ValidationWindows};
 
+use crate::error::TrialError;
+
 /// One draw of a sample.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Draw {
@@ -86,4 +88,23 @@ pub enum LoadError {
     },
     #[error("batch {batch} was asked for, but the schedule ends after {total} batches")]
     Ended { batch: u64, total: u64 },
+}
+
+impl LoadError {
+    /// The trial's error; `of` says which batches, with its separator.
+    pub(crate) fn into_trial_error(self, of: &str) -> TrialError {
+        match self {
+            Self::Thread { worker, source } => TrialError::of_starting(
+                &format!("{of}loader worker {worker} (`data.num_workers`) needs a thread"),
+                &source,
+            ),
+            error => TrialError::Failed(format!("{of}{error}")),
+        }
+    }
+}
+
+impl From<LoadError> for TrialError {
+    fn from(error: LoadError) -> Self {
+        error.into_trial_error("")
+    }
 }

@@ -16,8 +16,8 @@ use kiln_core::{
 use serde::{Deserialize, Serialize};
 
 use super::{
-    early_stop::EarlyStopState, learner::TRAINING_FILE, ledger::LedgerState, optimizer::Counters,
-    schedule::PlateauState,
+    early_stop::EarlyStopState, learner::TRAINING_FILE, ledger::LedgerState,
+    measurement::LowestLoss, optimizer::Counters, schedule::PlateauState,
 };
 use crate::TrialError;
 
@@ -29,6 +29,8 @@ pub(crate) struct LoopState {
     pub(crate) seconds_to_target: Option<f64>,
     #[serde(default)]
     pub(crate) steps_to_target: Option<u64>,
+    #[serde(default)]
+    pub(crate) lowest: Option<LowestLoss>,
     pub(crate) plateau: PlateauState,
     pub(crate) early_stop: EarlyStopState,
     pub(crate) ledger: LedgerState,

@@ -11,6 +11,7 @@ use std::{
 };
 
 use kiln_core::{plan::TrialFile, record::Message};
+use serde::{Deserialize, Serialize};
 
 use super::{
     clock::seconds_between,
@@ -67,6 +68,14 @@ impl AllocatorPeaks {
     }
 }
 
+/// The best evaluation so far.
+#[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
+pub(crate) struct LowestLoss {
+    pub(crate) valid_loss: f64,
+    /// Optimizer updates made before it.
+    pub(crate) step: u64,
+}
+
 /// The loop's measurements outside the window.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub(crate) struct TrainingFigures {
@@ -83,6 +92,7 @@ pub(crate) struct TrainingFigures {
     pub(crate) evaluated_at: Option<u64>,
     pub(crate) seconds_to_target: Option<f64>,
     pub(crate) steps_to_target: Option<u64>,
+    pub(crate) lowest: Option<LowestLoss>,
     pub(crate) allocator: Option<AllocatorPeaks>,
     /// As of the last losses read.
     pub(crate) skipped_steps: Option<u64>,

@@ -83,6 +83,8 @@ impl<W: Write> Measured<'_, '_, '_, W> {
         }
         result.figures.seconds_to_target = measured.seconds_to_target;
         result.figures.steps_to_target = measured.steps_to_target;
+        result.figures.lowest_valid_loss = measured.lowest.map(|lowest| lowest.valid_loss);
+        result.figures.lowest_valid_step = measured.lowest.map(|lowest| lowest.step);
         if let Some(peaks) = measured.allocator {
             result.figures.peak_allocated_bytes = Some(peaks.allocated_bytes);
             result.figures.peak_reserved_bytes = Some(peaks.reserved_bytes);

@@ -392,7 +392,14 @@ impl Attempt {
             self.result.as_ref().unwrap(),
             undisturbed.result.as_ref().unwrap(),
         );
-        let losses = |result: &TrialResult| [result.figures.train_loss, result.figures.valid_loss];
+        let losses = |result: &TrialResult| {
+            let figures = &result.figures;
+            [
+                figures.train_loss,
+                figures.valid_loss,
+                figures.lowest_valid_loss,
+            ]
+        };
         assert_eq!(found.steps(), expected.steps(), "{name}");
         assert!(
             are_same_cells(apart_on_cuda(name), &losses(found), &losses(expected)),

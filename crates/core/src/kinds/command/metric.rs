@@ -314,11 +314,12 @@ pub enum MetricTarget {
 }
 
 /// Columns of `trials.csv` that a metric of their name fills.
-pub const FILLED_COLUMNS: [&str; 21] = [
+pub const FILLED_COLUMNS: [&str; 22] = [
     "samples_per_second",
     "tokens_per_second",
     "train_loss",
     "valid_loss",
+    "lowest_valid_loss",
     "valid_top1",
     "valid_top5",
     "valid_bleu4",

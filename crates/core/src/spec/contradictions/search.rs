@@ -292,7 +292,10 @@ fn absence(metric: Metric, experiment: &Experiment) -> Option<String> {
     let has = match metric {
         Metric::SamplesPerSecond => true,
         Metric::TokensPerSecond => matches!(read, Content::Text | Content::Pairs),
-        Metric::TrainLoss | Metric::ValidLoss | Metric::SecondsToTarget => model.trains(),
+        Metric::TrainLoss
+        | Metric::ValidLoss
+        | Metric::LowestValidLoss
+        | Metric::SecondsToTarget => model.trains(),
         Metric::ValidTop1 => read == Content::Images,
         Metric::ValidMeanAbsoluteError | Metric::ValidHitRate => read == Content::Panel,
         Metric::ValidBleu4 | Metric::ValidChrf => read == Content::Pairs,

@@ -18,6 +18,7 @@ impl<T: Trainable, W: Write> Training<'_, '_, T, W> {
         self.measurement.figures.seconds_before = state.seconds;
         self.measurement.figures.seconds_to_target = state.seconds_to_target;
         self.measurement.figures.steps_to_target = state.steps_to_target;
+        self.measurement.figures.lowest = state.lowest;
         self.measurement.figures.evaluated_at = (!state.owes_evaluation).then_some(step);
         self.plateau.restore(&state.plateau);
         self.early_stop.restore(&state.early_stop);
@@ -116,6 +117,7 @@ impl<T: Trainable, W: Write> Training<'_, '_, T, W> {
                 .seconds_trained(self.measurement.clock.now()),
             seconds_to_target: self.measurement.figures.seconds_to_target,
             steps_to_target: self.measurement.figures.steps_to_target,
+            lowest: self.measurement.figures.lowest,
             plateau: self.plateau.state(),
             early_stop: self.early_stop.state(),
             ledger: self.measurement.ledger.state(),

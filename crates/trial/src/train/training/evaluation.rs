@@ -12,7 +12,7 @@ use crate::{
     TrialError,
     train::{
         ledger::{EpochPlace, Evaluation},
-        measurement::Measurement,
+        measurement::{LowestLoss, Measurement},
         objective::Scores,
         responses::Responses,
         text_scores::TextScores,
@@ -116,7 +116,7 @@ impl<T: Trainable, W: Write> Training<'_, '_, T, W> {
             }
             let batch = loader
                 .next_batch()
-                .map_err(|error| TrialError::of_loading("validation: ", error))?;
+                .map_err(|error| error.into_trial_error("validation: "))?;
             let on_device = self.trainee.to_device(&batch, &mut ())?;
             drop(batch);
             self.trainee.evaluate(on_device)?;
@@ -193,6 +193,13 @@ impl<T: Trainable, W: Write> Training<'_, '_, T, W> {
         let loss = evaluation.scores.loss;
         self.measurement.figures.scores = Some(evaluation.scores);
         self.measurement.figures.evaluated_at = Some(step);
+        let lowest = &mut self.measurement.figures.lowest;
+        if lowest.is_none_or(|lowest| loss < lowest.valid_loss) {
+            *lowest = Some(LowestLoss {
+                valid_loss: loss,
+                step,
+            });
+        }
         let place = EpochPlace {
             epoch: self.measurement.plan.epoch(step),
             step,

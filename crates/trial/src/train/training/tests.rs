@@ -623,6 +623,11 @@ fn every_step_has_its_row_and_each_evaluation_and_epoch_end_one() {
     );
     assert!(trained.result.figures.seconds_to_target.is_some());
     assert_eq!(trained.result.figures.steps_to_target, Some(4));
+    let figures = &trained.result.figures;
+    assert_eq!(
+        (figures.lowest_valid_loss, figures.lowest_valid_step),
+        (Some(3.0), Some(4))
+    );
     let reached: Vec<&Message> = trained
         .messages
         .iter()
