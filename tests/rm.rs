@@ -72,6 +72,14 @@ fn a_short_name_removes_nothing_where_the_newest_record_cannot_be_read() {
 }
 
 #[test]
+fn the_only_run_is_removed_by_its_short_name_whatever_its_record_says() {
+    let (place, names) = with_runs(1);
+    fs::write(place.path(&format!("results/x/{}/run.json", names[0])), "{").unwrap();
+    let removed = rm(&place, &["x", "--yes"]);
+    assert_eq!(removed.status, Some(0), "{removed:?}");
+}
+
+#[test]
 fn a_folder_with_the_name_of_an_experiment_does_not_hide_its_runs() {
     let (place, names) = with_runs(1);
     fs::create_dir(place.path("x")).unwrap();

@@ -545,6 +545,23 @@ fn workers_and_settings_are_searched_too() {
     );
 }
 
+/// The file of a search by halving needs no length of its own.
+#[test]
+fn the_chosen_setting_of_rounds_trains_as_long_as_the_last_where_the_file_says_nothing() {
+    let place = Place::with("");
+    training(
+        &place,
+        "sweep: {search: {kind: successive-halving, axes: {train.batch_size: [8, 12]}, metric: \
+         samples_per_second, steps: 2, factor: 2}}",
+    );
+    let text = fs::read_to_string(place.path("x.yaml")).unwrap();
+    fs::write(place.path("x.yaml"), text.replace("steps: 10, ", "")).unwrap();
+    let ended = tune(&place, 70, &[]);
+    assert_eq!(ended.status, Some(0), "{ended:?}");
+    let chosen = fs::read_to_string(place.latest().join("chosen.yaml")).unwrap();
+    assert!(chosen.contains("steps: 4"), "{chosen}");
+}
+
 #[test]
 fn the_largest_batch_of_real_trials_is_the_one_that_an_exhaustive_sweep_finds() {
     // A trial takes about 130 MiB and 1.1 MiB for each sample, and a few percent more or less from

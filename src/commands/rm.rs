@@ -90,6 +90,9 @@ fn refuse_unordered(named: &str, run: &RunFolder) -> Result<(), Stop> {
         return Ok(());
     };
     let all = run_folder::runs(results, &experiment.to_string_lossy());
+    if all.len() == 1 {
+        return Ok(());
+    }
     let from = all.iter().position(|other| other == run).unwrap_or(0);
     match all[from..].iter().find_map(|other| other.number().err()) {
         None => Ok(()),

@@ -303,7 +303,7 @@ fn conclude(
         print(&format!(
             "\n{}\n{}",
             page.text(super::page_style()),
-            places(report, chosen.as_deref(), is_of_rounds(loaded))
+            places(report, chosen.as_deref(), trains_longer(loaded))
         ))?;
     }
     if report.end == LaunchEnd::NothingToDo && style != ProgressMode::Json && !args.launch.quiet {
@@ -316,8 +316,8 @@ fn conclude(
     })
 }
 
-fn places(report: &LaunchReport, chosen: Option<&Path>, of_rounds: bool) -> String {
-    let length = match of_rounds {
+fn places(report: &LaunchReport, chosen: Option<&Path>, trains_longer: bool) -> String {
+    let length = match trains_longer {
         true => ", which trains as long as the file says",
         false => "",
     };
@@ -338,6 +338,13 @@ fn is_of_rounds(loaded: &Loaded) -> bool {
     )
 }
 
+/// Whether the chosen setting trains as long as the file says: the rounds of a search by halving are
+/// short, and the file may give no other length.
+fn trains_longer(loaded: &Loaded) -> bool {
+    let train = &loaded.experiment.train;
+    is_of_rounds(loaded) && (train.steps.is_some() || train.epochs.is_some())
+}
+
 /// Writes the experiment with the chosen values and without the search; returns the path.
 fn write_chosen(
     folder: &RunFolder,
@@ -345,12 +352,10 @@ fn write_chosen(
     loaded: &Loaded,
     args: &Args,
 ) -> Result<PathBuf, Stop> {
-    // The rounds of successive halving are short; the chosen setting trains as long as the file
-    // says.
-    let is_of_rounds = is_of_rounds(loaded);
+    let trains_longer = trains_longer(loaded);
     let values = values
         .iter()
-        .filter(|(key, _)| !(is_of_rounds && key == "train.steps"));
+        .filter(|(key, _)| !(trains_longer && key == "train.steps"));
     let text = spec::write_chosen(&folder.experiment(), &loaded.experiment.name, values)
         .map_err(|problems| Stop::of_lines(Status::Failed, problems.as_slice()))?;
     let path = args

@@ -8,7 +8,11 @@ use std::{
     path::{Path, PathBuf},
 };
 
-use kiln_core::{kinds::Model, plan::Trial, units::listed};
+use kiln_core::{
+    kinds::Model,
+    plan::{Trial, expected_disk_bytes},
+    units::listed,
+};
 use kiln_hardware::{
     Gpu, HostFacts, Nvml, NvmlAbsent, Patience, ProcessList, Reading, Which, host, read_gpus,
     silence_of,
@@ -331,13 +335,12 @@ fn demand(trials: &[&Trial], cores: u64) -> TrialDemand {
         Model::Command(command) => command.count("cpu_threads"),
         _ => Some(trial.train.cpu_threads.resolve(cores)),
     });
-    let bytes = trials
-        .iter()
-        .filter_map(|trial| trial.expected_disk_bytes());
+    let known = trials.iter().copied();
+    let known = known.filter(|trial| trial.expected_disk_bytes().is_some());
     TrialDemand {
         most_workers: workers.max().unwrap_or(0),
         most_cpu_threads: threads.max().unwrap_or(0),
-        disk_bytes: bytes.fold(0, u64::saturating_add),
+        disk_bytes: expected_disk_bytes(known).unwrap_or(0),
     }
 }
 

@@ -11,38 +11,55 @@ use kiln_core::record::{
 use serde_json::{Value, json};
 
 use super::{instruments::Instruments, machine::machine_id};
-use crate::{
-    git,
-    readings::{Paths, Privacy},
-};
+use crate::git;
 
-/// Environment variables that affect results; none holds a secret.
-const VARIABLES: [&str; 9] = [
+/// Environment variables that affect results. They are named one by one where others with the same
+/// beginning hold a secret, an address or the name of a device of the node.
+const VARIABLES: [&str; 33] = [
     "ATEN_CPU_CAPABILITY",
+    "CUBLASLT_WORKSPACE_SIZE",
+    "CUBLAS_WORKSPACE_CONFIG",
     "CUDA_DEVICE_MAX_CONNECTIONS",
     "CUDA_DEVICE_ORDER",
     "CUDA_LAUNCH_BLOCKING",
     "CUDA_MODULE_LOADING",
     "CUDA_VISIBLE_DEVICES",
+    "JAX_DEFAULT_MATMUL_PRECISION",
+    "JAX_ENABLE_X64",
     PRELOADED,
+    "NCCL_ALGO",
+    "NCCL_BUFFSIZE",
+    "NCCL_IB_DISABLE",
+    "NCCL_MAX_NCHANNELS",
+    "NCCL_MIN_NCHANNELS",
+    "NCCL_NTHREADS",
+    "NCCL_NVLS_ENABLE",
+    "NCCL_P2P_DISABLE",
+    "NCCL_P2P_LEVEL",
+    "NCCL_PROTO",
+    "NCCL_SHM_DISABLE",
     "NVIDIA_TF32_OVERRIDE",
+    "PYTORCH_ALLOC_CONF",
+    "PYTORCH_CUDA_ALLOC_CONF",
+    "PYTORCH_NO_CUDA_MEMORY_CACHING",
+    "TF_ENABLE_ONEDNN_OPTS",
+    "TORCHDYNAMO_DISABLE",
+    "TORCHINDUCTOR_MAX_AUTOTUNE",
+    "TORCH_ALLOW_TF32_CUBLAS_OVERRIDE",
+    "TORCH_BLAS_PREFER_CUBLASLT",
+    "TORCH_COMPILE_DISABLE",
     "XLA_FLAGS",
 ];
-/// Beginnings of the names of further ones: those of a library or of an allocator.
-const FAMILIES: [&str; 13] = [
-    "CUBLAS_",
-    "CUDNN_",
+/// Beginnings of the names of further ones: those of a library of the CPU.
+const FAMILIES: [&str; 8] = [
     "DNNL_",
     "GOMP_",
     "KMP_",
     "MALLOC_",
     "MKL_",
-    "NCCL_",
     "OMP_",
     "ONEDNN_",
     "OPENBLAS_",
-    "PYTORCH_",
-    "TORCH_",
 ];
 /// The libraries that every program loads first.
 pub(super) const PRELOADED: &str = "LD_PRELOAD";
@@ -74,7 +91,7 @@ pub(super) fn gather(
         flags: BTreeMap::new(),
         git: sources.git.clone(),
         programs: sources.programs.clone(),
-        environment: recorded(environment(), &Paths::here(sources.privacy)),
+        environment: recorded(environment()),
         data_sha256: sources.data.clone(),
         changed: BTreeMap::new(),
         preflight: sources.preflight.to_vec(),
@@ -93,7 +110,6 @@ pub(super) struct FactSources<'a> {
     /// The programs that are not kiln's own.
     pub(super) programs: &'a BTreeMap<String, ProgramRecord>,
     pub(super) instruments: &'a Instruments,
-    pub(super) privacy: Privacy,
     /// The checks before this launch.
     pub(super) preflight: &'a [Check],
 }
@@ -179,21 +195,25 @@ fn telling(set: impl Iterator<Item = (OsString, OsString)>) -> BTreeMap<String, 
         .collect()
 }
 
-/// The variables for a committed file: without the user's folders, and of preloaded libraries only
-/// the names.
-fn recorded(variables: BTreeMap<String, String>, paths: &Paths) -> BTreeMap<String, String> {
-    let file_name = |path: &str| path.rsplit('/').next().unwrap_or(path).to_owned();
-    let mut recorded = BTreeMap::new();
-    for (name, value) in variables {
-        let shown = if name == PRELOADED {
-            let libraries = value.split([':', ' ']).filter(|path| !path.is_empty());
-            libraries.map(file_name).collect::<Vec<_>>().join(":")
-        } else {
-            paths.hide(&value)
+/// The variables for a committed file: of absolute paths only the names of the files.
+fn recorded(variables: BTreeMap<String, String>) -> BTreeMap<String, String> {
+    let recorded = variables.into_iter().map(|(name, value)| {
+        let value = match name == PRELOADED {
+            true => value.replace(' ', ":"),
+            false => value,
         };
-        recorded.insert(name, shown);
-    }
-    recorded
+        (name, without_folders(&value))
+    });
+    recorded.collect()
+}
+
+fn without_folders(value: &str) -> String {
+    let parts = value.split_inclusive([':', ',', ' ', '=']);
+    let named = parts.map(|part| match part.starts_with('/') {
+        true => part.rsplit('/').next().unwrap_or(part),
+        false => part,
+    });
+    named.collect()
 }
 
 #[cfg(test)]
@@ -202,40 +222,44 @@ mod tests {
 
     #[test]
     fn variables_that_decide_results_are_recorded_without_private_paths() {
-        let home = std::env::var("HOME").unwrap_or_default();
-        let log = format!("{home}/nccl.log");
         let set = [
             ("ATEN_CPU_CAPABILITY", "default"),
             ("ONEDNN_MAX_CPU_ISA", "AVX2"),
             ("OPENBLAS_CORETYPE", "Haswell"),
-            ("MALLOC_ARENA_MAX", "1"),
-            ("NCCL_DEBUG_FILE", log.as_str()),
+            ("MALLOC_CONF", "prof_prefix:/home/me/x,dirty_decay_ms:0"),
             (
                 "LD_PRELOAD",
                 "/home/me/lib/libjemalloc.so.2:/opt/libfast.so libfaketime.so",
             ),
             ("OMP_NUM_THREADS", "2"),
+            ("TORCHINDUCTOR_MAX_AUTOTUNE", "1"),
+            (
+                "XLA_FLAGS",
+                "--xla_dump_to=/home/me/dump --xla_gpu_autotune_level=0",
+            ),
             // Not of a family, and not for a file that others read.
             ("OMPI_COMM_WORLD_RANK", "0"),
             ("HF_TOKEN", "secret"),
+            ("NCCL_COMM_ID", "10.1.2.3:4444"),
+            ("NCCL_SOCKET_IFNAME", "eth7"),
             ("PATH", "/bin"),
+            ("PYTORCH_API_KEY", "secret"),
+            ("TORCH_HOME", "/mnt/users/me/torch"),
+            ("TORCH_HUB_TOKEN", "secret"),
         ];
         let set = set.map(|(name, value)| (OsString::from(name), OsString::from(value)));
-        let paths = Paths::here(Privacy::Masked);
-        let recorded = recorded(telling(set.into_iter()), &paths);
+        let recorded = recorded(telling(set.into_iter()));
         let expected = [
-            ("ATEN_CPU_CAPABILITY", "default".to_owned()),
-            (
-                "LD_PRELOAD",
-                "libjemalloc.so.2:libfast.so:libfaketime.so".to_owned(),
-            ),
-            ("MALLOC_ARENA_MAX", "1".to_owned()),
-            ("NCCL_DEBUG_FILE", paths.hide(&log)),
-            ("OMP_NUM_THREADS", "2".to_owned()),
-            ("ONEDNN_MAX_CPU_ISA", "AVX2".to_owned()),
-            ("OPENBLAS_CORETYPE", "Haswell".to_owned()),
+            ("ATEN_CPU_CAPABILITY", "default"),
+            ("LD_PRELOAD", "libjemalloc.so.2:libfast.so:libfaketime.so"),
+            ("MALLOC_CONF", "prof_prefix:x,dirty_decay_ms:0"),
+            ("OMP_NUM_THREADS", "2"),
+            ("ONEDNN_MAX_CPU_ISA", "AVX2"),
+            ("OPENBLAS_CORETYPE", "Haswell"),
+            ("TORCHINDUCTOR_MAX_AUTOTUNE", "1"),
+            ("XLA_FLAGS", "--xla_dump_to=dump --xla_gpu_autotune_level=0"),
         ];
-        let expected = expected.map(|(name, value)| (name.to_owned(), value));
+        let expected = expected.map(|(name, value)| (name.to_owned(), value.to_owned()));
         assert_eq!(recorded, BTreeMap::from(expected));
     }
 }

@@ -6,7 +6,7 @@ use std::{collections::HashSet, io, iter, path::Path};
 use kiln_core::{
     plan::{Outcome, Trial, TrialId},
     record::{
-        AttemptFile, Checkpoints, RunFile, RunFolder, TableRow, TrialResult,
+        AttemptFile, Checkpoints, RunFile, RunFolder, TableRow, TrialResult, TrialTable,
         attempt::{result, sweep_attempts},
         note::LossRose,
         run_file::Launch,
@@ -71,12 +71,17 @@ pub(super) fn adopt(
     let paths = Paths::here(Privacy::of(request.experiment));
     let devices = instruments.devices();
     let unrecorded = unrecorded(open, request.trials);
+    let recorded = TrialTable::read_of(&open.folder).map_or(Vec::new(), |table| table.rows);
     for of in &unrecorded {
         let folder = open.folder.attempt(&of.trial.id, of.attempt);
         let mut row = match of.result(&folder) {
             Some(result) => {
+                // Those without a row ran when kiln ended; others of the launch may have ended before.
                 let beside = unrecorded.iter().filter(|other| other.launch == of.launch);
-                let concurrent = beside.count() as u64;
+                let rows = recorded.iter().map(|row| &row.fixed);
+                let rows = rows.filter(|row| row.launch == of.launch);
+                let known = rows.map(|row| row.concurrent_trials).max();
+                let concurrent = known.unwrap_or(0).max(beside.count() as u64);
                 of_result(open, (request, instruments), of, &result, concurrent)
             }
             None => killed(open, of, &devices),
@@ -191,8 +196,8 @@ pub(super) fn ended_strays(count: usize) -> String {
     format!("ended leftover processes of an earlier launch: {count}")
 }
 
-/// The row of an attempt from the result that its program left. `concurrent` attempts of its launch,
-/// itself included, had no row: they ran when kiln ended.
+/// The row of an attempt from the result that its program left. `concurrent` attempts of its launch ran
+/// at a time, as far as its rows tell.
 fn of_result(
     open: &OpenRun,
     (request, instruments): (&RunRequest, &Instruments),

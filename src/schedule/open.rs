@@ -263,7 +263,6 @@ impl LaunchRecord {
             git: &self.git,
             programs: &self.described.programs,
             instruments,
-            privacy: Privacy::of(request.experiment),
             preflight: &self.preflight,
         }
     }
@@ -457,7 +456,6 @@ pub(super) fn record_now(
         git: &git,
         programs: &described.programs,
         instruments,
-        privacy: Privacy::of(request.experiment),
         preflight: &[],
     };
     let launch = gather(1, anchor.clone(), anchor.monotonic_nanoseconds, &sources);

@@ -12,38 +12,74 @@ use crate::readings::MASKED;
 /// A table and the record of its run, if there is one.
 pub type RecordedTable<'a> = (&'a mut TrialTable, Option<&'a RunFile>);
 
+/// What a launch recorded of the machine that it ran on.
+struct Traces<'a> {
+    machine: &'a str,
+    /// Of the kernel since its start, which containers on one host share.
+    boot: &'a str,
+}
+
 /// Fills `host_id` from the recorded machine ids, where a row has no host id and the ids are of
-/// several machines. One id proves nothing: every copy of an image has it.
+/// several machines. One id proves nothing: every copy of an image has it. Nor do two prove two
+/// machines that share a boot.
 pub fn tell_machines_apart(sides: &mut [RecordedTable<'_>]) {
-    let machines: Vec<Vec<Option<String>>> = sides
+    let traces: Vec<Vec<Option<Traces<'_>>>> = sides
         .iter()
         .map(|(table, run)| {
             let rows = table.rows.iter();
-            rows.map(|row| machine_of(&row.fixed, *run)).collect()
+            rows.map(|row| traces_of(&row.fixed, *run)).collect()
         })
         .collect();
     let mut rows = sides.iter().flat_map(|(table, _)| table.rows.iter());
     let has_hosts = rows.all(|row| row.fixed.host_id.is_some());
-    let is_recorded = machines.iter().all(|side| side.iter().any(Option::is_some));
-    let known: BTreeSet<&String> = machines.iter().flatten().flatten().collect();
-    if has_hosts || !is_recorded || known.len() < 2 {
+    let is_recorded = traces.iter().all(|side| side.iter().any(Option::is_some));
+    let machines = joined(traces.iter().flatten().flatten());
+    if has_hosts || !is_recorded || machines.len() < 2 {
         return;
     }
-    for ((table, _), side) in sides.iter_mut().zip(machines) {
-        for (row, machine) in table.rows.iter_mut().zip(side) {
-            if machine.is_some() {
-                row.fixed.host_id = machine;
+    let name = |of: &Traces<'_>| {
+        let own = machines.iter().find(|one| one.contains(of.machine));
+        let first = own.and_then(|one| one.first());
+        format!("machine-{}", first.copied().unwrap_or(of.machine))
+    };
+    let ids: Vec<Vec<Option<String>>> = traces
+        .iter()
+        .map(|side| side.iter().map(|of| of.as_ref().map(name)).collect())
+        .collect();
+    for ((table, _), side) in sides.iter_mut().zip(ids) {
+        for (row, id) in table.rows.iter_mut().zip(side) {
+            if id.is_some() {
+                row.fixed.host_id = id;
             }
         }
     }
 }
 
-/// The id of the machine of a row's launch, as a host id of its own kind.
-fn machine_of(row: &TrialRow, run: Option<&RunFile>) -> Option<String> {
+/// The machine ids of each machine: those that share a boot are of one.
+fn joined<'a>(traces: impl Iterator<Item = &'a Traces<'a>>) -> Vec<BTreeSet<&'a str>> {
+    let mut machines: Vec<(BTreeSet<&str>, BTreeSet<&str>)> = Vec::new();
+    for Traces { machine, boot } in traces {
+        let is_its = |(ids, boots): &(BTreeSet<&str>, BTreeSet<&str>)| {
+            ids.contains(machine) || boots.contains(boot)
+        };
+        let (same, others) = machines.into_iter().partition::<Vec<_>, _>(is_its);
+        let mut one = (BTreeSet::from([*machine]), BTreeSet::from([*boot]));
+        for (ids, boots) in same {
+            one.0.extend(ids);
+            one.1.extend(boots);
+        }
+        machines = others;
+        machines.push(one);
+    }
+    machines.into_iter().map(|(ids, _)| ids).collect()
+}
+
+fn traces_of<'a>(row: &TrialRow, run: Option<&'a RunFile>) -> Option<Traces<'a>> {
     let mut launches = run?.launches.iter();
     let launch = launches.find(|launch| launch.launch == row.launch)?;
     let machine = launch.machine_id.as_deref().filter(|id| *id != MASKED)?;
-    Some(format!("machine-{machine}"))
+    let boot = &launch.anchor.boot_id;
+    Some(Traces { machine, boot })
 }
 
 #[cfg(test)]
@@ -56,9 +92,9 @@ mod tests {
         points::tests::{row, table},
     };
 
-    fn run(machine_id: Option<&str>) -> RunFile {
+    fn run(machine_id: Option<&str>, boot_id: &str) -> RunFile {
         let launch = json!({
-            "launch": 1, "started_utc": "t", "boot_id": "b", "monotonic_nanoseconds": 1,
+            "launch": 1, "started_utc": "t", "boot_id": boot_id, "monotonic_nanoseconds": 1,
             "run_anchor_nanoseconds": 1, "pid": 1, "command_line": [], "machine": {}, "devices": {},
             "machine_id": machine_id,
             "versions": {
@@ -75,7 +111,11 @@ mod tests {
 
     /// Whether the two sides are told apart by their machines.
     fn are_apart(machines: [Option<&str>; 2], hosts: [Option<&str>; 2]) -> bool {
-        let runs = machines.map(run);
+        are_apart_at(machines, hosts, "boot-b")
+    }
+
+    fn are_apart_at(machines: [Option<&str>; 2], hosts: [Option<&str>; 2], boot: &str) -> bool {
+        let runs = [run(machines[0], "boot-a"), run(machines[1], boot)];
         let side = |host: Option<&str>| {
             let mut rates = table(&[], (1..=3).map(|id| (row(id, 10.0), &[][..])).collect());
             for row in &mut rates.rows {
@@ -110,6 +150,9 @@ mod tests {
         ] {
             assert!(!are_apart(machines, none), "{machines:?}");
         }
+        // Two containers on one host.
+        let containers = [Some("aaa"), Some("bbb")];
+        assert!(!are_apart_at(containers, none, "boot-a"));
         // Hosts that are known decide by themselves: the system was installed anew.
         let one_host = [Some("net-1"), Some("net-1")];
         assert!(!are_apart([Some("aaa"), Some("bbb")], one_host));

@@ -106,7 +106,8 @@ fn a_point_that_leads_by_the_lowest_loss_of_each_training_is_named() {
     let other = told([Some(2.7), Some(2.5)]);
     assert!(
         other.starts_with("learning_rate a has the lowest validation loss: 2.8000")
-            && other.contains("learning_rate b leads with 2.5000 ± 0 (against 2.7000 ± 0)"),
+            && other
+                .contains("learning_rate b leads with 2.5000 ± 0.0000 (against 2.7000 ± 0.0000)"),
         "{other}"
     );
     for same in [[Some(2.5), Some(2.7)], [Some(2.5); 2], [Some(2.7), None]] {

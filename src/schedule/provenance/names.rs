@@ -73,18 +73,31 @@ pub(super) fn is_python(program: &str) -> bool {
     })
 }
 
+/// Options of wrappers that take the next word: a user, a group, a number, a signal, a folder.
+const WITH_A_VALUE: [&str; 7] = ["-u", "-g", "-n", "-c", "-s", "-k", "-C"];
+
 /// The client that runs a command in a container of a daemon, also behind a wrapper.
 pub(super) fn container_client(argv: &[String]) -> Option<&str> {
     let is_wrapper = |name: &str| WRAPPERS.contains(&name) || RUNNERS.contains(&name);
     let is_client = |name: &str| CONTAINER_CLIENTS.contains(&name);
-    let words = match is_wrapper(file_name(argv.first()?)) {
-        true => argv.len(),
-        false => 1,
+    if !is_wrapper(file_name(argv.first()?)) {
+        return Some(file_name(&argv[0])).filter(|name| is_client(name));
+    }
+    // A wrapper, its options and their values, such as `timeout 60` and `env A=b`.
+    let is_of_wrapper = |word: &str| {
+        is_wrapper(file_name(word))
+            || word.starts_with('-')
+            || word.contains('=')
+            || word.starts_with(|c: char| c.is_ascii_digit())
     };
-    let mut names = argv.iter().take(words).map(|word| file_name(word));
-    names
-        .find(|name| is_client(name) || (is_interpreter(name) && !is_wrapper(name)))
-        .filter(|name| is_client(name))
+    let mut words = argv.iter().map(String::as_str);
+    let mut is_value = false;
+    let program = words.find(|word| {
+        let is_skipped = is_value || is_of_wrapper(word);
+        is_value = !is_value && WITH_A_VALUE.contains(word);
+        !is_skipped
+    });
+    program.map(file_name).filter(|name| is_client(name))
 }
 
 /// A Python, with its options.
@@ -124,6 +137,7 @@ mod tests {
             "/usr/bin/docker run image",
             "sudo -u me docker run image",
             "env A=b nice -n 5 docker run image python train.py",
+            "sudo -E docker run image",
             "timeout 60 sudo /usr/bin/docker exec c train",
         ] {
             assert_eq!(client(line).as_deref(), Some("docker"), "{line}");
@@ -135,6 +149,8 @@ mod tests {
             "python train.py docker",
             "nice python train.py docker",
             "./bench docker",
+            "timeout 60 ./bench docker",
+            "sudo -u docker ./bench",
         ] {
             assert_eq!(client(line), None, "{line}");
         }

@@ -53,10 +53,7 @@ impl Plan {
     /// Bytes that the run will need, without hardware samples; `None` if those of a trial are
     /// unknown.
     pub fn expected_disk_bytes(&self) -> Option<u64> {
-        self.trials
-            .iter()
-            .map(Trial::expected_disk_bytes)
-            .try_fold(0_u64, |sum, bytes| Some(sum.saturating_add(bytes?)))
+        super::disk::expected_disk_bytes(self.trials.iter())
     }
 }
 

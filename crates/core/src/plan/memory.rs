@@ -31,10 +31,9 @@ const GROWING: [&str; 13] = [
 
 /// Phrases of engines, their libraries and the system for a lack of memory, in small letters. Source:
 /// c10's CPU and CUDA allocators, cuBLAS, cuDNN, oneDNN, XLA, libc.
-const OUT_OF_MEMORY: [&str; 11] = [
+const OUT_OF_MEMORY: [&str; 10] = [
     "out of memory",
     "outofmemoryerror",
-    "resource_exhausted:",
     "cublas_status_alloc_failed",
     "cudnn_status_alloc_failed",
     "device_allocation_failed",
@@ -55,6 +54,7 @@ pub fn speaks_of_memory(text: &str) -> bool {
     OUT_OF_MEMORY.iter().any(|words| lower.contains(words))
         || text.contains(OF_RUST)
         || text.split(['\n', '\r']).any(is_memory_error)
+        || lower.lines().any(is_exhausted_memory)
         || is_untold_lack_of_gpu_memory(text)
 }
 
@@ -64,6 +64,12 @@ fn is_memory_error(line: &str) -> bool {
     let name = line.split_once(':').map_or(line, |(name, _)| name).trim();
     let is_of_name = |c: char| c.is_alphanumeric() || matches!(c, '_' | '.');
     name.ends_with(MEMORY_ERROR) && name.chars().all(is_of_name)
+}
+
+/// Whether a line of XLA, in small letters, is about memory: the same name stands for quotas of services.
+fn is_exhausted_memory(line: &str) -> bool {
+    line.split_once("resource_exhausted:")
+        .is_some_and(|(_, what)| what.contains("memory") || what.contains("allocat"))
 }
 
 /// c10's CUDA allocator asks NVML who uses the memory when it has run out, and asserts that NVML
@@ -385,6 +391,7 @@ mod tests {
             "the memory of a goldfish",
             "Memory allocation of the model: 3 GiB",
             "StatusCode.RESOURCE_EXHAUSTED",
+            "grpc: RESOURCE_EXHAUSTED: Quota exceeded for quota metric 'reads'\nmemory: 3 GiB",
             "caught a MemoryError",
             "no MemoryError: all is well",
             "MemoryErrors are counted",

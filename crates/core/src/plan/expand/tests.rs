@@ -636,6 +636,27 @@ fn checkpoints_take_room_for_weights_and_moments() {
     );
 }
 
+#[test]
+fn trials_need_together_what_each_leaves_and_what_one_needs_beside() {
+    let together = |train: &str| {
+        let plan = plan(&with(
+            "kind: mlp, vocabulary: 40000",
+            "kind: generated",
+            &format!("steps: 10, {train}"),
+            "repeats: 10",
+        ))
+        .unwrap();
+        let parameters = plan.trials[0].parameters.unwrap();
+        (plan.expected_disk_bytes().unwrap(), parameters * 12)
+    };
+    let (plain, each) = together("batch_size: 2");
+    // The newest two, the best and the one under way of one trial; one of each of the others.
+    let (kept, _) = together("batch_size: 2, checkpoint: {every_steps: 5}");
+    assert_eq!(kept - plain, (4 + 9) * each);
+    let (deleted, _) = together("batch_size: 2, checkpoint: {every_steps: 5, after: delete}");
+    assert_eq!(deleted - plain, 3 * each, "no best one");
+}
+
 /// The plan of a sweep of matrix products.
 fn of_products(sweep: &str) -> Plan {
     plan(&format!(
