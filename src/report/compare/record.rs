@@ -32,7 +32,7 @@ pub struct Fact {
 
 /// Sections that are recorded as a whole: what is missing was not set.
 const WHOLE: [&str; 2] = ["experiment.", "continues"];
-/// A section that is, by one version of kiln: others record other variables.
+/// A section that is, by one build of kiln: others record other variables.
 const WHOLE_OF_VERSION: &str = "environment.";
 
 /// What a fact is about where the experiment of a side is not known.
@@ -161,7 +161,12 @@ pub fn facts(
             && !BESIDE.contains(&difference.key.as_str())
             && !is_one_number(difference)
     };
-    let versions = runs.map(|run| Some(run?.newest_at_work()?.versions.kiln.clone()));
+    // Two builds of one version may record other variables.
+    let version = |run: Option<&RunFile>| {
+        let versions = &run?.newest_at_work()?.versions;
+        Some((versions.kiln.clone(), versions.kiln_sha256.clone()))
+    };
+    let versions = runs.map(version);
     let is_one_version = versions[0].is_some() && versions[0] == versions[1];
     let fact = |Difference { key, old, new }: Difference| Fact {
         is_whole: WHOLE.iter().any(|section| key.starts_with(section))

@@ -6,67 +6,38 @@
 //! reverses these steps. A folder with such a name after a kill is not a checkpoint.
 
 pub mod aside;
+mod draft;
+mod header;
 
 use std::{
-    collections::BTreeMap,
     ffi::{OsStr, OsString},
-    fs::{self, File},
-    io::{self, BufRead, BufReader},
+    io,
     path::{Path, PathBuf},
     thread,
     time::Duration,
 };
 
-use rustix::{fs::FileType, io::Errno};
-use serde::{Deserialize, Serialize};
 use serde_json::Value;
 use sha2::{Digest, Sha256};
 
 use super::run_file::write_json;
 use crate::{
-    folder::{self, Folder, system_error},
+    folder::{self, Folder},
     input,
     limits::STATE_BYTES,
-    patience::patiently,
     plan::TrialId,
 };
+pub use draft::Draft;
+pub use header::{CHECKPOINT, FileContent, HEADER, Header};
+use header::{Unusable, check, content_sum, header};
 
 /// The file of a checkpoint with parameters and running statistics.
 pub const MODEL_FILE: &str = "model.safetensors";
 
-/// Version of a checkpoint's files.
-pub const CHECKPOINT: u32 = 1;
-/// The file that lists the other files.
-pub const HEADER: &str = "checkpoint.json";
 /// Suffix after the step of an unusable checkpoint.
 const REFUSED: &str = "refused";
-const BUFFER_BYTES: usize = 1 << 20;
 /// Waits between tries to read one that the system could not read.
 const UNREAD_AGAIN: [Duration; 2] = [Duration::from_millis(500), Duration::from_secs(2)];
-
-/// `checkpoint.json`, written last.
-#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
-pub struct Header {
-    /// Format version, [`CHECKPOINT`].
-    pub kiln_checkpoint: u32,
-    pub trial: TrialId,
-    /// Optimizer updates made.
-    pub step: u64,
-    /// Validation loss after that step, if there was an evaluation.
-    #[serde(default)]
-    pub valid_loss: Option<f64>,
-    /// The other files, by name.
-    pub files: BTreeMap<String, FileContent>,
-    /// The state that the training loop needs to resume.
-    pub training: Value,
-}
-
-/// Size and hash of a file.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub struct FileContent {
-    pub bytes: u64,
-    pub sha256: String,
-}
 
 /// A checkpoint whose files are unchanged since they were written.
 #[derive(Clone, Debug, PartialEq)]
@@ -92,15 +63,6 @@ pub struct Checkpoints {
     trial: TrialId,
     /// The attempt that writes and deletes; 0 if it is the launch.
     attempt: u64,
-}
-
-/// A checkpoint in progress: its files go into [`Draft::folder`], then [`Draft::finish`] makes it a
-/// checkpoint. A draft dropped earlier leaves nothing.
-#[derive(Debug)]
-pub struct Draft {
-    trial: TrialId,
-    step: u64,
-    folder: PathBuf,
 }
 
 impl Checkpoints {
@@ -539,171 +501,6 @@ impl Checkpoints {
     fn unfinished(&self, step: u64, what: &str) -> OsString {
         let (attempt, random) = (self.attempt, fastrand::u32(..));
         OsString::from(format!(".{step}.{attempt}-{random:08x}.{what}"))
-    }
-}
-
-impl Draft {
-    /// The folder for its files.
-    pub fn folder(&self) -> &Path {
-        &self.folder
-    }
-
-    /// Syncs the files, writes the header, and renames the draft to a checkpoint; returns its size
-    /// in bytes.
-    ///
-    /// # Errors
-    /// A file cannot be read or synced; then no checkpoint exists.
-    pub fn finish(self, valid_loss: Option<f64>, training: Value) -> io::Result<u64> {
-        let mut files = BTreeMap::new();
-        for entry in fs::read_dir(&self.folder)? {
-            let path = entry?.path();
-            let file = File::open(&path)?;
-            file.sync_all()?;
-            files.insert(
-                path.file_name()
-                    .unwrap_or_default()
-                    .to_string_lossy()
-                    .into_owned(),
-                content(file)?,
-            );
-        }
-        let bytes = files.values().map(|content| content.bytes).sum();
-        let header = Header {
-            kiln_checkpoint: CHECKPOINT,
-            trial: self.trial.clone(),
-            step: self.step,
-            valid_loss,
-            files,
-            training,
-        };
-        write_json(&self.folder.join(HEADER), &header)?;
-        let (above, name) = folder::split(&self.folder)?;
-        let place = Folder::open(above)?;
-        let finished = self.step.to_string();
-        match patiently(|| place.rename(name, finished.as_ref())) {
-            // Another attempt has just made the same one.
-            Err(_) if place.kind(finished.as_ref())? == Some(FileType::Directory) => {}
-            renamed => renamed?,
-        }
-        place.sync()?;
-        Ok(bytes)
-    }
-}
-
-impl Drop for Draft {
-    fn drop(&mut self) {
-        // A finished draft has been renamed. A folder that cannot be removed here is swept later.
-        let _ =
-            folder::split(&self.folder).and_then(|(above, name)| Folder::open(above)?.remove(name));
-    }
-}
-
-/// Why a checkpoint is not usable.
-#[derive(Debug, thiserror::Error)]
-enum Unusable {
-    /// The system could not read it; the next time it may.
-    #[error("{0}")]
-    Unread(io::Error),
-    /// A newer kiln wrote it, in another format.
-    #[error("{0}")]
-    Newer(String),
-    /// It is damaged, incomplete, of another trial, or not understood.
-    #[error("{0}")]
-    Content(String),
-}
-
-impl Unusable {
-    /// A file of it that could not be read; one that is missing or no file is damage.
-    fn unreadable(name: &str, error: &io::Error) -> Self {
-        use io::ErrorKind::{InvalidInput, IsADirectory, NotADirectory, NotFound};
-        let told = format!("{name}: {error}");
-        let is_damage = error.raw_os_error().is_none()
-            || system_error(error) == Some(Errno::LOOP)
-            || [InvalidInput, IsADirectory, NotADirectory, NotFound].contains(&error.kind());
-        match is_damage {
-            true => Self::Content(told),
-            false => Self::Unread(io::Error::new(error.kind(), told)),
-        }
-    }
-}
-
-fn header(folder: &Path) -> Result<Header, Unusable> {
-    let bytes = input::read(&folder.join(HEADER), &STATE_BYTES)
-        .map_err(|error| Unusable::unreadable(HEADER, &error))?;
-    let damaged = |error: serde_json::Error| Unusable::Content(format!("{HEADER}: {error}"));
-    let value: Value = serde_json::from_slice(&bytes).map_err(damaged)?;
-    match value["kiln_checkpoint"].as_u64() {
-        Some(version) if version == u64::from(CHECKPOINT) => {
-            serde_json::from_value(value).map_err(damaged)
-        }
-        Some(version) if version > u64::from(CHECKPOINT) => Err(Unusable::Newer(format!(
-            "{HEADER} has format {version}, newer than this kiln reads ({CHECKPOINT}); use the kiln \
-             that wrote it"
-        ))),
-        Some(version) => Err(Unusable::Content(format!(
-            "{HEADER} has format {version}, and this kiln reads {CHECKPOINT}"
-        ))),
-        None => Err(Unusable::Content(format!(
-            "{HEADER} has no `kiln_checkpoint`"
-        ))),
-    }
-}
-
-/// SHA-256 of a header without its times, as hex.
-fn content_sum(header: &[u8]) -> Result<String, String> {
-    let mut content: Value =
-        serde_json::from_slice(header).map_err(|error| format!("{HEADER}: {error}"))?;
-    remove_times(&mut content);
-    Ok(hex::encode(Sha256::digest(content.to_string())))
-}
-
-/// Removes each field that is a number of seconds.
-fn remove_times(content: &mut Value) {
-    match content {
-        Value::Object(fields) => {
-            fields.retain(|name, _| !name.contains("seconds"));
-            fields.values_mut().for_each(remove_times);
-        }
-        Value::Array(values) => values.iter_mut().for_each(remove_times),
-        _ => {}
-    }
-}
-
-fn check(path: &Path, name: &str, expected: &FileContent) -> Result<(), Unusable> {
-    let unreadable = |error: io::Error| Unusable::unreadable(name, &error);
-    let file = input::open(path).map_err(unreadable)?;
-    // A huge file is not hashed.
-    let bytes = file.metadata().map_err(unreadable)?.len();
-    if bytes != expected.bytes {
-        return Err(Unusable::Content(format!(
-            "{name} has {bytes} bytes and should have {}",
-            expected.bytes
-        )));
-    }
-    let found = content(file).map_err(unreadable)?;
-    if found.sha256 != expected.sha256 {
-        return Err(Unusable::Content(format!(
-            "{name} has changed since it was written (its SHA-256 differs)"
-        )));
-    }
-    Ok(())
-}
-
-fn content(file: File) -> io::Result<FileContent> {
-    let mut reader = BufReader::with_capacity(BUFFER_BYTES, file);
-    let (mut hasher, mut bytes) = (Sha256::new(), 0);
-    loop {
-        let buffer = reader.fill_buf()?;
-        if buffer.is_empty() {
-            return Ok(FileContent {
-                bytes,
-                sha256: hex::encode(hasher.finalize()),
-            });
-        }
-        hasher.update(buffer);
-        let length = buffer.len();
-        bytes += length as u64;
-        reader.consume(length);
     }
 }
 
