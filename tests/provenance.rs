@@ -680,6 +680,18 @@ fn a_run_whose_program_has_changed_is_not_rerun_with_that_of_today() {
     fs::write(place.path("old/train.sh"), "true").unwrap();
     let elsewhere = compare(&["--base-set", "model.folder=old"]);
     assert!(elsewhere.stderr.contains(in_turns), "{elsewhere:?}");
+    // Another one there is not the program of this run, nor is a folder without it.
+    fs::write(place.path("old/train.sh"), ":").unwrap();
+    let wrong = compare(&["--base-set", "model.folder=old"]);
+    let change = format!(
+        "`old/train.sh` is another than `train.sh` of launch 1 {}",
+        sums("true", ":")
+    );
+    assert_refused(&wrong, &["does not have the program of this run", &change]);
+    assert!(!wrong.stderr.contains(in_turns), "{wrong:?}");
+    fs::remove_file(place.path("old/train.sh")).unwrap();
+    let empty = compare(&["--base-set", "model.folder=old"]);
+    assert_refused(&empty, &["none of its files is there: `train.sh`"]);
 }
 
 #[test]

@@ -306,7 +306,10 @@ fn of_run(side: &str, named: &str, set: Vec<String>, results: &Path) -> Result<P
     if let Some(record) = &run.run {
         let changed = changed_programs(record, &planned, results, is_elsewhere)?;
         if let Some(changed) = changed {
-            return Err(of_other_programs(side, &run.name, &planned, &changed));
+            return Err(match is_elsewhere {
+                true => not_the_old_program(&run.name, &changed),
+                false => of_other_programs(side, &run.name, &planned, &changed),
+            });
         }
         continuation::continue_as_recorded(&mut planned, record)?;
     }
@@ -323,12 +326,22 @@ fn changed_programs(
     programs_changed_since(record, now, results, is_elsewhere).map_err(Stop::bad_input)
 }
 
+/// The refusal of a folder that was named for a run's program and has another one.
+fn not_the_old_program(run: &str, changed: &ChangedPrograms) -> Stop {
+    let commit = match changed.commit() {
+        Some(commit) => format!("the files of commit {commit}"),
+        None => "the files of then".to_owned(),
+    };
+    Stop::bad_input(format!(
+        "{run}: the folder of `{PROGRAM_FOLDER}` does not have the program of this run ({}); it \
+         needs {commit}; to run another program, name the experiment file instead of the run",
+        changed.files.join("; ")
+    ))
+}
+
 /// The refusal of a run whose programs are others by now: the new trials would measure today's.
 fn of_other_programs(side: &str, run: &str, planned: &Planned, changed: &ChangedPrograms) -> Stop {
-    let commit = changed.commit.as_deref();
-    // The record may come from anybody, and this is a command to copy.
-    let commit = commit.filter(|commit| commit.bytes().all(|byte| byte.is_ascii_hexdigit()));
-    let commit = commit.unwrap_or("COMMIT");
+    let commit = changed.commit().unwrap_or("COMMIT");
     let command = planned.loaded.experiment.model.command();
     let folder = command.and_then(|command| command.folder.as_deref());
     let folder = match folder.filter(|folder| Path::new(folder).is_relative()) {

@@ -1,8 +1,12 @@
 //! Whether programs and data are still those with which a run began, in words.
 
-use std::{collections::BTreeMap, path::Path};
+use std::{
+    collections::{BTreeMap, BTreeSet},
+    path::Path,
+};
 
 use kiln_core::{
+    kinds::command::Placeholders,
     plan::Trial,
     record::{
         RunFile,
@@ -56,12 +60,20 @@ pub struct ChangedPrograms {
     /// A sentence for each file, with both hashes.
     pub files: Vec<String>,
     /// The commit that has the files of then; `None` if it is unknown, or they were not committed.
-    pub commit: Option<String>,
+    commit: Option<String>,
+}
+
+impl ChangedPrograms {
+    /// The commit for a command to copy: the record may come from anybody.
+    pub fn commit(&self) -> Option<&str> {
+        let commit = self.commit.as_deref();
+        commit.filter(|commit| commit.bytes().all(|byte| byte.is_ascii_hexdigit()))
+    }
 }
 
 /// Compares the programs of a recorded run with those that its trials would start now; `None` if
-/// they are the same, or none were recorded. `is_elsewhere`: another folder was named for them, so
-/// only files that stand where they stood are compared.
+/// they are the same, or none were recorded. `is_elsewhere`: another folder was named for them, which
+/// need not have every recorded file.
 ///
 /// # Errors
 /// An entry of `files` stands for no file.
@@ -80,16 +92,32 @@ pub fn programs_changed_since(
     let paths = Paths::here(Privacy::of(experiment));
     let alone = std::slice::from_ref(launch);
     let changes = here.compare(alone, launch.launch, &paths).refused;
-    let files: Vec<String> = changes
+    let mut files: Vec<String> = changes
         .iter()
         .filter(|change| !is_elsewhere || change.is_in_place())
         .map(ToString::to_string)
         .collect();
+    if is_elsewhere {
+        files.extend(here.unlike_in(&folders(trials), launch, &paths));
+    }
     let programs = launch.programs.values();
     let mut repositories = programs.flat_map(|program| program.repositories.values());
     let git = repositories.next().or(launch.git.as_ref());
     let commit = git.filter(|git| !git.dirty).map(|git| git.commit.clone());
     Ok((!files.is_empty()).then_some(ChangedPrograms { files, commit }))
+}
+
+/// The folders in which the commands of trials run.
+fn folders(trials: &[Trial]) -> BTreeSet<String> {
+    let folder = |trial: &Trial| {
+        let known = Placeholders {
+            seed: Some(trial.train.seed),
+            trial: Some(trial.id.to_string()),
+            ..Placeholders::default()
+        };
+        trial.model.command()?.expand(&known).folder
+    };
+    trials.iter().filter_map(folder).collect()
 }
 
 /// How the programs and data of a launch differ from those that the run began with; empty if they do

@@ -6,6 +6,7 @@
 
 mod changes;
 mod collect;
+mod elsewhere;
 mod glob;
 mod interpreter;
 mod invocation;
