@@ -41,6 +41,14 @@ pub(crate) fn stdout(arguments: &[&str]) -> io::Result<Option<Vec<u8>>> {
     ask(arguments).map(|answer| answer.is_success.then_some(answer.stdout))
 }
 
+/// The path of the current folder from the root of its repository, with `/` at its end; empty in the
+/// root and outside of a repository.
+pub(crate) fn prefix() -> String {
+    let prefix = stdout(&["rev-parse", "--show-prefix"]).ok().flatten();
+    let prefix = String::from_utf8_lossy(&prefix.unwrap_or_default()).into_owned();
+    prefix.trim_end_matches('\n').to_owned()
+}
+
 fn command(arguments: &[&str]) -> Command {
     let mut command = Command::new("git");
     for setting in SETTINGS {

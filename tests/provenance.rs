@@ -671,7 +671,8 @@ fn a_run_whose_program_has_changed_is_not_rerun_with_that_of_today() {
         "`train.sh` is another than launch 1's {}",
         sums("true", ":")
     );
-    let way = "`git worktree add ../base COMMIT` and add `--base-set model.folder=../base`";
+    let way = "put the old one into `../base` (its commit is not known) and add `--base-set \
+               model.folder=../base`;";
     let refused = compare(&[]);
     assert_refused(&refused, &["results/x/latest/trials.csv", &change, way]);
     assert!(!refused.stderr.contains(in_turns), "{refused:?}");
@@ -692,6 +693,44 @@ fn a_run_whose_program_has_changed_is_not_rerun_with_that_of_today() {
     fs::remove_file(place.path("old/train.sh")).unwrap();
     let empty = compare(&["--base-set", "model.folder=old"]);
     assert_refused(&empty, &["none of its files is there: `train.sh`"]);
+}
+
+#[test]
+fn the_old_program_of_a_folder_in_a_repository_is_found_as_advised() {
+    let place = place(SCRIPT);
+    fs::create_dir_all(place.path("repo/sub")).unwrap();
+    fs::rename(place.path("x.yaml"), place.path("repo/sub/x.yaml")).unwrap();
+    fs::write(place.path("repo/sub/train.sh"), "true").unwrap();
+    fs::write(place.path("repo/.gitignore"), "results\n").unwrap();
+    let git = |arguments: &[&str]| {
+        let mut git = Command::new("git");
+        git.current_dir(place.path("repo/sub"))
+            .args(["-c", "user.name=x", "-c", "user.email=x@example.com"])
+            .args(arguments);
+        let output = git.output().unwrap();
+        assert!(output.status.success(), "{output:?}");
+        String::from_utf8(output.stdout).unwrap().trim().to_owned()
+    };
+    git(&["init", "-q", ".."]);
+    git(&["add", "-A", ".."]);
+    git(&["commit", "-q", "-m", "first"]);
+    let commit = git(&["rev-parse", "HEAD"]);
+    let kiln = |arguments: &[&str]| {
+        let mut kiln = place.kiln(arguments);
+        Ended::of(kiln.current_dir(place.path("repo/sub")).output().unwrap())
+    };
+    let ran = kiln(&["run", "x.yaml"]);
+    assert_eq!(ran.status, Some(0), "{ran:?}");
+    fs::write(place.path("repo/sub/train.sh"), ":").unwrap();
+    let compare = ["compare", "--rerun", "results/x/latest", "x.yaml"];
+    let add = format!("`git worktree add ../../base {commit}`");
+    let set = "`--base-set model.folder=../../base/sub`";
+    assert_refused(&kiln(&compare), &[&add, set]);
+    git(&["worktree", "add", "-q", "../../base", &commit]);
+    let named = ["--base-set", "model.folder=../../base/sub"];
+    let compared = kiln(&[&compare[..], &named].concat());
+    let in_turns = "rerun: 3 trials of base and 3 of new";
+    assert!(compared.stderr.contains(in_turns), "{compared:?}");
 }
 
 #[test]

@@ -20,8 +20,11 @@ use super::{
     planned::{Planned, plan_file, plan_loaded},
     sources::{TableSource, is_of_revision, of_folder, source},
 };
-use crate::schedule::{
-    ChangedPrograms, LaunchEnd, LaunchReport, Selection, programs_changed_since, row_ahead,
+use crate::{
+    git,
+    schedule::{
+        ChangedPrograms, LaunchEnd, LaunchReport, Selection, programs_changed_since, row_ahead,
+    },
 };
 
 /// The key that names where a command's program lies.
@@ -341,21 +344,76 @@ fn not_the_old_program(run: &str, changed: &ChangedPrograms) -> Stop {
 
 /// The refusal of a run whose programs are others by now: the new trials would measure today's.
 fn of_other_programs(side: &str, run: &str, planned: &Planned, changed: &ChangedPrograms) -> Stop {
-    let commit = changed.commit().unwrap_or("COMMIT");
     let command = planned.loaded.experiment.model.command();
-    let folder = command.and_then(|command| command.folder.as_deref());
-    let folder = match folder.filter(|folder| Path::new(folder).is_relative()) {
-        Some(folder) => format!("../{side}/{folder}"),
-        None => format!("../{side}"),
-    };
-    let way = match command {
-        Some(_) => format!("`--{side}-set {PROGRAM_FOLDER}={folder}`"),
-        None => format!("name its program in `../{side}` with `--{side}-set`"),
-    };
+    let folder = command.map(|command| command.folder.as_deref().unwrap_or_default());
+    let folder = folder.filter(|_| changed.can_be_checked_out);
+    let way = way_to_old(side, folder, &git::prefix(), changed.commit());
     Stop::bad_input(format!(
         "{run}: the program has changed since this run ({}), and `--rerun` would run the program \
-         of today; check the old one out with `git worktree add ../{side} {commit}` and add {way}; \
-         to run the program of today, name the experiment file instead of the run",
+         of today; {way}; to run the program of today, name the experiment file instead of the run",
         changed.files.join("; ")
     ))
+}
+
+/// How to get the old program and name it. `folder` is where the program runs; `None` if a checkout
+/// does not have it. `prefix` is the path of the current folder in its repository.
+fn way_to_old(side: &str, folder: Option<&str>, prefix: &str, commit: Option<&str>) -> String {
+    // These are commands to copy, and the record may come from anybody.
+    let is_plain = |path: &str| {
+        let mut letters = path.chars();
+        letters.all(|letter| letter.is_ascii_alphanumeric() || "._-/".contains(letter))
+    };
+    let is_in_repository =
+        |folder: &&str| Path::new(folder).is_relative() && is_plain(folder) && is_plain(prefix);
+    let Some(folder) = folder.filter(is_in_repository) else {
+        let get = match commit {
+            Some(commit) => format!("check commit {commit} out elsewhere"),
+            None => "put the old one elsewhere (its commit is not known)".to_owned(),
+        };
+        return format!("{get} and name its program with `--{side}-set`");
+    };
+    // Beside the repository.
+    let depth = prefix.matches('/').count();
+    let worktree = format!("{}{side}", "../".repeat(depth + 1));
+    let program = format!("{worktree}/{prefix}{folder}");
+    let program = program.trim_end_matches('/');
+    let get = match commit {
+        Some(commit) => format!("check the old one out with `git worktree add {worktree} {commit}`"),
+        None => format!("put the old one into `{program}` (its commit is not known)"),
+    };
+    format!("{get} and add `--{side}-set {PROGRAM_FOLDER}={program}`")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_old_program_is_checked_out_beside_the_repository() {
+        let way = |folder, prefix, commit| way_to_old("base", folder, prefix, commit);
+        assert_eq!(
+            way(Some(""), "", Some("0ab")),
+            "check the old one out with `git worktree add ../base 0ab` and add `--base-set \
+             model.folder=../base`"
+        );
+        assert_eq!(
+            way(Some("bench"), "sub/deep/", Some("0ab")),
+            "check the old one out with `git worktree add ../../../base 0ab` and add `--base-set \
+             model.folder=../../../base/sub/deep/bench`"
+        );
+        assert_eq!(
+            way(Some(""), "sub/", None),
+            "put the old one into `../../base/sub` (its commit is not known) and add `--base-set \
+             model.folder=../../base/sub`"
+        );
+        let elsewhere = "check commit 0ab out elsewhere and name its program with `--base-set`";
+        for folder in [None, Some("{n}"), Some("/opt/bench"), Some("a; b")] {
+            assert_eq!(way(folder, "", Some("0ab")), elsewhere, "{folder:?}");
+        }
+        assert_eq!(
+            way(None, "", None),
+            "put the old one elsewhere (its commit is not known) and name its program with \
+             `--base-set`"
+        );
+    }
 }

@@ -61,6 +61,9 @@ pub struct ChangedPrograms {
     pub files: Vec<String>,
     /// The commit that has the files of then; `None` if it is unknown, or they were not committed.
     commit: Option<String>,
+    /// Whether a checkout of the commit has these files at their paths: none is absolute, and the
+    /// commit is of the repository in which kiln was started.
+    pub can_be_checked_out: bool,
 }
 
 impl ChangedPrograms {
@@ -102,9 +105,16 @@ pub fn programs_changed_since(
     }
     let programs = launch.programs.values();
     let mut repositories = programs.flat_map(|program| program.repositories.values());
-    let git = repositories.next().or(launch.git.as_ref());
+    let around = launch.git.as_ref();
+    let git = repositories.next().or(around);
+    let is_of_here = git.map(|git| &git.commit) == around.map(|git| &git.commit);
+    let has_fixed = changes.iter().any(|change| change.is_of_absolute_path());
     let commit = git.filter(|git| !git.dirty).map(|git| git.commit.clone());
-    Ok((!files.is_empty()).then_some(ChangedPrograms { files, commit }))
+    Ok((!files.is_empty()).then_some(ChangedPrograms {
+        files,
+        commit,
+        can_be_checked_out: is_of_here && !has_fixed,
+    }))
 }
 
 /// The folders in which the commands of trials run.

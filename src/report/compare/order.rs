@@ -40,8 +40,8 @@ pub(super) fn sentences(found: &Comparisons, page: &ComparisonPage<'_>) -> Vec<S
     let mut said = Vec::new();
     let again = match page.can_rerun {
         true if has_other_programs(page) => format!(
-            "their programs differ: check the old one out (`git worktree add ../base COMMIT`), and \
-             `kiln compare --rerun {base} {new} --base-set model.folder=../base` runs both in turns"
+            "their programs differ: with the old one in a folder of its own, `kiln compare --rerun \
+             {base} {new}` runs both in turns (docs/comparing.md, \"Two versions of a command\")"
         ),
         true => format!("`kiln compare --rerun {base} {new}` runs both in turns"),
         false => {

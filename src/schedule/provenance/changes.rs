@@ -35,6 +35,11 @@ impl Change {
     pub(in crate::schedule) fn is_in_place(&self) -> bool {
         self.moved_from.is_none() && self.now.is_ok()
     }
+
+    /// Whether the experiment names the file from the root or from the home folder.
+    pub(in crate::schedule) fn is_of_absolute_path(&self) -> bool {
+        self.file.starts_with(['/', '~'])
+    }
 }
 
 impl fmt::Display for Change {
