@@ -696,6 +696,23 @@ fn a_run_whose_program_has_changed_is_not_rerun_with_that_of_today() {
 }
 
 #[test]
+fn a_program_that_another_folder_does_not_have_is_not_said_to_have_changed() {
+    let place = place(SCRIPT);
+    fs::write(place.path("train.sh"), "true").unwrap();
+    assert_eq!(place.run("", &[]).status, Some(0));
+    fs::create_dir(place.path("sub")).unwrap();
+    let named = ["compare", "--rerun", "../results/x/latest", "../x.yaml"];
+    let mut kiln = place.kiln(&named);
+    let ended = Ended::of(kiln.current_dir(place.path("sub")).output().unwrap());
+    let file = format!(
+        "`train.sh` of launch 1 ({}…) is not found from this folder",
+        &sum("true")[..12]
+    );
+    assert_refused(&ended, &[&file, "start kiln in the folder where the run was"]);
+    assert!(!ended.stderr.contains("has changed"), "{ended:?}");
+}
+
+#[test]
 fn the_old_program_of_a_folder_in_a_repository_is_found_as_advised() {
     let place = place(SCRIPT);
     fs::create_dir_all(place.path("repo/sub")).unwrap();

@@ -348,6 +348,13 @@ fn of_other_programs(side: &str, run: &str, planned: &Planned, changed: &Changed
     let folder = command.map(|command| command.folder.as_deref().unwrap_or_default());
     let folder = folder.filter(|_| changed.can_be_checked_out);
     let way = way_to_old(side, folder, &git::prefix(), changed.commit());
+    if changed.are_not_found {
+        return Stop::bad_input(format!(
+            "{run}: the program of this run is not there ({}); start kiln in the folder where the \
+             run was started, with the path of the run from there; if this is that folder, {way}",
+            changed.files.join("; ")
+        ));
+    }
     Stop::bad_input(format!(
         "{run}: the program has changed since this run ({}), and `--rerun` would run the program \
          of today; {way}; to run the program of today, name the experiment file instead of the run",

@@ -61,6 +61,8 @@ pub struct ChangedPrograms {
     pub files: Vec<String>,
     /// The commit that has the files of then; `None` if it is unknown, or they were not committed.
     commit: Option<String>,
+    /// Whether none of them is found: kiln may have been started in another folder than then.
+    pub are_not_found: bool,
     /// Whether a checkout of the commit has these files at their paths: none is absolute, and the
     /// commit is of the repository in which kiln was started.
     pub can_be_checked_out: bool,
@@ -98,8 +100,9 @@ pub fn programs_changed_since(
     let mut files: Vec<String> = changes
         .iter()
         .filter(|change| !is_elsewhere || change.is_in_place())
-        .map(ToString::to_string)
+        .map(|change| change.not_found().unwrap_or_else(|| change.to_string()))
         .collect();
+    let are_not_found = changes.iter().all(|change| change.not_found().is_some());
     if is_elsewhere {
         files.extend(here.unlike_in(&folders(trials), launch, &paths));
     }
@@ -113,6 +116,7 @@ pub fn programs_changed_since(
     Ok((!files.is_empty()).then_some(ChangedPrograms {
         files,
         commit,
+        are_not_found,
         can_be_checked_out: is_of_here && !has_fixed,
     }))
 }

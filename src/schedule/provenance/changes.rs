@@ -17,6 +17,9 @@ use kiln_core::{
 use super::{Described, FileNow, Programs, stamp::Stamp};
 use crate::readings::Paths;
 
+/// Why a recorded file has no hash now.
+const GONE: &str = "is gone";
+
 /// A file of a program that is another one than that of an earlier launch.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(in crate::schedule) struct Change {
@@ -34,6 +37,20 @@ impl Change {
     /// Whether the file stands where it stood.
     pub(in crate::schedule) fn is_in_place(&self) -> bool {
         self.moved_from.is_none() && self.now.is_ok()
+    }
+
+    /// The sentence on a file that is gone: it is not found, perhaps because kiln was started in
+    /// another folder.
+    pub(in crate::schedule) fn not_found(&self) -> Option<String> {
+        let is_gone = self.now.as_ref().is_err_and(|why| why == GONE);
+        (is_gone && !self.is_of_absolute_path()).then(|| {
+            format!(
+                "`{}` of launch {} ({}) is not found from this folder",
+                self.file,
+                self.launch,
+                short_hash(&self.before)
+            )
+        })
     }
 
     /// Whether the experiment names the file from the root or from the home folder.
@@ -172,7 +189,7 @@ impl Programs {
 
 fn gone(error: &std::io::Error) -> String {
     match error.kind() {
-        std::io::ErrorKind::NotFound => "is gone".to_owned(),
+        std::io::ErrorKind::NotFound => GONE.to_owned(),
         _ => format!("cannot be read: {error}"),
     }
 }
@@ -231,7 +248,7 @@ fn refused(held: &Known, now: &BTreeMap<String, &FileNow>) -> Vec<Change> {
         before: sha256.clone(),
         moved_from: None,
         may_be_output: false,
-        now: Err("is gone".to_owned()),
+        now: Err(GONE.to_owned()),
     }));
     changes
 }
