@@ -708,7 +708,10 @@ fn a_program_that_another_folder_does_not_have_is_not_said_to_have_changed() {
         "`train.sh` of launch 1 ({}…) is not found from this folder",
         &sum("true")[..12]
     );
-    assert_refused(&ended, &[&file, "start kiln in the folder where the run was"]);
+    assert_refused(
+        &ended,
+        &[&file, "start kiln in the folder where the run was"],
+    );
     assert!(!ended.stderr.contains("has changed"), "{ended:?}");
 }
 

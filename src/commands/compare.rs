@@ -14,7 +14,7 @@ use crate::{
     report::compare::{
         Compared, ComparedMetric, ComparisonPage, Comparisons, Fact, Gate, MOST_TREATED, Options,
         Reproduction, RowFact, SplitTable, Treatment, Verdict, between, compare, facts, gate,
-        has_match, is_treatable, keys_in_common, tell_machines_apart, unsaid, word,
+        gate_of_all, has_match, is_treatable, keys_in_common, tell_machines_apart, unsaid, word,
     },
 };
 use kiln_core::units::{listed, without_controls};
@@ -523,9 +523,9 @@ fn answer(reason: &Reason, found: &Comparisons) -> Gate {
             Some(metric) => gate(found, metric),
             None if *reason == Reason::of_columns() => {
                 let is_one = |metric: ComparedMetric| metric.is_column() || metric.is_accuracy();
-                gate_of_all(found, is_one, "no column was compared")
+                gate_of(found, is_one, "no column was compared")
             }
-            None if wanted == ComparedMetric::ACCURACY_WORSE => gate_of_all(
+            None if wanted == ComparedMetric::ACCURACY_WORSE => gate_of(
                 found,
                 ComparedMetric::is_accuracy,
                 "no accuracy was compared",
@@ -547,13 +547,15 @@ fn answer(reason: &Reason, found: &Comparisons) -> Gate {
 
 /// The answer for all these metrics together; `nothing` is the reason if there is none. An accuracy
 /// that no run has is left out.
-fn gate_of_all(found: &Comparisons, is_one: fn(ComparedMetric) -> bool, nothing: &str) -> Gate {
+fn gate_of(found: &Comparisons, is_one: fn(ComparedMetric) -> bool, nothing: &str) -> Gate {
     let metrics = found.metrics.iter().copied();
-    let gates = metrics
+    let metrics: Vec<ComparedMetric> = metrics
         .filter(|metric| is_one(*metric) && (metric.is_column() || found.has(*metric)))
-        .map(|metric| gate(found, metric));
-    let nothing = || Gate::CannotTell(vec![nothing.to_owned()]);
-    gates.reduce(Gate::and).unwrap_or_else(nothing)
+        .collect();
+    match metrics.is_empty() {
+        true => Gate::CannotTell(vec![nothing.to_owned()]),
+        false => gate_of_all(found, &metrics),
+    }
 }
 
 fn nothing_in_common(base: &TableSource, new: &TableSource, options: &Options) -> Stop {

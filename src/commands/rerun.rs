@@ -385,7 +385,9 @@ fn way_to_old(side: &str, folder: Option<&str>, prefix: &str, commit: Option<&st
     let program = format!("{worktree}/{prefix}{folder}");
     let program = program.trim_end_matches('/');
     let get = match commit {
-        Some(commit) => format!("check the old one out with `git worktree add {worktree} {commit}`"),
+        Some(commit) => {
+            format!("check the old one out with `git worktree add {worktree} {commit}`")
+        }
         None => format!("put the old one into `{program}` (its commit is not known)"),
     };
     format!("{get} and add `--{side}-set {PROGRAM_FOLDER}={program}`")

@@ -78,7 +78,7 @@ impl ComparisonPage<'_> {
                     word(comparison).to_owned(),
                     exact(*base),
                     exact(*new),
-                    exact(*ratio),
+                    number(Some(*ratio).filter(|ratio| ratio.is_finite())),
                     number(interval.map(|ends| ends[0])),
                     number(interval.map(|ends| ends[1])),
                     number(*visible),

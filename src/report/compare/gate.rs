@@ -1,13 +1,16 @@
 //! A gate answers whether a metric became worse at any point. It has three answers; "cannot tell"
 //! is not "no".
 
+use std::collections::BTreeMap;
+
 use kiln_core::{
     statistics::{MUCH_DISTURBED, Nature},
     units::{counted, listed},
 };
 
 use super::{
-    Compared, ComparedMetric, Comparison, Comparisons, DisturbedRun, Verdict, word, words::USABLE,
+    Compared, ComparedMetric, Comparison, Comparisons, DisturbedRun, Verdict, word,
+    words::{USABLE, shown},
 };
 
 /// Answer of a gate.
@@ -24,23 +27,6 @@ pub enum Gate {
 const MOST_NAMED: usize = 5;
 
 impl Gate {
-    /// The answer to both questions: a failure counts first, then what cannot be told.
-    pub fn and(self, other: Self) -> Self {
-        match (self, other) {
-            (Self::Fail(mut one), Self::Fail(other)) => {
-                one.extend(other);
-                Self::Fail(one)
-            }
-            (Self::Fail(one), _) | (_, Self::Fail(one)) => Self::Fail(one),
-            (Self::CannotTell(mut one), Self::CannotTell(other)) => {
-                one.extend(other);
-                Self::CannotTell(one)
-            }
-            (Self::CannotTell(one), _) | (_, Self::CannotTell(one)) => Self::CannotTell(one),
-            (Self::Pass, Self::Pass) => Self::Pass,
-        }
-    }
-
     /// The answer for programs.
     pub fn answer(&self) -> &'static str {
         match self {
@@ -90,72 +76,152 @@ impl Gate {
 /// Decides whether a metric became worse at any point of base. It passes where the runs exclude
 /// that at every point.
 pub fn gate(found: &Comparisons, metric: ComparedMetric) -> Gate {
-    let (mut worse, mut untold) = (Vec::new(), Vec::new());
-    for pair in &found.pairs {
-        let comparison = pair
-            .comparisons
-            .iter()
-            .find(|comparison| comparison.metric == metric);
-        match comparison {
-            _ if !pair.unlike.is_empty() => untold.push(format!("{} (not comparable)", pair.name)),
-            _ if !found.unnamed.is_empty() => untold.push(format!(
-                "{} (the runs differ in {}; `--across {}` makes that the question)",
-                pair.name,
-                listed(&found.unnamed, ", "),
-                found.unnamed.join(",")
-            )),
-            _ if pair.shared > 0 => untold.push(format!(
-                "{} ({} on both sides the same)",
-                pair.name,
-                counted(pair.shared, "run")
-            )),
-            Some(comparison) if !found.is_clean && is_lopsided(pair, comparison) => {
-                untold.push(format!("{} ({})", pair.name, disturbed(pair, comparison)))
+    gate_of_all(found, &[metric])
+}
+
+/// Decides whether one of these metrics became worse at any point of base. Each point is named once.
+pub fn gate_of_all(found: &Comparisons, metrics: &[ComparedMetric]) -> Gate {
+    let told: Vec<(ComparedMetric, ToldPoints)> = metrics
+        .iter()
+        .map(|metric| (*metric, ToldPoints::of(found, *metric)))
+        .collect();
+    let points = |of: fn(&ToldPoints) -> &BTreeMap<usize, String>| {
+        let mut points: BTreeMap<usize, Vec<(ComparedMetric, &str)>> = BTreeMap::new();
+        for (metric, told) in &told {
+            for (place, why) in of(told) {
+                points
+                    .entry(*place)
+                    .or_default()
+                    .push((*metric, why.as_str()));
             }
-            Some(Comparison {
-                verdict: Verdict::Worse,
-                ..
-            }) => worse.push(pair.name.clone()),
-            _ if pair.ends.is_some() => {
-                untold.push(format!("{} (not all its trials completed)", pair.name))
-            }
-            None => {
-                let unusable = pair.unusable.iter().find(|column| metric.has(column));
-                let why = match unusable {
-                    Some(column) => format!("a `{column}` is not {USABLE}"),
-                    _ => format!("no {} on both sides", metric.name()),
-                };
-                untold.push(format!("{} ({why})", pair.name));
-            }
-            Some(comparison) if comparison.base_missing + comparison.new_missing > 0 => {
-                untold.push(format!(
-                    "{} (a run lacks `{}`)",
-                    pair.name, comparison.column
-                ));
-            }
-            Some(Comparison {
-                passed_over: Some(column),
-                ..
-            }) => untold.push(format!("{} (only one side has `{column}`)", pair.name)),
-            Some(comparison) if !comparison.excludes_worse => untold.push(format!(
-                "{} ({})",
-                pair.name,
-                word(comparison).replace('-', " ")
-            )),
-            Some(_) => {}
         }
-    }
-    untold.extend(
-        found
-            .only_base
-            .iter()
-            .map(|name| format!("{name} (only in base)")),
-    );
+        points
+            .into_iter()
+            .map(|(place, whys)| named(point_name(found, place), &whys, metrics.len()))
+            .collect::<Vec<String>>()
+    };
+    let (worse, untold) = (points(|told| &told.worse), points(|told| &told.untold));
     match (worse.is_empty(), untold.is_empty()) {
         (false, _) => Gate::Fail(worse),
         (true, false) => Gate::CannotTell(untold),
         (true, true) => Gate::Pass,
     }
+}
+
+/// A point with what is to be said of each of the metrics; their names are left out where all of
+/// them say the same, and where only one was asked for.
+fn named(point: &str, whys: &[(ComparedMetric, &str)], metrics: usize) -> String {
+    let (_, first) = whys[0];
+    let is_alike = whys.len() == metrics && whys.iter().all(|(_, why)| *why == first);
+    let words = |(metric, why): &(ComparedMetric, &str)| match why.is_empty() {
+        true => format!("`{}`", metric.short_name()),
+        false => format!("`{}`: {why}", metric.short_name()),
+    };
+    let words = match is_alike && (metrics == 1 || !first.is_empty()) {
+        true => first.to_owned(),
+        false => whys.iter().map(words).collect::<Vec<String>>().join(", "),
+    };
+    match words.is_empty() {
+        true => point.to_owned(),
+        false => format!("{point} ({words})"),
+    }
+}
+
+/// The name of a point: the pairs, then those that only base has.
+fn point_name(found: &Comparisons, place: usize) -> &str {
+    match found.pairs.get(place) {
+        Some(pair) => &pair.name,
+        None => &found.only_base[place - found.pairs.len()],
+    }
+}
+
+/// The points where a metric became worse, or where that cannot be told, by their places, with the
+/// reason; it is empty where the verdict says enough.
+#[derive(Default)]
+struct ToldPoints {
+    worse: BTreeMap<usize, String>,
+    untold: BTreeMap<usize, String>,
+}
+
+impl ToldPoints {
+    fn of(found: &Comparisons, metric: ComparedMetric) -> Self {
+        let mut told = Self::default();
+        for (place, pair) in found.pairs.iter().enumerate() {
+            let mut comparisons = pair.comparisons.iter();
+            let comparison = comparisons.find(|comparison| comparison.metric == metric);
+            if let Some(why) = why_untold_first(found, pair, comparison) {
+                told.untold.insert(place, why);
+            } else if let Some(worse) = comparison.filter(|one| one.verdict == Verdict::Worse) {
+                told.worse.insert(place, at_zero(worse));
+            } else if let Some(why) = why_untold(pair, comparison, metric) {
+                told.untold.insert(place, why);
+            }
+        }
+        let places = found.pairs.len()..found.pairs.len() + found.only_base.len();
+        let only_base = places.map(|place| (place, "only in base".to_owned()));
+        told.untold.extend(only_base);
+        told
+    }
+}
+
+/// How an accuracy fell to 0 or rose from it, of which there is no ratio; else empty.
+fn at_zero(comparison: &Comparison) -> String {
+    let of = |value: f64| shown(comparison.metric, value);
+    let (base, new) = (comparison.base, comparison.new);
+    match (base == 0.0, new == 0.0) {
+        (false, true) => format!("fell from {} to 0", of(base)),
+        (true, false) => format!("rose from 0 to {}", of(new)),
+        _ => String::new(),
+    }
+}
+
+/// Why a point has no answer, whatever its verdict.
+fn why_untold_first(
+    found: &Comparisons,
+    pair: &Compared,
+    comparison: Option<&Comparison>,
+) -> Option<String> {
+    if !pair.unlike.is_empty() {
+        return Some("not comparable".to_owned());
+    }
+    if !found.unnamed.is_empty() {
+        return Some(format!(
+            "the runs differ in {}; `--across {}` makes that the question",
+            listed(&found.unnamed, ", "),
+            found.unnamed.join(",")
+        ));
+    }
+    if pair.shared > 0 {
+        let runs = counted(pair.shared, "run");
+        return Some(format!("{runs} on both sides the same"));
+    }
+    let comparison = comparison.filter(|one| !found.is_clean && is_lopsided(pair, one))?;
+    Some(disturbed(pair, comparison))
+}
+
+/// Why it cannot be told that a point did not become worse; `None` if it can.
+fn why_untold(
+    pair: &Compared,
+    comparison: Option<&Comparison>,
+    metric: ComparedMetric,
+) -> Option<String> {
+    if pair.ends.is_some() {
+        return Some("not all its trials completed".to_owned());
+    }
+    let Some(comparison) = comparison else {
+        let mut unusable = pair.unusable.iter();
+        return Some(match unusable.find(|column| metric.has(column)) {
+            Some(column) => format!("a `{column}` is not {USABLE}"),
+            None => format!("no {} on both sides", metric.name()),
+        });
+    };
+    if comparison.base_missing + comparison.new_missing > 0 {
+        return Some(format!("a run lacks `{}`", comparison.column));
+    }
+    if let Some(column) = comparison.passed_over {
+        return Some(format!("only one side has `{column}`"));
+    }
+    (!comparison.excludes_worse).then(|| word(comparison).replace('-', " "))
 }
 
 /// Whether one side was disturbed so much more than the other that this may explain the difference.

@@ -64,6 +64,20 @@ impl MeasuredPair {
         })
     }
 
+    /// The verdict where all runs of a side are 0: there is no ratio. `None` elsewhere.
+    fn verdict_of_zeros(&self) -> Option<Verdict> {
+        let is_zero = |runs: &Vec<TimedRun>| runs.iter().all(|run| run.value == 0.0);
+        let is_higher = match [&self.sides.base, &self.sides.new].map(is_zero) {
+            [false, false] => return None,
+            [true, true] => return Some(Verdict::Same),
+            [base_is_zero, _] => base_is_zero,
+        };
+        Some(match is_higher == self.metric.is_better_high() {
+            true => Verdict::Better,
+            false => Verdict::Worse,
+        })
+    }
+
     /// The verdict from an estimate, if there is one; `looks` is the number of points in which a
     /// drift is looked for.
     fn compared(
@@ -77,11 +91,16 @@ impl MeasuredPair {
             statistics::middle(&runs.iter().map(|run| run.value).collect::<Vec<_>>())
         };
         let (base, new) = (middle(&self.sides.base)?, middle(&self.sides.new)?);
-        let verdict = match &estimate {
+        let of_zeros = self.verdict_of_zeros().filter(|_| self.sides.has_enough());
+        let verdict = match (&estimate, of_zeros) {
             _ if !is_comparable || self.refusal.is_some() => Verdict::NotComparable,
-            None => Verdict::TooFewRuns,
-            Some(estimate) => verdict(metric, estimate),
+            (Some(estimate), _) => verdict(metric, estimate),
+            (None, Some(of_zeros)) => of_zeros,
+            (None, None) => Verdict::TooFewRuns,
         };
+        // 0 is as large as 0.
+        let ratio = if base == new { 1.0 } else { new / base };
+        let is_not_worse = of_zeros.is_some() && matches!(verdict, Verdict::Same | Verdict::Better);
         Some(Comparison {
             metric,
             verdict,
@@ -93,14 +112,14 @@ impl MeasuredPair {
             passed_over: self.passed_over,
             base,
             new,
-            ratio: estimate.map_or(new / base, |estimate| estimate.ratio),
+            ratio: estimate.map_or(ratio, |estimate| estimate.ratio),
             interval: estimate
                 .map(|estimate| [estimate.low, estimate.high])
                 .filter(|[_, high]| high.is_finite()),
             visible: estimate.and_then(|estimate| estimate.visible),
             design: estimate.map(|estimate| estimate.design),
             refusal: self.refusal,
-            excludes_worse: estimate.is_some_and(|estimate| excludes_worse(metric, &estimate)),
+            excludes_worse: estimate.map_or(is_not_worse, |one| excludes_worse(metric, &one)),
             drift: estimate
                 .filter(|_| metric.nature() == Nature::Drifting)
                 .map(|_| Drift::of(&self.sides, looks))
@@ -136,7 +155,10 @@ pub(super) fn fill(
     };
     let measured: Vec<MeasuredPair> = metrics.iter().flat_map(of_metric).collect();
     let is_told = |one: &&MeasuredPair| {
-        compared[one.place].unlike.is_empty() && one.refusal.is_none() && one.sides.has_enough()
+        compared[one.place].unlike.is_empty()
+            && one.refusal.is_none()
+            && one.sides.has_enough()
+            && one.verdict_of_zeros().is_none()
     };
     let told: Vec<usize> = measured
         .iter()

@@ -72,8 +72,9 @@ impl ComparedMetric {
 
     /// Whether a run of the table has an accuracy.
     pub fn has_accuracy(table: &TrialTable) -> bool {
-        let mut rows = table.rows.iter();
-        rows.any(|row| Self::accuracies().any(|one| one.of(&row.fixed).is_some()))
+        let read = |row: &TrialRow, column: &MetricColumn| column.read(row).is_some();
+        let mut columns = Self::accuracies().flat_map(Self::columns);
+        columns.any(|column| table.rows.iter().any(|row| read(&row.fixed, &column)))
     }
 
     /// Whether it is a column that was asked for by name.
@@ -153,7 +154,7 @@ impl ComparedMetric {
 
     /// The numbers of the rows of both sides from one column, with its name: the first column in
     /// which both sides have a number. A row without a usable number there is excluded; another
-    /// column would compare something else.
+    /// column would compare something else. An accuracy that is 0 in all runs of a side is usable.
     pub(super) fn of_both(
         self,
         base: &[&TrialRow],
@@ -161,14 +162,16 @@ impl ComparedMetric {
         reader: RunReader<'_>,
     ) -> Option<(&'static str, [Vec<TimedRun>; 2])> {
         let of = |column: MetricColumn| {
-            let run = |row: &&TrialRow| {
-                let value = column.read(row).filter(|value| can_be_ratio(*value))?;
-                Some(self.run(row, value, reader))
-            };
-            (
-                column.name(),
-                [base, new].map(|rows| rows.iter().filter_map(run).collect::<Vec<TimedRun>>()),
-            )
+            let sides = [base, new].map(|rows| {
+                let is_zero = self.is_zero(&column, rows);
+                let run = |row: &&TrialRow| {
+                    let value = column.read(row);
+                    let value = value.filter(|value| is_zero || can_be_ratio(*value))?;
+                    Some(self.run(row, value, reader))
+                };
+                rows.iter().filter_map(run).collect::<Vec<TimedRun>>()
+            });
+            (column.name(), sides)
         };
         let is_told = |column: &MetricColumn| {
             [base, new]
@@ -224,8 +227,14 @@ impl ComparedMetric {
             .find(|known| known.name() == column);
         column.is_some_and(|column| {
             let mut numbers = rows.iter().filter_map(|row| column.read(row));
-            numbers.any(|number| !can_be_ratio(number))
+            !self.is_zero(&column, rows) && numbers.any(|number| !can_be_ratio(number))
         })
+    }
+
+    /// Whether an accuracy is 0 in all these runs, which is judged without a ratio.
+    fn is_zero(self, column: &MetricColumn, rows: &[&TrialRow]) -> bool {
+        let mut values = rows.iter().filter_map(|row| column.read(row)).peekable();
+        self.is_accuracy() && values.peek().is_some() && values.all(|value| value == 0.0)
     }
 
     /// A column that comes before the one that is compared and that the runs of one side alone

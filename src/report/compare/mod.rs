@@ -39,7 +39,7 @@ use serde::{Serialize, Serializer};
 pub use between::{Between, SplitTable, between};
 pub use column::ColumnMetric;
 pub use comparable::{RowFact, Unlike};
-pub use gate::{Gate, gate, unsaid};
+pub use gate::{Gate, gate, gate_of_all, unsaid};
 pub use machines::{RecordedTable, tell_machines_apart};
 pub use matching::keys_in_common;
 pub use measured::verdict_of;
@@ -127,7 +127,7 @@ pub struct Comparison {
     /// The geometric mean of each side in the metric's unit.
     pub base: f64,
     pub new: f64,
-    /// new / base.
+    /// new / base; infinite where base is 0.
     pub ratio: f64,
     /// 95 % interval of the ratio, adjusted for all comparisons of these tables; `None` where there
     /// are too few runs.

@@ -559,8 +559,8 @@ fn columns(
             Some(shown(metric, comparison.new))
         }),
         column("change", MUST_STAY, &|pair, comparison| {
-            (pair.unlike.is_empty() && comparison.refusal.is_none())
-                .then(|| Change(comparison.ratio).to_string())
+            let is_told = pair.unlike.is_empty() && comparison.refusal.is_none();
+            (is_told && comparison.ratio.is_finite()).then(|| Change(comparison.ratio).to_string())
         }),
         column("95 % interval", 80, &|_, comparison| {
             interval_of(comparison)

@@ -955,6 +955,75 @@ fn an_accuracy_is_judged_by_the_direction_of_its_column() {
     assert!(found.has(top1) && matches!(gate(&found, top1), Gate::CannotTell(_)));
 }
 
+/// Two sides in turns, each with these values of an accuracy and of an error.
+fn with_accuracies(values: [[[f64; 5]; 2]; 2]) -> Comparisons {
+    let mut tables = in_turns(&STEADY, &STEADY);
+    for (table, [top1, error]) in tables.iter_mut().zip(values) {
+        for (place, row) in table.rows.iter_mut().enumerate() {
+            row.fixed.valid_top1 = Some(top1[place]);
+            row.fixed.valid_mean_absolute_error = Some(error[place]);
+        }
+    }
+    let [base, new] = tables;
+    compare(&base, &new, &Options::default()).unwrap()
+}
+
+fn accuracy(name: &str) -> ComparedMetric {
+    let mut all = ComparedMetric::accuracies();
+    all.find(|metric| metric.name() == name).unwrap()
+}
+
+const GOOD: [f64; 5] = [0.90, 0.91, 0.92, 0.90, 0.91];
+
+#[test]
+fn an_accuracy_that_is_0_in_all_runs_of_a_side_is_judged() {
+    let zero = [0.0; 5];
+    let judged = |base: [f64; 5], new: [f64; 5]| {
+        let found = with_accuracies([[base, base], [new, new]]);
+        ["valid_top1", "valid_mean_absolute_error"].map(|name| {
+            let metric = accuracy(name);
+            let mut all = found.pairs[0].comparisons.iter();
+            let one = all.find(|one| one.metric == metric).unwrap();
+            (one.verdict, gate(&found, metric))
+        })
+    };
+    let pass = |verdict: Verdict| (verdict, Gate::Pass);
+    let fail = |why: &str| (Verdict::Worse, Gate::Fail(vec![why.to_owned()]));
+    assert_eq!(judged(zero, zero), [Verdict::Same; 2].map(pass));
+    let fell = fail("all trials (fell from 0.908 to 0)");
+    assert_eq!(judged(GOOD, zero), [fell, pass(Verdict::Better)]);
+    let rose = fail("all trials (rose from 0 to 0.908)");
+    assert_eq!(judged(zero, GOOD), [pass(Verdict::Better), rose]);
+    let text = page(&with_accuracies([[zero, zero], [GOOD, GOOD]]));
+    assert!(
+        text.contains("better accuracy") && !text.contains("+inf"),
+        "{text}"
+    );
+    // Of some runs the ratio is known, and of others it is not.
+    let [_, one_less, ..] = GOOD;
+    let mixed = [0.0, one_less, one_less, one_less, one_less];
+    for (verdict, gate) in judged(GOOD, mixed) {
+        assert_eq!(verdict, Verdict::NotComparable);
+        assert!(matches!(gate, Gate::CannotTell(_)), "{gate:?}");
+    }
+}
+
+#[test]
+fn a_gate_about_several_metrics_names_a_point_once_with_those_that_failed() {
+    let metrics = ["valid_top1", "valid_mean_absolute_error"].map(accuracy);
+    let half = GOOD.map(|value| value / 2.0);
+    let failed =
+        |values: [[[f64; 5]; 2]; 2]| gate_of_all(&with_accuracies(values), &metrics).sentence();
+    assert_eq!(
+        failed([[GOOD, half], [half, GOOD]]),
+        "fail at 1 point: all trials (`valid_top1`, `valid_mean_absolute_error`)"
+    );
+    assert_eq!(
+        failed([[GOOD, GOOD], [half, half]]),
+        "fail at 1 point: all trials (`valid_top1`)"
+    );
+}
+
 #[test]
 fn a_gate_cannot_tell_where_one_side_lost_the_number_that_was_asked_for() {
     let [mut base, mut new] = in_turns(&STEADY, &STEADY);

@@ -281,7 +281,10 @@ pub(super) fn interval_of(comparison: &Comparison) -> Option<String> {
 
 /// `change -12.1 % without an interval`, of points that have too few runs for one.
 pub(super) fn changes_without_interval(comparisons: &[&Comparison]) -> Option<String> {
-    let ratios = || comparisons.iter().map(|one| one.ratio);
+    let ratios = || {
+        let all = comparisons.iter().map(|one| one.ratio);
+        all.filter(|ratio| ratio.is_finite())
+    };
     let is_all = comparisons
         .iter()
         .all(|one| one.verdict == Verdict::TooFewRuns);

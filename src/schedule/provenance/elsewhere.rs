@@ -67,7 +67,10 @@ impl Programs {
         }
         if !is_found {
             let files: Vec<String> = recorded.keys().map(|path| format!("`{path}`")).collect();
-            unlike.push(format!("none of its files is there: {}", listed(&files, ", ")));
+            unlike.push(format!(
+                "none of its files is there: {}",
+                listed(&files, ", ")
+            ));
         }
         unlike
     }
