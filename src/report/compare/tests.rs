@@ -955,6 +955,28 @@ fn an_accuracy_is_judged_by_the_direction_of_its_column() {
     assert!(found.has(top1) && matches!(gate(&found, top1), Gate::CannotTell(_)));
 }
 
+#[test]
+fn runs_of_two_programs_are_pointed_to_the_page_that_says_how_to_run_both() {
+    let found = one_after_the_other(&STEADY, &STEADY);
+    let mut program = Fact::of_unknown_experiment([false, true]).unwrap();
+    program.what = "programs.model.files.train.sh".to_owned();
+    (program.base, program.new) = (Some("1".to_owned()), Some("2".to_owned()));
+    let text = ComparisonPage {
+        base: "a",
+        new: "b",
+        facts: Some(&[program]),
+        can_rerun: true,
+        found: &found,
+    }
+    .text(PageStyle {
+        width: None,
+        has_color: false,
+    });
+    let told = "their programs differ: with the old one in a folder of its own, `kiln compare \
+                --rerun a b` runs both in turns (docs/comparing.md, \"Two versions of a command\")";
+    assert!(text.contains(told), "{text}");
+}
+
 /// Two sides in turns, each with these values of an accuracy and of an error.
 fn with_accuracies(values: [[[f64; 5]; 2]; 2]) -> Comparisons {
     let mut tables = in_turns(&STEADY, &STEADY);
