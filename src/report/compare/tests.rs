@@ -284,7 +284,7 @@ fn runs_of_two_programs_are_not_recommended_to_be_rerun_as_they_are() {
     let as_they_are = "`kiln compare --rerun a b`";
     assert!(text("5c").contains(as_they_are), "{}", text("5c"));
     let of_two = text("91");
-    let with_both = "`kiln compare --rerun a b --base-set model.folder=../base`";
+    let with_both = "`kiln compare --rerun a b --base-set model.folder=DIR`";
     assert!(
         !of_two.contains(as_they_are) && of_two.contains(with_both),
         "{of_two}"
@@ -955,28 +955,6 @@ fn an_accuracy_is_judged_by_the_direction_of_its_column() {
     assert!(found.has(top1) && matches!(gate(&found, top1), Gate::CannotTell(_)));
 }
 
-#[test]
-fn runs_of_two_programs_are_pointed_to_the_page_that_says_how_to_run_both() {
-    let found = one_after_the_other(&STEADY, &STEADY);
-    let mut program = Fact::of_unknown_experiment([false, true]).unwrap();
-    program.what = "programs.model.files.train.sh".to_owned();
-    (program.base, program.new) = (Some("1".to_owned()), Some("2".to_owned()));
-    let text = ComparisonPage {
-        base: "a",
-        new: "b",
-        facts: Some(&[program]),
-        can_rerun: true,
-        found: &found,
-    }
-    .text(PageStyle {
-        width: None,
-        has_color: false,
-    });
-    let told = "their programs differ: with the old one in a folder of its own, `kiln compare \
-                --rerun a b` runs both in turns (docs/comparing.md, \"Two versions of a command\")";
-    assert!(text.contains(told), "{text}");
-}
-
 /// Two sides in turns, each with these values of an accuracy and of an error.
 fn with_accuracies(values: [[[f64; 5]; 2]; 2]) -> Comparisons {
     let mut tables = in_turns(&STEADY, &STEADY);
@@ -1012,9 +990,9 @@ fn an_accuracy_that_is_0_in_all_runs_of_a_side_is_judged() {
     let pass = |verdict: Verdict| (verdict, Gate::Pass);
     let fail = |why: &str| (Verdict::Worse, Gate::Fail(vec![why.to_owned()]));
     assert_eq!(judged(zero, zero), [Verdict::Same; 2].map(pass));
-    let fell = fail("all trials (fell from 0.908 to 0)");
+    let fell = fail("train.batch_size 8 (fell from 0.908 to 0)");
     assert_eq!(judged(GOOD, zero), [fell, pass(Verdict::Better)]);
-    let rose = fail("all trials (rose from 0 to 0.908)");
+    let rose = fail("train.batch_size 8 (rose from 0 to 0.908)");
     assert_eq!(judged(zero, GOOD), [pass(Verdict::Better), rose]);
     let text = page(&with_accuracies([[zero, zero], [GOOD, GOOD]]));
     assert!(
@@ -1038,11 +1016,11 @@ fn a_gate_about_several_metrics_names_a_point_once_with_those_that_failed() {
         |values: [[[f64; 5]; 2]; 2]| gate_of_all(&with_accuracies(values), &metrics).sentence();
     assert_eq!(
         failed([[GOOD, half], [half, GOOD]]),
-        "fail at 1 point: all trials (`valid_top1`, `valid_mean_absolute_error`)"
+        "fail at 1 point: train.batch_size 8 (`valid_top1`, `valid_mean_absolute_error`)"
     );
     assert_eq!(
         failed([[GOOD, GOOD], [half, half]]),
-        "fail at 1 point: all trials (`valid_top1`)"
+        "fail at 1 point: train.batch_size 8 (`valid_top1`)"
     );
 }
 
