@@ -30,6 +30,10 @@ const ABOVE: u32 = 12;
 const BELOW: u32 = 78;
 /// A band is at least so small a part of the axis.
 const LEAST_BAND: f64 = 250.0;
+/// Marks along a line that has none of its own, for readers who do not see its color.
+const MARKS_OF_A_LINE: usize = 6;
+/// Lines that are beside each other have them in so many different places.
+const SHIFTS: usize = 4;
 /// Half the width of an interval's ends.
 const CAP: i32 = 8;
 
@@ -174,7 +178,7 @@ impl Lines {
         self.lines
             .iter()
             .enumerate()
-            .try_for_each(|(place, line)| draw_line(&mut area, line, place))
+            .try_for_each(|(place, line)| draw_line(&mut area, line, self.drawn_mark(line, place)))
     }
 
     fn draw_bands(&self, area: &mut Area<'_, '_>) -> DrawnChart {
@@ -196,14 +200,29 @@ impl Lines {
         area.draw_series(inside.map(rectangle)).map(|_| ())
     }
 
+    /// The mark of the line in this place: that of its color, which the lines of one label share; `None`
+    /// for a line that needs none.
+    fn marked(&self, line: &ChartLine, place: usize) -> Option<usize> {
+        if line.shape != MarkShape::Plain {
+            let is_shared = self.lines.iter().any(|other| other.shape == MarkShape::Plain);
+            return Some(if is_shared { line.color } else { place });
+        }
+        let is_one = self.lines.iter().all(|other| other.color == line.color);
+        (!is_one && !line.label.is_empty()).then_some(line.color)
+    }
+
+    /// The same, where it is drawn: a line beside one of its color with marks has none.
+    fn drawn_mark(&self, line: &ChartLine, place: usize) -> Option<usize> {
+        let has_marks =
+            |other: &ChartLine| other.color == line.color && other.shape != MarkShape::Plain;
+        let is_without = line.shape == MarkShape::Plain && self.lines.iter().any(has_marks);
+        self.marked(line, place).filter(|_| !is_without)
+    }
+
     fn entries(&self) -> Vec<LegendEntry<'_>> {
         let mut entries: Vec<LegendEntry<'_>> = Vec::new();
         let sign = |line: &ChartLine, place: usize| {
-            if line.shape == MarkShape::Plain {
-                Sign::Line
-            } else {
-                Sign::Mark(place)
-            }
+            self.marked(line, place).map_or(Sign::Line, Sign::Mark)
         };
         let lines = self.lines.iter().enumerate();
         let lines = lines.map(|(place, line)| LegendEntry {
@@ -225,7 +244,7 @@ impl Lines {
     }
 }
 
-fn draw_line(area: &mut Area<'_, '_>, line: &ChartLine, place: usize) -> DrawnChart {
+fn draw_line(area: &mut Area<'_, '_>, line: &ChartLine, mark: Option<usize>) -> DrawnChart {
     let color = series_color(line.color);
     let marks: Vec<ChartMark> = line.placed().collect();
     let width = if line.shape == MarkShape::Plain { 3 } else { 4 };
@@ -236,8 +255,12 @@ fn draw_line(area: &mut Area<'_, '_>, line: &ChartLine, place: usize) -> DrawnCh
             PathElement::new(path, color.stroke_width(width))
         }))?;
     }
-    if line.shape == MarkShape::Plain {
+    let Some(place) = mark else {
         return Ok(());
+    };
+    if line.shape == MarkShape::Plain {
+        let some: Vec<ChartMark> = sparse(&marks, place).collect();
+        return draw_marks(area, &some, color, place);
     }
     for mark in &marks {
         if let Some((low, high)) = mark.interval {
@@ -253,6 +276,13 @@ fn draw_line(area: &mut Area<'_, '_>, line: &ChartLine, place: usize) -> DrawnCh
         }
     }
     draw_marks(area, &marks, color, place)
+}
+
+/// A few places of a line, at which it shows its mark; those of lines beside it differ.
+fn sparse(marks: &[ChartMark], place: usize) -> impl Iterator<Item = ChartMark> + '_ {
+    let apart = marks.len().div_ceil(MARKS_OF_A_LINE).max(1);
+    let first = (apart * (place % SHIFTS)) / SHIFTS;
+    marks.iter().skip(first).step_by(apart).copied()
 }
 
 fn draw_marks(

@@ -72,6 +72,32 @@ fn a_line_has_its_marks_its_interval_its_ticks_and_its_name() {
 }
 
 #[test]
+fn lines_without_marks_have_some_where_only_their_color_would_tell_them_apart() {
+    let marks = |shapes: &[(usize, MarkShape)]| {
+        let line = |(color, shape): &(usize, MarkShape)| ChartLine {
+            label: format!("learning_rate {color}"),
+            detail: String::new(),
+            color: *color,
+            shape: *shape,
+            marks: (0..60).map(|x| ChartMark::at(f64::from(x), 1.0)).collect(),
+        };
+        let mut chart = lines("x");
+        let Picture::Lines(picture) = &mut chart.picture else {
+            panic!("{:?}", chart.picture);
+        };
+        picture.lines = shapes.iter().map(line).collect();
+        chart.svg().matches("<polygon").count()
+    };
+    use MarkShape::{Marked, Plain};
+    assert_eq!(marks(&[(0, Plain)]), 0);
+    assert_eq!(marks(&[(0, Plain), (0, Plain)]), 0, "two runs of a point");
+    assert_eq!(marks(&[(0, Plain), (1, Plain)]), 2 * 6 + 2);
+    // Validation has marks of its own, and the legend shows them.
+    let with_validation = [(0, Plain), (0, Marked), (1, Plain), (1, Marked)];
+    assert_eq!(marks(&with_validation), 2 * 60 + 2);
+}
+
+#[test]
 fn a_hostile_name_is_words_and_no_markup() {
     let hostile = "</text><script>alert(1)</script>\n\u{1b}[31m";
     let mut heat = Heat {

@@ -105,13 +105,23 @@ pub fn facts(
     experiments: [Option<Value>; 2],
     packages: [Option<&str>; 2],
 ) -> Vec<Fact> {
+    let axes: Vec<String> = experiments.iter().flatten().flat_map(swept).collect();
     let [base, new] = experiments
         .map(|experiment| experiment.map(|value| leaves(value, &|key| key.starts_with("sweep."))));
     let of_experiment = base
         .zip(new)
         .map(|(base, new)| differences(base, new))
         .unwrap_or_default();
-    let of_experiment = of_experiment.into_iter().map(|difference| Difference {
+    // No trial has the file's value of a key that its sweep varies.
+    let is_swept = |key: &str| {
+        axes.iter().any(|axis| {
+            let below = key.strip_prefix(axis.as_str());
+            below.is_some_and(|rest| rest.is_empty() || rest.starts_with('.'))
+        })
+    };
+    let of_experiment = of_experiment.into_iter();
+    let of_experiment = of_experiment.filter(|difference| !is_swept(&difference.key));
+    let of_experiment = of_experiment.map(|difference| Difference {
         key: format!("experiment.{}", difference.key),
         ..difference
     });
@@ -252,6 +262,13 @@ fn launch(run: &RunFile) -> Option<BTreeMap<String, Value>> {
     Some(leaves(Value::Object(telling), &|_| false))
 }
 
+/// The keys that the grid and the zip of an experiment vary.
+fn swept(experiment: &Value) -> Vec<String> {
+    let sections = ["grid", "zip"].map(|section| experiment.pointer(&format!("/sweep/{section}")));
+    let axes = sections.into_iter().flatten().filter_map(Value::as_object);
+    axes.flat_map(|axes| axes.keys().cloned()).collect()
+}
+
 fn spelled(value: Value) -> String {
     short_hash(&value.as_str().map_or_else(|| show(&value), str::to_owned))
 }
@@ -309,6 +326,28 @@ mod tests {
         ];
         assert_eq!(found, expected);
         assert_eq!(facts([Some(&base), None], [None, None], [None; 2]), []);
+    }
+
+    #[test]
+    fn the_files_value_of_a_key_that_a_sweep_varies_is_no_difference() {
+        let of = |rate: f64, beta: f64, sweep: Value| {
+            let optimizer = json!({"learning_rate": rate, "beta1": beta});
+            Some(json!({"train": {"optimizer": optimizer}, "sweep": sweep}))
+        };
+        let told = |base: Value, new: Value| {
+            let experiments = [of(0.1, 0.8, base), of(0.2, 0.9, new)];
+            let found = facts([None, None], experiments, [None; 2]);
+            found.into_iter().map(|fact| fact.what).collect::<Vec<_>>()
+        };
+        let (rate, beta) = (
+            "experiment.train.optimizer.learning_rate",
+            "experiment.train.optimizer.beta1",
+        );
+        assert_eq!(told(json!({}), json!({})), [beta, rate]);
+        let grid = json!({"grid": {"train.optimizer.learning_rate": [0.1, 0.3]}});
+        assert_eq!(told(json!({}), grid), [beta]);
+        let zip = json!({"zip": {"train.optimizer": [{"kind": "sgd"}]}});
+        assert_eq!(told(zip, json!({})), [""; 0]);
     }
 
     #[test]
