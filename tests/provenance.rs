@@ -671,7 +671,7 @@ fn a_run_whose_program_has_changed_is_not_rerun_with_that_of_today() {
         "`train.sh` is another than launch 1's {}",
         sums("true", ":")
     );
-    let way = "put the old one into `../base` (its commit is not known) and add `--base-set \
+    let way = "put the old one into `../base` (no commit is known that has it) and add `--base-set \
                model.folder=../base`;";
     let refused = compare(&[]);
     assert_refused(&refused, &["results/x/latest/trials.csv", &change, way]);

@@ -108,25 +108,22 @@ pub(super) fn continue_run(
 }
 
 /// Where in its schedule a trial begins: the steps of the training that it continues count. `None` for a
-/// rate that is the same at each step from there on.
+/// schedule without a warm-up that does not depend on the number of steps.
 fn schedule_so_far(trial: &Trial) -> Option<String> {
     let step = trial.origin.as_ref()?.step;
     let schedule = &trial.train.learning_rate_schedule;
     let warmup = schedule.warmup_steps();
-    let (is_late, is_over_all) = (warmup > 0 && warmup <= step, schedule.is_over_all_steps());
-    if !is_late && !is_over_all {
+    if warmup == 0 && !schedule.is_over_all_steps() {
         return None;
     }
     let of_all = trial
         .steps
         .map(|steps| format!(" of {steps}"))
         .unwrap_or_default();
-    let warmup = match is_late {
-        true => format!(
-            ", after its warm-up of {}",
-            counted(warmup as usize, "step")
-        ),
-        false => String::new(),
+    let place = if warmup > step { "within" } else { "after" };
+    let warmup = match warmup {
+        0 => String::new(),
+        _ => format!(", {place} its warm-up of {}", counted(warmup as usize, "step")),
     };
     Some(format!(
         "`train.learning_rate_schedule` goes on at step {}{of_all}{warmup}: it counts the steps of the \

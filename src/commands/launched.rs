@@ -271,18 +271,17 @@ fn summary(report: &LaunchReport, table: &TrialTable, experiment: &Experiment) -
         "\n{purpose}{page}{between}\n{}{}{}",
         texts(report),
         weights(report, table),
-        match table
-            .rows
-            .iter()
-            .any(|row| row.fixed.outcome == Outcome::Completed)
-        {
-            true => worth_committing(folder),
-            false => format!(
-                "No trial completed; what there is:\n  {}\n",
-                shown_path(folder)
-            ),
-        }
+        closing(folder, table)
     )
+}
+
+/// Where the files are, and which to commit.
+fn closing(folder: &RunFolder, table: &TrialTable) -> String {
+    let mut rows = table.rows.iter();
+    match rows.any(|row| row.fixed.outcome == Outcome::Completed) {
+        true => worth_committing(folder),
+        false => format!("No trial completed; the run's folder is:\n  {}\n", shown_path(folder)),
+    }
 }
 
 fn shown_path(folder: &RunFolder) -> String {
@@ -361,31 +360,23 @@ fn weights(report: &LaunchReport, table: &TrialTable) -> String {
         };
         let path = without_controls(&kept.folder.display().to_string());
         let loss = kept.valid_loss.unwrap_or(f64::INFINITY);
-        Some((loss, format!("  {path}\n    {which}\n")))
+        let mut rows = table.rows.iter().map(|row| &row.fixed);
+        let row = rows.find(|row| row.trial == *trial && row.attempt == end.attempt);
+        let last = row.and_then(|row| row.valid_loss);
+        let is_earlier = last.is_some_and(|last| loss < last);
+        Some((loss, is_earlier, format!("  {path}\n    {which}\n")))
     };
-    let mut lines: Vec<(f64, String)> = report.last_attempts.iter().filter_map(found).collect();
+    let mut lines: Vec<(f64, bool, String)> =
+        report.last_attempts.iter().filter_map(found).collect();
     lines.sort_by(|one, other| one.0.total_cmp(&other.0));
-    let title = match is_of_earlier_steps(report, table) {
+    let title = match lines.iter().any(|(_, is_earlier, _)| *is_earlier) {
         true => {
             "Weights, for `kiln sample`, `kiln predict` and `kiln export` (of each trial's step with the \
              lowest validation loss; the tables have the loss after the last step)"
         }
         false => "Weights, for `kiln sample`, `kiln predict` and `kiln export`",
     };
-    listed(title, lines.into_iter().map(|(_, line)| line).collect())
-}
-
-/// Whether weights that are kept have a lower loss than the trial's row.
-fn is_of_earlier_steps(report: &LaunchReport, table: &TrialTable) -> bool {
-    let completed = table.rows.iter().map(|row| &row.fixed);
-    let mut completed = completed.filter(|row| row.outcome == Outcome::Completed);
-    completed.any(|row| {
-        let kept = aside::weights(&report.folder, &row.trial, Some(row.attempt)).result();
-        let lowest = kept.and_then(|kept| kept.valid_loss);
-        lowest
-            .zip(row.valid_loss)
-            .is_some_and(|(lowest, last)| lowest < last)
-    })
+    listed(title, lines.into_iter().map(|(.., line)| line).collect())
 }
 
 /// The first of these lines below a title; empty if there are none.

@@ -346,7 +346,7 @@ fn not_the_old_program(run: &str, changed: &ChangedPrograms) -> Stop {
 fn of_other_programs(side: &str, run: &str, planned: &Planned, changed: &ChangedPrograms) -> Stop {
     let command = planned.loaded.experiment.model.command();
     let folder = command.map(|command| command.folder.as_deref().unwrap_or_default());
-    let folder = folder.filter(|_| changed.can_be_checked_out);
+    let folder = folder.filter(|_| changed.keeps_its_paths);
     let way = way_to_old(side, folder, &git::prefix(), changed.commit());
     if changed.are_not_found {
         return Stop::bad_input(format!(
@@ -375,7 +375,7 @@ fn way_to_old(side: &str, folder: Option<&str>, prefix: &str, commit: Option<&st
     let Some(folder) = folder.filter(is_in_repository) else {
         let get = match commit {
             Some(commit) => format!("check commit {commit} out elsewhere"),
-            None => "put the old one elsewhere (its commit is not known)".to_owned(),
+            None => "put the old one elsewhere (no commit is known that has it)".to_owned(),
         };
         return format!("{get} and name its program with `--{side}-set`");
     };
@@ -388,7 +388,7 @@ fn way_to_old(side: &str, folder: Option<&str>, prefix: &str, commit: Option<&st
         Some(commit) => {
             format!("check the old one out with `git worktree add {worktree} {commit}`")
         }
-        None => format!("put the old one into `{program}` (its commit is not known)"),
+        None => format!("put the old one into `{program}` (no commit is known that has it)"),
     };
     format!("{get} and add `--{side}-set {PROGRAM_FOLDER}={program}`")
 }
@@ -412,7 +412,7 @@ mod tests {
         );
         assert_eq!(
             way(Some(""), "sub/", None),
-            "put the old one into `../../base/sub` (its commit is not known) and add `--base-set \
+            "put the old one into `../../base/sub` (no commit is known that has it) and add `--base-set \
              model.folder=../../base/sub`"
         );
         let elsewhere = "check commit 0ab out elsewhere and name its program with `--base-set`";
@@ -421,7 +421,7 @@ mod tests {
         }
         assert_eq!(
             way(None, "", None),
-            "put the old one elsewhere (its commit is not known) and name its program with \
+            "put the old one elsewhere (no commit is known that has it) and name its program with \
              `--base-set`"
         );
     }

@@ -94,7 +94,8 @@ pub struct TrialDemand {
     /// The largest number of loader workers of a trial.
     pub most_workers: u64,
     pub most_cpu_threads: u64,
-    /// Bytes that they leave on the disk, without hardware samples, as far as it is known before they run.
+    /// Bytes that they need together under `results/`, without hardware samples; trials of unknown size
+    /// are not counted.
     pub disk_bytes: u64,
 }
 

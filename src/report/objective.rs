@@ -297,7 +297,7 @@ fn learned_metric(table: &TrialTable) -> Option<Metric> {
 pub(super) fn words(metric: Metric) -> &'static str {
     match metric {
         Metric::ValidLoss => "validation loss",
-        Metric::LowestValidLoss => "loss of its best evaluation",
+        Metric::LowestValidLoss => "validation loss of the best evaluation",
         Metric::TrainLoss => "training loss",
         Metric::SamplesPerSecond => "samples/s",
         Metric::TokensPerSecond => "tokens/s",

@@ -63,9 +63,9 @@ pub struct ChangedPrograms {
     commit: Option<String>,
     /// Whether none of them is found: kiln may have been started in another folder than then.
     pub are_not_found: bool,
-    /// Whether a checkout of the commit has these files at their paths: none is absolute, and the
-    /// commit is of the repository in which kiln was started.
-    pub can_be_checked_out: bool,
+    /// Whether another checkout of this folder has the files at the same paths: none is absolute, and no
+    /// other repository holds them.
+    pub keeps_its_paths: bool,
 }
 
 impl ChangedPrograms {
@@ -117,7 +117,7 @@ pub fn programs_changed_since(
         files,
         commit,
         are_not_found,
-        can_be_checked_out: is_of_here && !has_fixed,
+        keeps_its_paths: is_of_here && !has_fixed,
     }))
 }
 

@@ -208,7 +208,7 @@ fn recorded(variables: BTreeMap<String, String>) -> BTreeMap<String, String> {
 }
 
 fn without_folders(value: &str) -> String {
-    let parts = value.split_inclusive([':', ',', ' ', '=']);
+    let parts = value.split_inclusive([':', ';', ',', ' ', '=', '"', '\'']);
     let named = parts.map(|part| match part.starts_with('/') {
         true => part.rsplit('/').next().unwrap_or(part),
         false => part,
@@ -235,7 +235,7 @@ mod tests {
             ("TORCHINDUCTOR_MAX_AUTOTUNE", "1"),
             (
                 "XLA_FLAGS",
-                "--xla_dump_to=/home/me/dump --xla_gpu_autotune_level=0",
+                "--xla_dump_to=\"/home/me/dump\" --xla_gpu_autotune_level=0",
             ),
             // Not of a family, and not for a file that others read.
             ("OMPI_COMM_WORLD_RANK", "0"),
@@ -257,7 +257,7 @@ mod tests {
             ("ONEDNN_MAX_CPU_ISA", "AVX2"),
             ("OPENBLAS_CORETYPE", "Haswell"),
             ("TORCHINDUCTOR_MAX_AUTOTUNE", "1"),
-            ("XLA_FLAGS", "--xla_dump_to=dump --xla_gpu_autotune_level=0"),
+            ("XLA_FLAGS", "--xla_dump_to=\"dump\" --xla_gpu_autotune_level=0"),
         ];
         let expected = expected.map(|(name, value)| (name.to_owned(), value.to_owned()));
         assert_eq!(recorded, BTreeMap::from(expected));

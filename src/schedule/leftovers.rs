@@ -209,7 +209,7 @@ fn of_result(
     let started = of.started.as_ref();
     let launch = recorded(&open.file, of.launch);
     let used = row::used_gpus(started, &instruments.devices());
-    let is_on_cpu = is_on_cpu(started);
+    let is_on_cpu = row::is_on_cpu(started);
     let is_device_known = is_on_cpu || !used.is_empty();
     let peak = || instruments.peak_flops(&used, trial, result.libtorch());
     let folder = open.folder.attempt(&trial.id, of.attempt);
@@ -260,10 +260,6 @@ fn killed(open: &OpenRun, of: &Unrecorded<'_>, devices: &[LeasedGpu]) -> TableRo
         cores: usable_cores(),
     };
     row::of_lost(trial, *launch, (Outcome::Killed, reason), &lost)
-}
-
-fn is_on_cpu(started: Option<&AttemptFile>) -> bool {
-    started.is_some_and(|started| started.device == "cpu")
 }
 
 /// The record of a launch.

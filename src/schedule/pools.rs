@@ -79,6 +79,16 @@ impl KnownRun<'_> {
             .map(|index| &request.trials[index])
             .collect()
     }
+
+    /// Those of them that are likely to run here: a ticket of a worker may hold any trial, and most hold
+    /// one without a result.
+    pub(super) fn outstanding<'t>(&self, request: &RunRequest<'t>) -> Vec<&'t Trial> {
+        let retries = request.experiment.run.retries;
+        let is_over = |trial: &Trial| self.is_worker && self.ended.is_settled(&trial.id, retries);
+        let mut trials = self.remaining(request);
+        trials.retain(|trial| !is_over(trial));
+        trials
+    }
 }
 
 /// Leases the devices that the remaining trials need; waits up to `run.wait` if they are in use.

@@ -374,7 +374,7 @@ pub(super) fn of_lost(
     lost: &LostAttempt<'_>,
 ) -> TableRow {
     let used = used_gpus(lost.started, lost.devices);
-    let is_on_cpu = lost.started.is_some_and(|started| started.device == "cpu");
+    let is_on_cpu = is_on_cpu(lost.started);
     row(&AttemptFacts {
         attempt: lost.attempt,
         started_utc: lost.started.map(|started| started.started_utc.clone()),
@@ -384,6 +384,11 @@ pub(super) fn of_lost(
         notes: lost.note.clone().into_iter().collect(),
         ..AttemptFacts::of_end(trial, launch, end, &AttemptReadings::default(), lost.cores)
     })
+}
+
+/// Whether an attempt ran on the CPU, as its file says.
+pub(super) fn is_on_cpu(started: Option<&AttemptFile>) -> bool {
+    started.is_some_and(|started| started.device == "cpu")
 }
 
 /// Those of `devices` on which an attempt ran, as its file names them.

@@ -81,7 +81,8 @@ pub(super) fn columns(
         let is_asked = asked.fail_on.contains(&Reason::of_columns());
         if columns.is_empty() && is_asked && !has_accuracy() {
             return Err(Stop::bad_input(
-                "`--fail-on worse` is about the columns of `--metric`; name one",
+                "`--fail-on worse` needs a column of `--metric` or an accuracy, and the runs have none; name a \
+                 column with `--metric`",
             ));
         }
         return Ok(columns);

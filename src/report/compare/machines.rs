@@ -60,7 +60,7 @@ fn joined<'a>(traces: impl Iterator<Item = &'a Traces<'a>>) -> Vec<BTreeSet<&'a 
     let mut machines: Vec<(BTreeSet<&str>, BTreeSet<&str>)> = Vec::new();
     for Traces { machine, boot } in traces {
         let is_its = |(ids, boots): &(BTreeSet<&str>, BTreeSet<&str>)| {
-            ids.contains(machine) || boots.contains(boot)
+            ids.contains(machine) || (!boot.is_empty() && boots.contains(boot))
         };
         let (same, others) = machines.into_iter().partition::<Vec<_>, _>(is_its);
         let mut one = (BTreeSet::from([*machine]), BTreeSet::from([*boot]));

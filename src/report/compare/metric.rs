@@ -321,9 +321,9 @@ impl ComparedMetric {
 
     /// A smaller change does not count: `docs/comparing.md`.
     pub(super) fn worth(self) -> f64 {
-        match self {
-            Self::Loss | Self::Accuracy(_) => WORTH_OF_LOSS,
-            _ => WORTH,
+        match self == Self::Loss || self.is_accuracy() {
+            true => WORTH_OF_LOSS,
+            false => WORTH,
         }
     }
 

@@ -40,9 +40,9 @@ pub(super) fn sentences(found: &Comparisons, page: &ComparisonPage<'_>) -> Vec<S
     let mut said = Vec::new();
     let again = match page.can_rerun {
         true if has_other_programs(page) => format!(
-            "their programs differ: with the old one in a folder DIR, `kiln compare --rerun {base} \
-             {new} --base-set model.folder=DIR` runs both in turns (docs/comparing.md, \"Two versions \
-             of a command\")"
+            "their programs differ: `kiln compare --rerun {base} {new} --base-set …` runs both in turns \
+             where the old one is named, of a command with `model.folder=DIR` (docs/comparing.md, \"Two \
+             versions of a command\")"
         ),
         true => format!("`kiln compare --rerun {base} {new}` runs both in turns"),
         false => {

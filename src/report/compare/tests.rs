@@ -284,7 +284,7 @@ fn runs_of_two_programs_are_not_recommended_to_be_rerun_as_they_are() {
     let as_they_are = "`kiln compare --rerun a b`";
     assert!(text("5c").contains(as_they_are), "{}", text("5c"));
     let of_two = text("91");
-    let with_both = "`kiln compare --rerun a b --base-set model.folder=DIR`";
+    let with_both = "`kiln compare --rerun a b --base-set …`";
     assert!(
         !of_two.contains(as_they_are) && of_two.contains(with_both),
         "{of_two}"

@@ -153,8 +153,7 @@ impl Ranking<'_> {
         let best = (0..values.len()).min_by(by_mean)?;
         (values[best].mean < first.mean).then(|| {
             format!(
-                "; but by the lowest loss of each training, of which the best weights are, {} leads with {} \
-                 (against {})",
+                "; by the lowest loss of each training (`lowest_valid_loss`), {} leads with {} (against {})",
                 self.name(&self.rivals()[best]),
                 metric_with_spread(Metric::LowestValidLoss, values[best]),
                 metric_with_spread(Metric::LowestValidLoss, *first)

@@ -35,7 +35,7 @@ impl Programs {
         let mut is_found = false;
         for (name, file) in self.files.get(COMMAND_PROGRAM).into_iter().flatten() {
             let shown = paths.hide(name);
-            // Where it stood: the launches' files are compared elsewhere.
+            // A file under its recorded path is compared by `Programs::compare`.
             if recorded.contains_key(&shown) {
                 is_found = true;
                 continue;

@@ -73,8 +73,9 @@ pub(super) fn is_python(program: &str) -> bool {
     })
 }
 
-/// Options of wrappers that take the next word: a user, a group, a number, a signal, a folder.
-const WITH_A_VALUE: [&str; 7] = ["-u", "-g", "-n", "-c", "-s", "-k", "-C"];
+/// Options of wrappers that take the next word: a user, a group, a class, a signal, a folder. A number is
+/// recognized by itself.
+const WITH_A_VALUE: [&str; 5] = ["-u", "-g", "-c", "-s", "-C"];
 
 /// The client that runs a command in a container of a daemon, also behind a wrapper.
 pub(super) fn container_client(argv: &[String]) -> Option<&str> {
@@ -138,6 +139,8 @@ mod tests {
             "sudo -u me docker run image",
             "env A=b nice -n 5 docker run image python train.py",
             "sudo -E docker run image",
+            "sudo -n docker run image",
+            "timeout -k 5 60 docker run image",
             "timeout 60 sudo /usr/bin/docker exec c train",
         ] {
             assert_eq!(client(line).as_deref(), Some("docker"), "{line}");

@@ -200,7 +200,7 @@ fn has_untracked(root: &Path, files: &[PathBuf]) -> bool {
         .concat();
         git::stdout_in(root, &all).ok()?
     };
-    // What is not known is not in the commit for all that is known.
+    // If git cannot answer, the files count as untracked.
     files
         .and_then(ask)
         .is_none_or(|untracked| !untracked.is_empty())

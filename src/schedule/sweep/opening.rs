@@ -187,7 +187,7 @@ impl PreparedLaunch {
                 stop => stop,
             })?;
         let checks =
-            instruments.preflight(request, &known.remaining(request), &pools.uuids(), answer);
+            instruments.preflight(request, &known.outstanding(request), &pools.uuids(), answer);
         if listener.asked().load(Ordering::Relaxed) {
             return Err(interrupted());
         }

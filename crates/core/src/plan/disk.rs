@@ -15,7 +15,7 @@ const TRIAL_BYTES: u64 = 24 * 1024;
 const TOKEN_BYTES: u64 = 8;
 
 /// Bytes that trials need together, of which one runs at a time: what each leaves, and the most that one
-/// needs beside that. `None` if that of a trial is unknown.
+/// needs beside that. With several trials at a time it is too little. `None` if that of a trial is unknown.
 pub fn expected_disk_bytes<'t>(trials: impl Iterator<Item = &'t Trial>) -> Option<u64> {
     let (mut left, mut most_beside) = (0_u64, 0);
     for trial in trials {

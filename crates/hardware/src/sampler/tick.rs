@@ -79,7 +79,8 @@ pub struct TrialReadings {
     /// In order of time.
     pub ticks: Vec<Tick>,
     /// When the trial's own program began, on CLOCK_MONOTONIC in nanoseconds: peaks and sums have no
-    /// tick from before. 0 counts all.
+    /// tick from before, but for what such a tick of a very long trial handed on when it was dropped. 0
+    /// counts all.
     pub began: u64,
     /// Foreign processes seen on the device at any look; `None` on the CPU.
     pub foreign: Option<ProcessList>,
