@@ -71,17 +71,15 @@ pub(super) fn adopt(
     let paths = Paths::here(Privacy::of(request.experiment));
     let devices = instruments.devices();
     let unrecorded = unrecorded(open, request.trials);
-    let recorded = TrialTable::read_of(&open.folder).map_or(Vec::new(), |table| table.rows);
+    if unrecorded.is_empty() {
+        return Ok(());
+    }
+    let rows = TrialTable::read_of(&open.folder).map_or(Vec::new(), |table| table.rows);
     for of in &unrecorded {
         let folder = open.folder.attempt(&of.trial.id, of.attempt);
         let mut row = match of.result(&folder) {
             Some(result) => {
-                // Those without a row ran when kiln ended; others of the launch may have ended before.
-                let beside = unrecorded.iter().filter(|other| other.launch == of.launch);
-                let rows = recorded.iter().map(|row| &row.fixed);
-                let rows = rows.filter(|row| row.launch == of.launch);
-                let known = rows.map(|row| row.concurrent_trials).max();
-                let concurrent = known.unwrap_or(0).max(beside.count() as u64);
+                let concurrent = concurrent(of, &unrecorded, &rows);
                 of_result(open, (request, instruments), of, &result, concurrent)
             }
             None => killed(open, of, &devices),
@@ -110,6 +108,16 @@ pub(super) fn adopt(
         }
     }
     Ok(())
+}
+
+/// How many trials of its launch ran at a time: those without a row ran when kiln ended, and others
+/// may have ended before.
+fn concurrent(of: &Unrecorded<'_>, unrecorded: &[Unrecorded<'_>], rows: &[TableRow]) -> u64 {
+    let beside = unrecorded.iter().filter(|other| other.launch == of.launch);
+    let rows = rows.iter().map(|row| &row.fixed);
+    let rows = rows.filter(|row| row.launch == of.launch);
+    let known = rows.map(|row| row.concurrent_trials).max();
+    known.unwrap_or(0).max(beside.count() as u64)
 }
 
 /// The notice about a row that another launch should have written.

@@ -10,35 +10,99 @@ use super::{Compared, Comparison, ComparisonPage, Comparisons};
 /// Returns sentences on the order of the runs of both sides and on drift of the machine, for the
 /// metrics that depend on them. The most important point stands for all.
 pub(super) fn sentences(found: &Comparisons, page: &ComparisonPage<'_>) -> Vec<String> {
-    let (base, new) = (page.base, page.new);
-    let timed = || found.pairs.iter().filter_map(Compared::timed);
-    let of = |holds: &dyn Fn(Design) -> bool| {
-        timed().filter(|one| one.design.is_some_and(holds)).count()
-    };
-    let (apart, unknown) = (
-        of(&|design| design == Design::Apart),
-        of(&|design| design == Design::OrderUnknown),
-    );
-    let paired: Vec<usize> = timed()
-        .filter_map(|one| {
-            if let Some(Design::Paired { pairs }) = one.design {
-                Some(pairs)
-            } else {
-                None
-            }
-        })
-        .collect();
-    let all = timed().filter(|one| one.design.is_some()).count();
-    let part = |count: usize| {
-        if count == all {
-            String::new()
-        } else {
-            format!("of {} of {all}, ", counted(count, "point"))
-        }
-    };
+    let orders = Orders::of(found);
+    let again = how_to_rerun(page);
     let jump = Fraction(SESSION_JUMP);
-    let mut said = Vec::new();
-    let again = match page.can_rerun {
+    let said = [
+        orders.told(Design::Apart, |part| {
+            format!(
+                "order: {part}the two sides ran one after the other: only changes beyond {jump} are \
+                 reported, and machines have drifted by more; {again}"
+            )
+        }),
+        orders.told(Design::OrderUnknown, |part| {
+            format!(
+                "order: {part}the times of the runs are unknown: they are treated as one side after \
+                 the other, and only changes beyond {jump} are reported; {again}"
+            )
+        }),
+        orders.told(Design::ApartDisturbed, |part| {
+            let clean = if can_be_clean(found) {
+                ", `--clean` excludes disturbed runs"
+            } else {
+                ""
+            };
+            format!(
+                "order: {part}the two sides ran one after the other while others disturbed the \
+                 machine: no verdict is given; {again}{clean}"
+            )
+        }),
+        orders.told(Design::AtOnce, |part| {
+            format!(
+                "order: {part}the two sides ran at the same time on one machine and disturbed each \
+                 other: no verdict on speed is given; {again}"
+            )
+        }),
+        orders.in_turns(),
+        orders.told(Design::Mixed, |part| {
+            format!(
+                "order: {part}the runs of both sides are mixed in time, not in pairs; a linear drift \
+                 is removed"
+            )
+        }),
+        shared(found),
+        boards(found, page.base, page.new),
+    ];
+    said.into_iter().flatten().chain(drifts(found)).collect()
+}
+
+/// The order of the runs of each point that has one.
+struct Orders(Vec<Design>);
+
+impl Orders {
+    fn of(found: &Comparisons) -> Self {
+        let timed = found.pairs.iter().filter_map(Compared::timed);
+        Self(timed.filter_map(|one| one.design).collect())
+    }
+
+    /// What `words` say of the points in this order, with the part of the points that they are; `None`
+    /// if there are none.
+    fn told(&self, design: Design, words: impl Fn(String) -> String) -> Option<String> {
+        let count = self.0.iter().filter(|one| **one == design).count();
+        (count > 0).then(|| words(self.part(count)))
+    }
+
+    /// Empty for all points.
+    fn part(&self, count: usize) -> String {
+        match self.0.len() {
+            all if all == count => String::new(),
+            all => format!("of {} of {all}, ", counted(count, "point")),
+        }
+    }
+
+    fn in_turns(&self) -> Option<String> {
+        let pairs = self.0.iter().filter_map(|design| match design {
+            Design::Paired { pairs } => Some(*pairs),
+            _ => None,
+        });
+        let pairs: Vec<usize> = pairs.collect();
+        let (least, most) = (pairs.iter().min()?, pairs.iter().max()?);
+        let told = if least == most {
+            counted(*most, "pair")
+        } else {
+            format!("{least} to {most} pairs")
+        };
+        Some(format!(
+            "order: {}the two sides ran in turns; {told} of neighboring runs are compared",
+            self.part(pairs.len())
+        ))
+    }
+}
+
+/// How to run both sides again, in turns.
+fn how_to_rerun(page: &ComparisonPage<'_>) -> String {
+    let (base, new) = (page.base, page.new);
+    match page.can_rerun {
         true if has_other_programs(page) => format!(
             "their programs differ: `kiln compare --rerun {base} {new} --base-set …` runs both in turns \
              where the old one is named, of a command with `model.folder=DIR` (docs/comparing.md, \"Two \
@@ -48,75 +112,27 @@ pub(super) fn sentences(found: &Comparisons, page: &ComparisonPage<'_>) -> Vec<S
         false => {
             "run both in turns from their experiment files (`kiln compare --rerun`)".to_owned()
         }
+    }
+}
+
+/// Whether each point whose sides were disturbed has enough runs without the disturbed ones.
+fn can_be_clean(found: &Comparisons) -> bool {
+    let is_disturbed = |pair: &&Compared| {
+        let design = pair.timed().and_then(|one| one.design);
+        design == Some(Design::ApartDisturbed)
     };
-    if apart > 0 {
-        said.push(format!(
-            "order: {}the two sides ran one after the other: only changes beyond {jump} are \
-             reported, and machines have drifted by more; {again}",
-            part(apart)
-        ));
-    }
-    if unknown > 0 {
-        said.push(format!(
-            "order: {}the times of the runs are unknown: they are treated as one side after the \
-             other, and only changes beyond {jump} are reported; {again}",
-            part(unknown)
-        ));
-    }
-    let disturbed = of(&|design| design == Design::ApartDisturbed);
-    if disturbed > 0 {
-        let is_disturbed = |pair: &&Compared| {
-            let design = pair.timed().and_then(|one| one.design);
-            design == Some(Design::ApartDisturbed)
-        };
-        let mut pairs = found.pairs.iter().filter(is_disturbed);
-        let clean = match pairs.all(Compared::has_enough_clean_runs) {
-            true => ", `--clean` excludes disturbed runs",
-            false => "",
-        };
-        said.push(format!(
-            "order: {}the two sides ran one after the other while others disturbed the machine: no \
-             verdict is given; {again}{clean}",
-            part(disturbed)
-        ));
-    }
-    let at_once = of(&|design| design == Design::AtOnce);
-    if at_once > 0 {
-        said.push(format!(
-            "order: {}the two sides ran at the same time on one machine and disturbed each other: \
-             no verdict on speed is given; {again}",
-            part(at_once)
-        ));
-    }
-    if let (Some(least), Some(most)) = (paired.iter().min(), paired.iter().max()) {
-        let pairs = if least == most {
-            counted(*most, "pair")
-        } else {
-            format!("{least} to {most} pairs")
-        };
-        said.push(format!(
-            "order: {}the two sides ran in turns; {pairs} of neighboring runs are compared",
-            part(paired.len())
-        ));
-    }
-    let mixed = of(&|design| design == Design::Mixed);
-    if mixed > 0 {
-        said.push(format!(
-            "order: {}the runs of both sides are mixed in time, not in pairs; a linear drift is \
-             removed",
-            part(mixed)
-        ));
-    }
+    let mut pairs = found.pairs.iter().filter(is_disturbed);
+    pairs.all(Compared::has_enough_clean_runs)
+}
+
+fn shared(found: &Comparisons) -> Option<String> {
     let shared: usize = found.pairs.iter().map(|pair| pair.shared).sum();
-    if shared > 0 {
-        said.push(format!(
+    (shared > 0).then(|| {
+        format!(
             "order: {} in both tables: the same run, not a repeat; no gate passes there",
             counted(shared, "run")
-        ));
-    }
-    said.extend(boards(found, base, new));
-    said.extend(drifts(found));
-    said
+        )
+    })
 }
 
 /// Whether the two runs recorded other contents of a file of their programs. Run again, each would
