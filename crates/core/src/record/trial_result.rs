@@ -142,11 +142,20 @@ fn reported(value: &Value, error: &serde_json::Error) -> String {
     format!("the program reported {value}: {error}")
 }
 
+/// Units of amounts, of which none is below 0.
+const OF_AMOUNTS: [&str; 7] = ["of 1", "s", "samples/s", "tokens/s", "B", "J", "W"];
+
+/// Whether no value of this column of `trials.csv` is below 0.
+pub(super) fn is_amount(column: &str) -> bool {
+    let known = TRIALS.columns.iter().find(|known| known.name == column);
+    known.is_some_and(|known| OF_AMOUNTS.contains(&known.unit))
+}
+
 /// Why no figure in this unit has this value; `None` if one can.
 fn impossible(unit: &str, value: f64) -> Option<&'static str> {
     match unit {
         "of 1" if !(0.0..=1.0 + ROUNDING).contains(&value) => Some("it is a share, from 0 to 1"),
-        "s" | "samples/s" | "tokens/s" if value < 0.0 => Some("it cannot be negative"),
+        _ if value < 0.0 && OF_AMOUNTS.contains(&unit) => Some("it cannot be negative"),
         _ => None,
     }
 }

@@ -17,6 +17,7 @@ use super::{
         Record, Table, TableError, TableHead, TableWriter, TornLine, cells_of, is_begun, line_of,
         open_plain, scan, shorten,
     },
+    trial_result::is_amount,
     trial_row::{TRIALS, TrialRow},
 };
 use crate::{
@@ -450,6 +451,23 @@ fn check_finite(record: &Record<'_>, row: &TrialRow) -> Result<(), TableError> {
     }
 }
 
+/// No amount is negative, and kiln writes none: the table was changed.
+fn check_amounts(record: &Record<'_>) -> Result<(), TableError> {
+    let mut columns = record.head().columns.iter().zip(record.cells());
+    let negative = columns.find(|(column, cell)| {
+        let is_negative = cell.starts_with('-') && cell.parse::<f64>().is_ok_and(|it| it < 0.0);
+        is_negative && !is_axis(column) && is_amount(column)
+    });
+    match negative {
+        Some((column, cell)) => Err(record.problem(format!(
+            "`{column}` is `{}`, and it cannot be negative; kiln writes no such number, so the table \
+             was changed",
+            shorten(cell, 60)
+        ))),
+        None => Ok(()),
+    }
+}
+
 impl Reading {
     fn take(&mut self, record: &Record<'_>) -> Result<TableRow, TableError> {
         let version = record.cells().next().and_then(version_number);
@@ -462,6 +480,7 @@ impl Reading {
         };
         self.check_id(record, &fixed.trial)?;
         check_finite(record, &fixed)?;
+        check_amounts(record)?;
         self.check_attempt(record, &fixed)?;
         self.rows += 1;
         let columns = || record.head().columns.iter().zip(record.cells());
@@ -658,6 +677,16 @@ mod tests {
             );
             assert!(problem.ends_with(&words), "{problem}");
         }
+        for (column, cell) in [
+            ("samples_per_second", "-5"),
+            ("data_wait_fraction", "-0.5"),
+            ("mean_power_watts", "-1e3"),
+        ] {
+            let problem = problem_of(column, cell).unwrap_err();
+            let words = format!("`{column}` is `{cell}`, and it cannot be negative");
+            assert!(problem.contains(&words), "{problem}");
+        }
+        assert!(problem_of("valid_loss", "-0.5").is_ok(), "a loss may be so");
         assert!(problem_of("device_name", "inf").is_ok(), "a name may be so");
         let problem = problem_of("outcome", "COMPLETED").unwrap_err();
         assert!(
