@@ -3,12 +3,13 @@
 
 use std::{
     io::{self, BufRead, BufReader},
+    path::Path,
     process::{Child, Output, Stdio},
     thread,
 };
 
 use kiln_core::{
-    record::peaks::{DeviceKey, Kept, MeasuredPeak, keep, peaks_path},
+    record::peaks::{DeviceKey, Kept, MeasuredPeak, check, keep, peaks_path},
     units::{Count, Fraction, without_controls},
 };
 use kiln_hardware::host::usable_cores;
@@ -65,6 +66,9 @@ pub(super) fn run(args: Args) -> Result<Status, Stop> {
             "the CPU's peak comes out too low, and every MFU that is computed from it too high; \
              measure again when they have ended (the best result is kept)",
         );
+    }
+    if let Some(path) = peaks_path() {
+        check(&path).map_err(|error| unkept(&path, &error))?;
     }
     let found = measure(gpu, args.cpu_threads.unwrap_or_else(usable_cores))?;
     let device = instruments
@@ -164,13 +168,22 @@ fn kept(peaks: Vec<MeasuredPeak>) -> Result<(Vec<Kept>, String), Stop> {
             "not kept: neither `XDG_CACHE_HOME` nor `HOME` is set".to_owned(),
         ));
     };
-    let kept = keep(&path, &peaks).map_err(|error| {
-        Stop::new(
-            Status::Failed,
-            format!("the peaks could not be kept in {}: {error}", path.display()),
-        )
-    })?;
+    let kept = keep(&path, &peaks).map_err(|error| unkept(&path, &error))?;
     Ok((kept, format!("kept in {}", path.display())))
+}
+
+fn unkept(path: &Path, error: &io::Error) -> Stop {
+    let remedy = match error.kind() {
+        io::ErrorKind::InvalidData | io::ErrorKind::UnexpectedEof => {
+            "; remove the file to measure all peaks anew"
+        }
+        _ => "",
+    };
+    let text = format!(
+        "the peaks cannot be kept in {}: {error}{remedy}",
+        path.display()
+    );
+    Stop::new(Status::Failed, text)
 }
 
 fn printed(peaks: &[Kept]) -> String {

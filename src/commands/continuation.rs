@@ -123,7 +123,10 @@ fn schedule_so_far(trial: &Trial) -> Option<String> {
     let place = if warmup > step { "within" } else { "after" };
     let warmup = match warmup {
         0 => String::new(),
-        _ => format!(", {place} its warm-up of {}", counted(warmup as usize, "step")),
+        _ => format!(
+            ", {place} its warm-up of {}",
+            counted(warmup as usize, "step")
+        ),
     };
     Some(format!(
         "`train.learning_rate_schedule` goes on at step {}{of_all}{warmup}: it counts the steps of the \

@@ -280,7 +280,10 @@ fn closing(folder: &RunFolder, table: &TrialTable) -> String {
     let mut rows = table.rows.iter();
     match rows.any(|row| row.fixed.outcome == Outcome::Completed) {
         true => worth_committing(folder),
-        false => format!("No trial completed; the run's folder is:\n  {}\n", shown_path(folder)),
+        false => format!(
+            "No trial completed; the run's folder is:\n  {}\n",
+            shown_path(folder)
+        ),
     }
 }
 

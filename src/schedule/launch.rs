@@ -257,7 +257,10 @@ mod tests {
             ("ONEDNN_MAX_CPU_ISA", "AVX2"),
             ("OPENBLAS_CORETYPE", "Haswell"),
             ("TORCHINDUCTOR_MAX_AUTOTUNE", "1"),
-            ("XLA_FLAGS", "--xla_dump_to=\"dump\" --xla_gpu_autotune_level=0"),
+            (
+                "XLA_FLAGS",
+                "--xla_dump_to=\"dump\" --xla_gpu_autotune_level=0",
+            ),
         ];
         let expected = expected.map(|(name, value)| (name.to_owned(), value.to_owned()));
         assert_eq!(recorded, BTreeMap::from(expected));

@@ -204,7 +204,10 @@ impl Lines {
     /// for a line that needs none.
     fn marked(&self, line: &ChartLine, place: usize) -> Option<usize> {
         if line.shape != MarkShape::Plain {
-            let is_shared = self.lines.iter().any(|other| other.shape == MarkShape::Plain);
+            let is_shared = self
+                .lines
+                .iter()
+                .any(|other| other.shape == MarkShape::Plain);
             return Some(if is_shared { line.color } else { place });
         }
         let is_one = self.lines.iter().all(|other| other.color == line.color);

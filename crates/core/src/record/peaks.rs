@@ -190,6 +190,14 @@ pub fn dtype(precision: &str) -> &str {
     precision.strip_prefix("amp-").unwrap_or(precision)
 }
 
+/// Checks that [`keep`] can add to the file.
+///
+/// # Errors
+/// It cannot be read, or is not kiln's.
+pub fn check(path: &Path) -> io::Result<()> {
+    read(path).map(drop)
+}
+
 /// Stores the best of the new peaks and those in the file, and returns the previous one for each
 /// new peak.
 ///
@@ -241,16 +249,22 @@ fn read(path: &Path) -> io::Result<Vec<MeasuredPeak>> {
         Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(Vec::new()),
         read => read?,
     };
+    let unusable = |text: String| io::Error::new(io::ErrorKind::InvalidData, text);
     let file: PeaksFile = serde_json::from_str(&text)?;
     if file.kiln_peaks != PEAKS_FILE {
-        let text = format!(
+        return Err(unusable(format!(
             "{} is version {}; this kiln reads version {PEAKS_FILE}",
             path.display(),
             file.kiln_peaks
-        );
-        return Err(io::Error::new(io::ErrorKind::InvalidData, text));
+        )));
     }
-    Ok(file.peaks)
+    match file.peaks.iter().find(|peak| peak.flops <= 0.0) {
+        Some(peak) => Err(unusable(format!(
+            "the peak of {} at {} is {} FLOP/s",
+            peak.device.name, peak.precision, peak.flops
+        ))),
+        None => Ok(file.peaks),
+    }
 }
 
 #[cfg(test)]
@@ -452,6 +466,24 @@ mod tests {
             }
         });
         assert_eq!(read(&path).unwrap().len(), 8);
+    }
+
+    #[test]
+    fn a_peak_that_is_none_is_refused() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("peaks.json");
+        keep(&path, &[measured(5e13, "2.11.0")]).unwrap();
+        check(&path).unwrap();
+        let text = fs::read_to_string(&path).unwrap();
+        for flops in ["-5.0", "0.0", "\"x\""] {
+            let damaged = text.replace("50000000000000.0", flops);
+            assert_ne!(damaged, text);
+            fs::write(&path, damaged).unwrap();
+            assert!(check(&path).is_err(), "{flops}");
+            assert_eq!(lookup(Some(&path), &gpu(), Some("2.11.0"), "f32"), TABLE);
+        }
+        fs::remove_file(&path).unwrap();
+        check(&path).unwrap();
     }
 
     #[test]
