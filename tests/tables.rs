@@ -48,7 +48,7 @@ const ODD_NUMBERS: [f64; 10] = [
     f64::MAX,
     f64::MIN_POSITIVE,
     123_456_789_012_345_680.0,
-    -9.99e-7,
+    9.99e-7,
 ];
 
 #[test]

@@ -145,10 +145,12 @@ fn reported(value: &Value, error: &serde_json::Error) -> String {
 /// Units of amounts, of which none is below 0.
 const OF_AMOUNTS: [&str; 7] = ["of 1", "s", "samples/s", "tokens/s", "B", "J", "W"];
 
-/// Whether no value of this column of `trials.csv` is below 0.
+/// Whether no value of this column of `trials.csv` is below 0: an amount that the child reports, of which
+/// [`result`](super::attempt::result) leaves out those that cannot be.
 pub(super) fn is_amount(column: &str) -> bool {
     let known = TRIALS.columns.iter().find(|known| known.name == column);
     known.is_some_and(|known| OF_AMOUNTS.contains(&known.unit))
+        && TrialFigures::COLUMNS.contains(&column)
 }
 
 /// Why no figure in this unit has this value; `None` if one can.

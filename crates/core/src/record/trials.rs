@@ -680,13 +680,15 @@ mod tests {
         for (column, cell) in [
             ("samples_per_second", "-5"),
             ("data_wait_fraction", "-0.5"),
-            ("mean_power_watts", "-1e3"),
+            ("evaluation_seconds", "-1e3"),
         ] {
             let problem = problem_of(column, cell).unwrap_err();
             let words = format!("`{column}` is `{cell}`, and it cannot be negative");
             assert!(problem.contains(&words), "{problem}");
         }
         assert!(problem_of("valid_loss", "-0.5").is_ok(), "a loss may be so");
+        let by_the_driver = problem_of("mean_power_watts", "-0.5");
+        assert!(by_the_driver.is_ok(), "kiln writes what it reads");
         assert!(problem_of("device_name", "inf").is_ok(), "a name may be so");
         let problem = problem_of("outcome", "COMPLETED").unwrap_err();
         assert!(
