@@ -275,7 +275,7 @@ fn summary(report: &LaunchReport, table: &TrialTable, experiment: &Experiment) -
     )
 }
 
-/// Where the files are, and which to commit.
+/// The last lines of the page: the run's folder, and that it is worth committing.
 fn closing(folder: &RunFolder, table: &TrialTable) -> String {
     let mut rows = table.rows.iter();
     match rows.any(|row| row.fixed.outcome == Outcome::Completed) {

@@ -342,7 +342,7 @@ fn not_the_old_program(run: &str, changed: &ChangedPrograms) -> Stop {
     ))
 }
 
-/// The refusal of a run whose programs are others by now: the new trials would measure today's.
+/// The refusal of a run whose programs have changed: the new trials would measure those of today.
 fn of_other_programs(side: &str, run: &str, planned: &Planned, changed: &ChangedPrograms) -> Stop {
     let command = planned.loaded.experiment.model.command();
     let folder = command.map(|command| command.folder.as_deref().unwrap_or_default());

@@ -41,7 +41,7 @@ impl TableSource {
         complete_experiment(self.experiment.as_ref()?)
     }
 
-    /// That its `experiment.yaml` is not the one that the run recorded, if it is not.
+    /// Says that `experiment.yaml` is not the one that the run recorded; `None` if it is.
     pub(super) fn changed_experiment(&self) -> Option<String> {
         changed_since(self.experiment.as_ref()?, self.run.as_ref())
     }
@@ -218,7 +218,7 @@ fn readable_experiment(
     Some(text)
 }
 
-/// That an experiment is not the one whose SHA-256 the run recorded, if it is not.
+/// Says that an experiment is not the one whose SHA-256 the run recorded; `None` if it is.
 fn changed_since(experiment: &str, run: Option<&RunFile>) -> Option<String> {
     let recorded = run?.experiment_sha256.as_deref()?;
     let now = hex::encode(Sha256::digest(experiment));

@@ -32,7 +32,7 @@ const BELOW: u32 = 78;
 const LEAST_BAND: f64 = 250.0;
 /// Marks along a line that has none of its own, for readers who do not see its color.
 const MARKS_OF_A_LINE: usize = 6;
-/// Lines that are beside each other have them in so many different places.
+/// Positions of these marks, so that those of neighboring lines do not overlap.
 const SHIFTS: usize = 4;
 /// Half the width of an interval's ends.
 const CAP: i32 = 8;

@@ -130,7 +130,7 @@ fn limit(pairs: &[&Compared]) -> String {
     }
 }
 
-/// In what the runs of blocks differ, each once, and the names of these columns.
+/// The differences between the runs of blocks, each once, and the names of these columns.
 fn conditions(pairs: &[&Compared]) -> (String, String) {
     let blocks = pairs.iter().filter_map(|pair| pair.blocks.as_ref());
     let unlike: Vec<&Unlike> = blocks.flat_map(|blocks| &blocks.unlike).flatten().collect();

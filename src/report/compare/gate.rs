@@ -233,7 +233,7 @@ fn is_lopsided(pair: &Compared, comparison: &Comparison) -> bool {
     comparison.metric.nature() == Nature::Drifting && apart.abs() >= MUCH_DISTURBED
 }
 
-/// How many runs of each side were disturbed, and whether it goes without them.
+/// How many runs of each side were disturbed, and whether enough are left without them.
 fn disturbed(pair: &Compared, comparison: &Comparison) -> String {
     let [base, new] = pair.disturbed.each_ref().map(Vec::len);
     let counts = format!(

@@ -15,7 +15,7 @@ pub type RecordedTable<'a> = (&'a mut TrialTable, Option<&'a RunFile>);
 /// What a launch recorded of the machine that it ran on.
 struct Traces<'a> {
     machine: &'a str,
-    /// Of the kernel since its start, which containers on one host share.
+    /// Boot id of the kernel, which containers on one host share.
     boot: &'a str,
 }
 

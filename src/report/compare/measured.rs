@@ -98,7 +98,7 @@ impl MeasuredPair {
             (None, Some(of_zeros)) => of_zeros,
             (None, None) => Verdict::TooFewRuns,
         };
-        // 0 is as large as 0.
+        // 0 / 0: both are equal.
         let ratio = if base == new { 1.0 } else { new / base };
         let is_not_worse = of_zeros.is_some() && matches!(verdict, Verdict::Same | Verdict::Better);
         Some(Comparison {

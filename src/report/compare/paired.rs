@@ -31,8 +31,8 @@ pub struct PairedBlocks {
     pub devices: BTreeSet<String>,
     /// Completed runs that are in no such block, with the reason.
     pub unpaired: Vec<String>,
-    /// Of each block with a run of each side on one device in one launch that are not comparable:
-    /// what differs.
+    /// The fields that differ, of each block whose two runs ran on one device in one launch and are not
+    /// comparable.
     #[serde(skip)]
     pub unlike: Vec<Vec<Unlike>>,
 }

@@ -35,11 +35,11 @@ const WHOLE: [&str; 2] = ["experiment.", "continues"];
 /// A section that is, by one build of kiln: others record other variables.
 const WHOLE_OF_VERSION: &str = "environment.";
 
-/// What a fact is about where the experiment of a side is not known.
+/// Name of the fact that the experiment of a side is not known.
 const EXPERIMENT: &str = "experiment";
 
 impl Fact {
-    /// That the experiment of a side is not known; `None` if both are.
+    /// The fact that the experiment of a side is not known; `None` if both are.
     pub fn of_unknown_experiment(is_known: [bool; 2]) -> Option<Self> {
         let [base, new] = is_known.map(|is_known| is_known.then(|| "known".to_owned()));
         let is_unknown = base.is_none() || new.is_none();

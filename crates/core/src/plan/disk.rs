@@ -33,7 +33,7 @@ impl Trial {
         Some(self.table_bytes()?.saturating_add(self.checkpoint_bytes()?))
     }
 
-    /// Those of them that it leaves.
+    /// Bytes that are left after it has ended.
     fn left_disk_bytes(&self) -> Option<u64> {
         let is_left = |policy: &Checkpoint| policy.after != AfterTraining::Delete;
         let checkpoints = u64::from(self.train.checkpoint.as_ref().is_some_and(is_left));

@@ -424,8 +424,8 @@ fn in_order(runs: Vec<RunFolder>) -> Vec<RunFolder> {
     ordered
 }
 
-/// The time in the name of a run, if it has one, and what orders the names with that time: the later of
-/// two runs has `-2` behind its name, any other longer name is that of a copy.
+/// The time in the name of a run, if it has one, then the order of runs with the same time: the later of
+/// two has `-2` behind its name; any other longer name is that of a copy.
 fn age_by_name(run: &RunFolder) -> (Option<String>, Reverse<usize>, u64, String) {
     let name = run.name();
     let began = name.get(..STAMP.len()).filter(|_| is_run_name(&name));

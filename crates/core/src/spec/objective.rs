@@ -91,7 +91,7 @@ impl Objective {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Metric {
     ValidLoss,
-    /// That of the best evaluation, in place of the last.
+    /// The validation loss of the best evaluation; `ValidLoss` is that of the last.
     LowestValidLoss,
     TrainLoss,
     SamplesPerSecond,

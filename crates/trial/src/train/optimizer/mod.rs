@@ -42,13 +42,13 @@ pub(crate) struct Counters {
     pub(super) scaler: Option<ScalerState>,
 }
 
-/// Up to this an f32, as which the device counts AdamW's steps, has every whole number.
+/// Largest count that is exact in f32, in which the device counts AdamW's steps.
 const MOST_COUNTED: f64 = 16_777_216.0;
 
 impl Counters {
-    /// Checks that they are those after this many steps, each of which makes one update or skips it.
+    /// Checks that the counters fit this number of steps, each of which makes one update or skips it.
     ///
-    /// Errors: they are not, for this reason.
+    /// Errors: the counter that does not fit.
     pub(super) fn check(&self, step: u64) -> Result<(), String> {
         if self.updates != step {
             let updates = self.updates;
