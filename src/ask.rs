@@ -59,9 +59,9 @@ pub(crate) fn not_started(error: &io::Error) -> String {
 /// The process group of a program.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Group {
-    /// Of its own: what it starts is ended with it.
+    /// A group of its own: the processes that it starts are killed with it.
     Own,
-    /// That of kiln, so that Ctrl-C reaches it.
+    /// The group of kiln, so that Ctrl-C reaches it.
     Ours,
 }
 

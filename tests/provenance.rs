@@ -56,6 +56,17 @@ fn assert_refused(ended: &Ended, words: &[&str]) {
     }
 }
 
+/// Runs git in a folder, as some user; returns what it printed.
+fn git_in(folder: &Path, arguments: &[&str]) -> String {
+    let mut git = Command::new("git");
+    git.current_dir(folder)
+        .args(["-c", "user.name=x", "-c", "user.email=x@example.com"])
+        .args(arguments);
+    let output = git.output().unwrap();
+    assert!(output.status.success(), "{output:?}");
+    String::from_utf8(output.stdout).unwrap().trim().to_owned()
+}
+
 #[test]
 fn a_script_that_changed_since_the_last_launch_is_refused_with_both_hashes() {
     let place = place(SCRIPT);
@@ -491,15 +502,7 @@ fn the_commit_of_a_programs_repository_is_recorded() {
     let folder = place.path("elsewhere");
     fs::create_dir(&folder).unwrap();
     fs::write(folder.join("train.sh"), "true").unwrap();
-    let git = |arguments: &[&str]| {
-        let mut git = Command::new("git");
-        git.current_dir(&folder)
-            .args(["-c", "user.name=x", "-c", "user.email=x@example.com"])
-            .args(arguments);
-        let output = git.output().unwrap();
-        assert!(output.status.success(), "{output:?}");
-        String::from_utf8(output.stdout).unwrap().trim().to_owned()
-    };
+    let git = |arguments: &[&str]| git_in(&folder, arguments);
     git(&["init", "-q"]);
     git(&["add", "."]);
     git(&["commit", "-q", "-m", "first"]);
@@ -513,13 +516,7 @@ fn the_commit_of_a_programs_repository_is_recorded() {
 fn a_commit_that_lacks_the_program_is_not_recorded_as_clean() {
     let place = place("  argv: [./bench, '{n}']");
     write_program(&place.path("bench"), "#!/bin/sh\n");
-    let git = |arguments: &[&str]| {
-        let mut git = Command::new("git");
-        git.current_dir(place.path(""))
-            .args(["-c", "user.name=x", "-c", "user.email=x@example.com"])
-            .args(arguments);
-        assert!(git.output().unwrap().status.success());
-    };
+    let git = |arguments: &[&str]| git_in(&place.path(""), arguments);
     git(&["init", "-q"]);
     git(&["add", "x.yaml"]);
     git(&["commit", "-q", "-m", "first"]);
@@ -583,13 +580,7 @@ fn packages_of_a_committed_run_are_read_from_its_revision() {
     let place = place("  argv: [.venv/bin/python, train.py, '{n}']");
     fs::write(place.path("train.py"), "import sys").unwrap();
     environment(&place, "1.0");
-    let git = |arguments: &[&str]| {
-        let mut git = Command::new("git");
-        git.current_dir(place.path(""))
-            .args(["-c", "user.name=x", "-c", "user.email=x@example.com"])
-            .args(arguments);
-        assert!(git.output().unwrap().status.success());
-    };
+    let git = |arguments: &[&str]| git_in(&place.path(""), arguments);
     git(&["init", "-q"]);
     assert_eq!(place.run("", &[]).status, Some(0));
     git(&["add", "results"]);
@@ -722,15 +713,7 @@ fn the_old_program_of_a_folder_in_a_repository_is_found_as_advised() {
     fs::rename(place.path("x.yaml"), place.path("repo/sub/x.yaml")).unwrap();
     fs::write(place.path("repo/sub/train.sh"), "true").unwrap();
     fs::write(place.path("repo/.gitignore"), "results\n").unwrap();
-    let git = |arguments: &[&str]| {
-        let mut git = Command::new("git");
-        git.current_dir(place.path("repo/sub"))
-            .args(["-c", "user.name=x", "-c", "user.email=x@example.com"])
-            .args(arguments);
-        let output = git.output().unwrap();
-        assert!(output.status.success(), "{output:?}");
-        String::from_utf8(output.stdout).unwrap().trim().to_owned()
-    };
+    let git = |arguments: &[&str]| git_in(&place.path("repo/sub"), arguments);
     git(&["init", "-q", ".."]);
     git(&["add", "-A", ".."]);
     git(&["commit", "-q", "-m", "first"]);

@@ -31,9 +31,8 @@ pub(super) struct ChildState {
     pub(super) messages: u64,
     /// The child's protocol version, if this kiln does not support it.
     pub(super) foreign_protocol: Option<u32>,
-    pub(super) ready: bool,
-    /// When it was, on CLOCK_MONOTONIC in nanoseconds: of a command, once `prepare` has ended and the
-    /// program is started.
+    /// When it said that it was ready, on CLOCK_MONOTONIC in nanoseconds: of a command, once `prepare` has
+    /// ended and the program is started.
     pub(super) ready_nanoseconds: Option<u64>,
     /// Parameters of the model that it has built.
     pub(super) parameters: Option<u64>,
@@ -83,7 +82,7 @@ impl ChildState {
             data_wait_fraction: self.data_wait_fraction,
             evaluating: self.evaluating,
             sampling: self.sampling,
-            is_building: !self.ready && self.step.is_none(),
+            is_building: !self.is_ready() && self.step.is_none(),
         }
     }
 }
@@ -110,7 +109,6 @@ impl ChildListener {
         let heard = ChildState {
             messages: 0,
             foreign_protocol: None,
-            ready: false,
             ready_nanoseconds: None,
             parameters: None,
             is_compared: false,
@@ -167,11 +165,6 @@ impl ChildListener {
                 false => peak_resident_bytes(self.pid),
             };
         }
-        if matches!(message, Message::Ready { .. }) {
-            heard
-                .ready_nanoseconds
-                .get_or_insert_with(monotonic_nanoseconds);
-        }
         heard.take(message);
         moment
     }
@@ -216,7 +209,8 @@ impl ChildState {
                 libraries,
                 ..
             } => {
-                self.ready = true;
+                self.ready_nanoseconds
+                    .get_or_insert_with(monotonic_nanoseconds);
                 self.parameters = parameters;
                 self.libraries = libraries;
                 self.total_steps = total_steps.or(self.total_steps);
@@ -269,6 +263,10 @@ impl ChildState {
             | Message::Alive
             | Message::Unknown => {}
         }
+    }
+
+    pub(super) fn is_ready(&self) -> bool {
+        self.ready_nanoseconds.is_some()
     }
 
     /// Says once that the child has built another model than the planned one.

@@ -15,7 +15,7 @@ use serde::{Deserialize, Deserializer, Serialize, Serializer, de};
 
 pub use foreign::{is_hidden, shown_letter, without_controls};
 
-/// What to do where the system starts no more processes or threads.
+/// Advice for the user when the limit of processes or threads is reached.
 pub const MORE_THREADS: &str = "end other processes, or raise the limit (`ulimit -u`, `pids.max` of \
                                 the control group)";
 

@@ -12,7 +12,7 @@ use crate::readings::MASKED;
 /// A table and the record of its run, if there is one.
 pub type RecordedTable<'a> = (&'a mut TrialTable, Option<&'a RunFile>);
 
-/// What a launch recorded of the machine that it ran on.
+/// The ids that a launch recorded for its machine.
 struct Traces<'a> {
     machine: &'a str,
     /// Boot id of the kernel, which containers on one host share.

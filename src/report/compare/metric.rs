@@ -61,7 +61,7 @@ impl ComparedMetric {
         metrics.map(Self::Accuracy)
     }
 
-    /// Whether it is an accuracy, also one that was asked for by name.
+    /// Whether the metric is an accuracy, including one that `--metric` names.
     pub fn is_accuracy(self) -> bool {
         match self {
             Self::Accuracy(_) => true,

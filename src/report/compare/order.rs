@@ -65,8 +65,8 @@ impl Orders {
         Self(timed.filter_map(|one| one.design).collect())
     }
 
-    /// What `words` say of the points in this order, with the part of the points that they are; `None`
-    /// if there are none.
+    /// The sentence about the points with this design; `words` gets how many of the points they are.
+    /// `None` if there are none.
     fn told(&self, design: Design, words: impl Fn(String) -> String) -> Option<String> {
         let count = self.0.iter().filter(|one| **one == design).count();
         (count > 0).then(|| words(self.part(count)))

@@ -188,7 +188,7 @@ impl Attempt {
         Finished {
             row,
             hindrance: reaped.hindrance().filter(|_| lost.is_none()),
-            was_ready: reaped.heard.ready && (!reaped.kind.is_relay() || has_begun),
+            was_ready: reaped.heard.is_ready() && (!reaped.kind.is_relay() || has_begun),
             disk_full,
             lost,
             flags: result
@@ -329,7 +329,7 @@ impl Reaped {
             contradiction,
             foreign_protocol: self.heard.foreign_protocol,
             step: self.heard.step,
-            is_preparing: prepares(trial) && !self.heard.ready,
+            is_preparing: prepares(trial) && !self.heard.is_ready(),
             oom_killer_struck: self.oom_killer_struck,
             lost: lost.map(|lost| lost.words.clone()),
             stderr_tail: &self.stderr_tail,
