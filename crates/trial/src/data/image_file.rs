@@ -28,6 +28,11 @@ const DRAWS: u64 = 4 * TRIES;
 /// The part of the shorter side that the middle piece has: 224 of 256 pixels.
 const CENTER: f64 = 7.0 / 8.0;
 
+/// How the trial goes on once a file that could not be read is repaired.
+const AGAIN: &str = "if the names and lengths of all files are then as before, `kiln run` with \
+                     `--rerun failed` tries the trial again, from its newest checkpoint if it has \
+                     one; otherwise the data are others, and a new run is needed";
+
 /// A piece of an image, in pixels of it.
 #[derive(Clone, Copy, Debug, PartialEq)]
 struct Piece {
@@ -49,17 +54,17 @@ pub(super) fn read(
     let named = |reason: String, remedy: &str| {
         let reason = reason.trim_end_matches('.');
         format!(
-            "{} could not be read as an image: {reason}; {remedy}",
+            "{} could not be read as an image: {reason}; {remedy}; {AGAIN}",
             path.display()
         )
     };
-    let failed = |reason: String| named(reason, "replace or remove it");
+    let failed = |reason: String| named(reason, "repair or remove it");
     let bytes = input::read(path, &IMAGE_BYTES).map_err(|error| failed(error.to_string()))?;
     let image = pixels::decode(&bytes).map_err(|reason| {
         let remedy = match pixels::begins_as_image(&bytes) {
-            true => "replace or remove it (`data.skip_bad` looks only at the first bytes of files)",
+            true => "repair or remove it (`data.skip_bad` looks only at the first bytes of files)",
             false => {
-                "replace or remove it, or skip all files that do not begin as a PNG or JPEG with \
+                "repair or remove it, or skip all files that do not begin as a PNG or JPEG with \
                  `data.skip_bad: true`"
             }
         };
@@ -273,6 +278,10 @@ mod tests {
             // A file that begins well is not one that `skip_bad` skips.
             let is_advised = error.contains("or skip all files");
             assert_eq!(is_advised, !spoilt.starts_with(b"\x89PNG"), "{error}");
+            assert!(
+                error.contains("; repair or remove it") && error.contains("`--rerun failed`"),
+                "{error}"
+            );
         }
         assert!(
             in_the_middle(&path.with_file_name("absent.png"), 8)
