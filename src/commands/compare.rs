@@ -14,7 +14,8 @@ use crate::{
     report::compare::{
         Compared, ComparedMetric, ComparisonPage, Comparisons, Fact, Gate, MOST_TREATED, Options,
         Reproduction, RowFact, SplitTable, Treatment, Verdict, between, compare, facts, gate,
-        gate_of_all, has_match, is_treatable, keys_in_common, tell_machines_apart, unsaid, word,
+        gate_of_all, has_data_by_name, has_match, is_treatable, keys_in_common,
+        tell_machines_apart, unsaid, word,
     },
 };
 use kiln_core::units::{listed, without_controls};
@@ -312,6 +313,7 @@ fn within(args: &Args, axis: &str) -> Result<Status, Stop> {
         new: &run.name,
         facts: None,
         can_rerun: true,
+        has_data_by_name: false,
         found: &found,
     };
     let conclusion = Conclusion::of(&found, &args.asked, None);
@@ -436,6 +438,10 @@ fn judge(
             new: &new.name,
             facts: record.as_deref(),
             can_rerun: [base, new].into_iter().all(can_rerun),
+            has_data_by_name: [base, new]
+                .into_iter()
+                .filter_map(|side| side.run.as_ref())
+                .any(has_data_by_name),
             found: &found,
         },
         &conclusion,

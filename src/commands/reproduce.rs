@@ -27,7 +27,7 @@ use super::{
 use crate::{
     output::terminal::note_page,
     progress::ProgressMode,
-    report::compare::{facts, now_different, reproduced},
+    report::compare::{facts, has_data_by_name, now_different, reproduced},
     schedule::{self, Instruments, LaunchEnd, LaunchReport, RunRequest},
 };
 
@@ -185,11 +185,14 @@ fn tell_what_differs(base: &TableSource, request: &RunRequest, instruments: &Ins
     note_page(&format!(
         "{}: {}\n",
         without_controls(&base.name),
-        now_different(&facts(
-            [Some(recorded), Some(&now)],
-            experiments,
-            [base.packages.as_deref(), packages.as_deref()]
-        ))
+        now_different(
+            &facts(
+                [Some(recorded), Some(&now)],
+                experiments,
+                [base.packages.as_deref(), packages.as_deref()]
+            ),
+            has_data_by_name(&now)
+        )
     ));
 }
 

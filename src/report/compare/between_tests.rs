@@ -293,6 +293,7 @@ fn each_further_value_is_a_side_and_any_may_be_base() {
             new: "x",
             facts: None,
             can_rerun: true,
+            has_data_by_name: false,
             found: &found,
         }
         .csv()

@@ -44,7 +44,7 @@ pub use machines::{RecordedTable, tell_machines_apart};
 pub use matching::keys_in_common;
 pub use measured::verdict_of;
 pub use metric::ComparedMetric;
-pub use record::{Fact, facts};
+pub use record::{Fact, facts, has_data_by_name};
 pub(in crate::report) use record::{beginning, is_fleeting};
 pub use render::{ComparisonPage, now_different};
 pub use reproduced::{Reproduction, reproduced};

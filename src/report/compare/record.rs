@@ -253,6 +253,12 @@ fn values(facts: BTreeMap<String, String>) -> BTreeMap<String, Value> {
     facts.into_iter().map(value).collect()
 }
 
+/// Whether the sum of data that a run read is over names and lengths of files, not their contents.
+pub fn has_data_by_name(run: &RunFile) -> bool {
+    let mut launches = run.launches.iter();
+    launches.any(|launch| launch.data_sha256.contains_key("image-folder"))
+}
+
 fn launch(run: &RunFile) -> Option<BTreeMap<String, Value>> {
     let newest = serde_json::to_value(run.newest_at_work()?).ok()?;
     let telling: serde_json::Map<String, Value> = TELLING

@@ -22,6 +22,9 @@ use crate::{
 
 /// Longest table that is printed, in lines.
 const MOST_LINES: usize = 200;
+/// What is not known of folders of images.
+const DATA_BY_NAME: &str = "folders of images are compared by the names and lengths of their files: \
+                            contents were not compared";
 /// Largest number of remarks on single points that is printed.
 const MOST_REMARKS: usize = 20;
 /// Largest number of facts printed; the rest is counted, and `--format json` has all.
@@ -37,6 +40,8 @@ pub struct ComparisonPage<'a> {
     pub facts: Option<&'a [Fact]>,
     /// Whether both sides have the experiment that made them.
     pub can_rerun: bool,
+    /// Whether data of a side are known by the names and lengths of files alone.
+    pub has_data_by_name: bool,
     pub found: &'a Comparisons,
 }
 
@@ -89,6 +94,9 @@ impl ComparisonPage<'_> {
             Some(between) => self.differences(page, form, "the sides differ in", &between.differ),
             None => {
                 self.record(page, form);
+                if self.has_data_by_name {
+                    let _ = writeln!(page, "\n{DATA_BY_NAME}");
+                }
                 self.treatment(page, form);
             }
         }
@@ -458,7 +466,15 @@ impl ComparisonPage<'_> {
 
 /// Lists what has changed since a recorded run, before it is run again, for a terminal. Facts that
 /// only trials can tell are not compared.
-pub fn now_different(facts: &[Fact]) -> String {
+pub fn now_different(facts: &[Fact], has_data_by_name: bool) -> String {
+    let differences = differences_by_now(facts);
+    match has_data_by_name {
+        true => format!("{differences}\n{DATA_BY_NAME}"),
+        false => differences,
+    }
+}
+
+fn differences_by_now(facts: &[Fact]) -> String {
     let known: Vec<Fact> = facts
         .iter()
         .filter(|fact| {

@@ -63,6 +63,7 @@ pub(super) fn page(found: &Comparisons) -> String {
         new: "b",
         facts: None,
         can_rerun: true,
+        has_data_by_name: false,
         found,
     }
     .text(PageStyle {
@@ -274,6 +275,7 @@ fn runs_of_two_programs_are_not_recommended_to_be_rerun_as_they_are() {
             new: "b",
             facts: Some(&facts),
             can_rerun: true,
+            has_data_by_name: false,
             found: &found,
         };
         page.text(PageStyle {
@@ -289,6 +291,31 @@ fn runs_of_two_programs_are_not_recommended_to_be_rerun_as_they_are() {
         !of_two.contains(as_they_are) && of_two.contains(with_both),
         "{of_two}"
     );
+}
+
+#[test]
+fn folders_of_images_are_told_to_be_compared_by_names_and_lengths() {
+    let rates = [100.0, 101.0, 99.0];
+    let found = one_after_the_other(&rates, &rates);
+    let text = |has_data_by_name| {
+        let page = ComparisonPage {
+            base: "a",
+            new: "b",
+            facts: Some(&[]),
+            can_rerun: true,
+            has_data_by_name,
+            found: &found,
+        };
+        page.text(PageStyle {
+            width: None,
+            has_color: false,
+        })
+    };
+    let words = "names and lengths of their files: contents were not compared";
+    assert!(text(true).contains(words), "{}", text(true));
+    assert!(!text(false).contains(words), "{}", text(false));
+    assert!(now_different(&[], true).contains(words));
+    assert!(!now_different(&[], false).contains(words));
 }
 
 #[test]
@@ -318,6 +345,7 @@ fn numbers_of_any_size_are_short_on_every_form_of_the_page_and_what_cannot_be_in
         new: "b",
         facts: None,
         can_rerun: true,
+        has_data_by_name: false,
         found: &found,
     };
     for form in [
@@ -359,6 +387,7 @@ fn numbers_of_any_size_are_short_on_every_form_of_the_page_and_what_cannot_be_in
         new: "b",
         facts: None,
         can_rerun: true,
+        has_data_by_name: false,
         found: &huge,
     }
     .text(PageStyle {
@@ -436,6 +465,7 @@ fn other_boards_of_one_model_are_compared_and_said_to_be_others() {
             new: "b",
             facts: None,
             can_rerun: true,
+            has_data_by_name: false,
             found: &found
         }
         .markdown()
@@ -498,6 +528,7 @@ fn runs_with_step_times_alone_have_the_sentences_on_order_and_drift_and_a_headli
                 new: "b",
                 facts: None,
                 can_rerun: true,
+                has_data_by_name: false,
                 found,
             }
             .markdown(),
@@ -1395,6 +1426,7 @@ fn each_field_that_decides_numbers_refuses_by_name_and_can_be_what_is_compared()
             new: "b",
             facts: None,
             can_rerun: true,
+            has_data_by_name: false,
             found: &refused,
         }
         .text(PageStyle {
@@ -1427,6 +1459,7 @@ fn each_field_that_decides_numbers_refuses_by_name_and_can_be_what_is_compared()
             new: "b",
             facts: None,
             can_rerun: true,
+            has_data_by_name: false,
             found: &asked,
         }
         .headline();
@@ -1615,6 +1648,7 @@ fn what_is_in_one_table_alone_and_what_ended_otherwise_is_told() {
         new: "b",
         facts: Some(&[]),
         can_rerun: true,
+        has_data_by_name: false,
         found: &found,
     };
     let text = page.text(PageStyle {
