@@ -209,7 +209,9 @@ fn a_torn_checkpoint_is_told_of_and_the_one_before_it_serves() {
             .folder
             .path()
             .join(format!("checkpoint/{step}/checkpoint.json"));
+        // As one without a sum of its own.
         let text = fs::read_to_string(&header).unwrap();
+        let text = text.replace("header_sha256", "other");
         let changed = if step == 30 {
             text.replace("plateau", "plain")
         } else {
@@ -263,7 +265,8 @@ fn right_hashes_over_broken_tensors_and_a_step_beyond_the_end_are_refused_too() 
     let folder = |step: u64| trial.folder.path().join(format!("checkpoint/{step}"));
     let change = |step: u64, change: &dyn Fn(&mut Header)| {
         let path = folder(step).join("checkpoint.json");
-        let mut header = serde_json::from_slice(&fs::read(&path).unwrap()).unwrap();
+        let mut header: Header = serde_json::from_slice(&fs::read(&path).unwrap()).unwrap();
+        header.header_sha256 = None;
         change(&mut header);
         fs::write(&path, serde_json::to_vec(&header).unwrap()).unwrap();
     };

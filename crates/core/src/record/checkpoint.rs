@@ -20,7 +20,6 @@ use std::{
 use serde_json::Value;
 use sha2::{Digest, Sha256};
 
-use super::run_file::write_json;
 use crate::{
     folder::{self, Folder},
     input,
@@ -193,7 +192,7 @@ impl Checkpoints {
         }
         header.valid_loss = Some(valid_loss);
         training(&mut header.training);
-        write_json(&folder.join(HEADER), &header)
+        header.write(&folder)
     }
 
     /// Deletes all but this many of the newest; the one with the lowest validation loss also stays

@@ -10,12 +10,11 @@ use std::{
 use rustix::fs::FileType;
 use serde_json::Value;
 
-use super::header::{CHECKPOINT, HEADER, Header, content};
+use super::header::{CHECKPOINT, Header, content};
 use crate::{
     folder::{self, Folder},
     patience::patiently,
     plan::TrialId,
-    record::run_file::write_json,
 };
 
 /// A checkpoint in progress: its files go into [`Draft::folder`], then [`Draft::finish`] makes it a
@@ -53,15 +52,16 @@ impl Draft {
             );
         }
         let bytes = files.values().map(|content| content.bytes).sum();
-        let header = Header {
+        let mut header = Header {
             kiln_checkpoint: CHECKPOINT,
             trial: self.trial.clone(),
             step: self.step,
             valid_loss,
             files,
             training,
+            header_sha256: None,
         };
-        write_json(&self.folder.join(HEADER), &header)?;
+        header.write(&self.folder)?;
         let (above, name) = folder::split(&self.folder)?;
         let place = Folder::open(above)?;
         let finished = self.step.to_string();

@@ -12,12 +12,16 @@ use serde::{Deserialize, Serialize};
 use serde_json::Value;
 use sha2::{Digest, Sha256};
 
-use crate::{folder::system_error, input, limits::STATE_BYTES, plan::TrialId};
+use crate::{
+    folder::system_error, input, limits::STATE_BYTES, plan::TrialId, record::run_file::write_json,
+};
 
 /// Version of a checkpoint's files.
 pub const CHECKPOINT: u32 = 1;
 /// The file that lists the other files.
 pub const HEADER: &str = "checkpoint.json";
+/// The key of [`Header::header_sha256`].
+const OWN_SUM: &str = "header_sha256";
 const BUFFER_BYTES: usize = 1 << 20;
 
 /// `checkpoint.json`, written last.
@@ -35,6 +39,21 @@ pub struct Header {
     pub files: BTreeMap<String, FileContent>,
     /// The state that the training loop needs to resume.
     pub training: Value,
+    /// SHA-256 of all other fields; absent in checkpoints older than this key.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub header_sha256: Option<String>,
+}
+
+impl Header {
+    /// Writes it into the folder of its checkpoint, with its sum.
+    ///
+    /// # Errors
+    /// It cannot be written.
+    pub(super) fn write(&mut self, folder: &Path) -> io::Result<()> {
+        self.header_sha256 = None;
+        self.header_sha256 = Some(own_sum(serde_json::to_value(&*self)?));
+        write_json(&folder.join(HEADER), &*self)
+    }
 }
 
 /// Size and hash of a file.
@@ -80,7 +99,13 @@ pub(super) fn header(folder: &Path) -> Result<Header, Unusable> {
     let value: Value = serde_json::from_slice(&bytes).map_err(damaged)?;
     match value["kiln_checkpoint"].as_u64() {
         Some(version) if version == u64::from(CHECKPOINT) => {
-            serde_json::from_value(value).map_err(damaged)
+            let header: Header = serde_json::from_value(value.clone()).map_err(damaged)?;
+            match &header.header_sha256 {
+                Some(sum) if *sum != own_sum(value) => Err(Unusable::Content(format!(
+                    "{HEADER} has changed since it was written (its SHA-256 differs)"
+                ))),
+                _ => Ok(header),
+            }
         }
         Some(version) if version > u64::from(CHECKPOINT) => Err(Unusable::Newer(format!(
             "{HEADER} has format {version}, newer than this kiln reads ({CHECKPOINT}); use the kiln \
@@ -95,12 +120,20 @@ pub(super) fn header(folder: &Path) -> Result<Header, Unusable> {
     }
 }
 
-/// SHA-256 of a header without its times, as hex.
+/// SHA-256 of a header without its times and its own sum, as hex.
 pub(super) fn content_sum(header: &[u8]) -> Result<String, String> {
     let mut content: Value =
         serde_json::from_slice(header).map_err(|error| format!("{HEADER}: {error}"))?;
     remove_times(&mut content);
-    Ok(hex::encode(Sha256::digest(content.to_string())))
+    Ok(own_sum(content))
+}
+
+/// SHA-256 of a header without its own sum, as hex. Numbers keep their text when they are read.
+fn own_sum(mut header: Value) -> String {
+    if let Value::Object(fields) = &mut header {
+        fields.retain(|name, _| name != OWN_SUM);
+    }
+    hex::encode(Sha256::digest(header.to_string()))
 }
 
 /// Removes each field that is a number of seconds.

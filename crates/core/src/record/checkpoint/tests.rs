@@ -4,6 +4,7 @@ use serde_json::json;
 use tempfile::TempDir;
 
 use super::*;
+use crate::record::run_file::write_json;
 
 const TRIAL: &str = "abcdef0123";
 
@@ -84,7 +85,7 @@ fn the_result_is_the_lowest_loss_else_the_newest() {
 fn a_damaged_one_is_refused_with_the_reason_and_the_one_before_it_is_found() {
     let (_folder, checkpoints) = checkpoints();
     let path = |step: u64, name: &str| checkpoints.at(step).join(name);
-    let damage: [(&str, &dyn Fn(u64)); 6] = [
+    let damage: [(&str, &dyn Fn(u64)); 7] = [
         (
             "model.safetensors has 50 bytes and should have 100",
             &|step| fs::write(path(step, "model.safetensors"), [0; 50]).unwrap(),
@@ -104,6 +105,15 @@ fn a_damaged_one_is_refused_with_the_reason_and_the_one_before_it_is_found() {
         ("has format 0, and this kiln reads 1", &|step| {
             fs::write(path(step, HEADER), r#"{"kiln_checkpoint": 0}"#).unwrap()
         }),
+        (
+            "checkpoint.json has changed since it was written (its SHA-256 differs)",
+            &|step| {
+                let text = fs::read_to_string(path(step, HEADER)).unwrap();
+                let changed = text.replace("\"seconds\": 1.5", "\"seconds\": 3.5");
+                assert_ne!(text, changed);
+                fs::write(path(step, HEADER), changed).unwrap();
+            },
+        ),
     ];
     write(&checkpoints, 1, None);
     for (step, (words, damage)) in (2..).zip(damage) {
@@ -122,6 +132,22 @@ fn a_damaged_one_is_refused_with_the_reason_and_the_one_before_it_is_found() {
         assert!(refused[0].contains(words), "{words}: {refused:?}");
         assert_eq!(checkpoints.steps(), [1], "it is out of the way");
     }
+}
+
+#[test]
+fn a_header_without_a_sum_of_its_own_is_usable_and_the_sum_of_its_content_is_the_same() {
+    let (_folder, checkpoints) = checkpoints();
+    write(&checkpoints, 5, Some(0.1 + 0.2));
+    let path = checkpoints.at(5).join(HEADER);
+    let content = || content_sum(&fs::read(&path).unwrap()).unwrap();
+    let with_sum = content();
+    let mut header = header(&checkpoints.at(5)).unwrap();
+    assert!(header.header_sha256.is_some());
+    header.header_sha256 = None;
+    write_json(&path, &header).unwrap();
+    assert!(!fs::read_to_string(&path).unwrap().contains("header_sha256"));
+    assert_eq!(newest(&checkpoints), (Some(5), Vec::new()));
+    assert_eq!(content(), with_sum);
 }
 
 #[test]
