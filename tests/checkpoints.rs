@@ -298,6 +298,10 @@ fn what_was_trained_stays_until_a_rerun_has_completed() {
     assert_eq!(outcomes, expected);
     assert!(!aside.exists() && place.checkpoints() == [STEPS]);
     assert!(export("again") == trained, "the same run twice");
+    // As a launch leaves it that is killed after the row of the rerun: the next one deletes it.
+    fs::create_dir(&aside).unwrap();
+    place.complete(&[]);
+    assert!(!aside.exists() && place.checkpoints() == [STEPS]);
 
     // One that is killed while the rows say that all is done: the weights are those of the row, and the
     // next launch goes on with the attempt.

@@ -1,13 +1,19 @@
 //! Cleans up after launches that were killed: their processes, the drafts of their files, and rows
 //! for attempts that have none.
 
-use std::{collections::HashSet, io, iter, path::Path};
+use std::{
+    collections::{HashMap, HashSet},
+    io, iter,
+    path::Path,
+};
 
 use kiln_core::{
     plan::{Outcome, Trial, TrialId},
     record::{
-        AttemptFile, Checkpoints, RunFile, RunFolder, TableRow, TrialResult, TrialTable,
+        AttemptEnd, AttemptFile, Checkpoints, RunFile, RunFolder, TableRow, TrialResult,
+        TrialTable,
         attempt::{result, sweep_attempts},
+        checkpoint::aside,
         note::LossRose,
         run_file::Launch,
     },
@@ -163,7 +169,7 @@ fn unrecorded<'t>(open: &OpenRun, trials: &'t [Trial]) -> Vec<Unrecorded<'t>> {
         .map(|end| (end.trial.clone(), end.attempt))
         .collect();
     let mut found = Vec::new();
-    for (trial, attempts) in sweep_drafts(&open.folder, trials) {
+    for (trial, attempts) in sweep_drafts(&open.folder, trials, open.store.ends()) {
         for attempt in attempts {
             if known.contains(&(trial.id.clone(), attempt)) {
                 continue;
@@ -183,16 +189,24 @@ fn unrecorded<'t>(open: &OpenRun, trials: &'t [Trial]) -> Vec<Unrecorded<'t>> {
     found
 }
 
-/// Removes the drafts of files that a killed launch left, and returns the attempts of each trial; an
-/// error leaves drafts.
+/// Removes the drafts of files that a killed launch left, and the checkpoints that a completed rerun
+/// replaced; returns the attempts of each trial. `ends` are those of the rows; an error leaves files.
 pub(super) fn sweep_drafts<'a>(
     folder: &RunFolder,
     trials: &'a [Trial],
+    ends: &[AttemptEnd],
 ) -> Vec<(&'a Trial, Vec<u64>)> {
     let _ = folder.remove_drafts(folder.path());
+    let completed = ends.iter().filter(|end| end.outcome == Outcome::Completed);
+    // The last of each trial counts.
+    let completed: HashMap<&TrialId, u64> =
+        completed.map(|end| (&end.trial, end.attempt)).collect();
     let sweep = |trial: &'a Trial| {
         if trial.train.checkpoint.is_some() {
             let _ = Checkpoints::new(folder.checkpoints(&trial.id), trial.id.clone()).sweep();
+            if let Some(attempt) = completed.get(&trial.id) {
+                let _ = aside::delete_before(folder, &trial.id, *attempt);
+            }
         }
         (trial, sweep_attempts(folder, &trial.id))
     };

@@ -99,7 +99,7 @@ fn end_without_work(request: &RunRequest, old: &Old) -> Result<LaunchReport, Run
     search::note_end(request, old)?;
     // A launch that was killed after its last row has left them.
     disk::release_reserve(&old.folder);
-    leftovers::sweep_drafts(&old.folder, request.trials);
+    leftovers::sweep_drafts(&old.folder, request.trials, &old.ends);
     let retries = request.experiment.run.retries;
     request.listener.hear(LaunchEvent::RunEnded {
         how: "nothing to do",

@@ -49,11 +49,24 @@ pub fn set_aside(run: &RunFolder, trial: &TrialId, attempt: u64) -> io::Result<(
 /// # Errors
 /// A folder cannot be deleted.
 pub fn delete_aside(run: &RunFolder, trial: &TrialId) -> io::Result<()> {
+    delete(run, trial, &|_| true)
+}
+
+/// Deletes what attempts before a completed one left aside: its launch was killed before it did.
+///
+/// # Errors
+/// A folder cannot be deleted.
+pub fn delete_before(run: &RunFolder, trial: &TrialId, completed: u64) -> io::Result<()> {
+    delete(run, trial, &|attempt| attempt < completed)
+}
+
+fn delete(run: &RunFolder, trial: &TrialId, is_meant: &dyn Fn(u64) -> bool) -> io::Result<()> {
     let Some(place) = run.open_trial(trial)? else {
         return Ok(());
     };
     asides(&place)?
         .into_iter()
+        .filter(|attempt| is_meant(*attempt))
         .try_for_each(|attempt| place.remove(&name(attempt)))
 }
 

@@ -4,7 +4,7 @@ use serde_json::json;
 use tempfile::TempDir;
 
 use super::*;
-use crate::record::run_file::write_json;
+use crate::record::{RunFolder, run_file::write_json};
 
 const TRIAL: &str = "abcdef0123";
 
@@ -286,6 +286,20 @@ fn what_a_kill_leaves_half_made_or_half_deleted_is_no_checkpoint() {
     assert_eq!(fs::read_dir(&checkpoints.folder).unwrap().count(), 1);
     write(&checkpoints, 2, None);
     assert_eq!(newest(&checkpoints).0, Some(2));
+}
+
+#[test]
+fn what_a_completed_rerun_replaced_is_deleted_and_its_own_stays() {
+    let folder = tempfile::tempdir().unwrap();
+    let run = RunFolder::at(folder.path());
+    let place = folder.path().join("trials").join(TRIAL);
+    for name in ["checkpoint", "checkpoint.1", "checkpoint.3", "checkpoint.4"] {
+        fs::create_dir_all(place.join(name).join("5")).unwrap();
+    }
+    aside::delete_before(&run, &id(TRIAL), 3).unwrap();
+    let left = |name: &str| place.join(name).exists();
+    assert!(!left("checkpoint.1"));
+    assert!(left("checkpoint") && left("checkpoint.3") && left("checkpoint.4"));
 }
 
 #[test]
