@@ -69,6 +69,18 @@ fn a_missing_metric_fails_the_trial_and_says_what_was_looked_for() {
 }
 
 #[test]
+fn a_pattern_with_a_typo_is_shown_beside_the_line_that_it_was_meant_for() {
+    let place = Place::of_command(
+        "  argv: [echo, 'speed: 12.5']\n  metrics: {speed: {line: 'sped: ([0-9.]+)'}}",
+        "",
+    );
+    place.run("", &[]);
+    let (trial, reason) = (&place.column("trial")[0], &place.column("reason")[0]);
+    let nearest = format!("; the nearest in trials/{trial}/1/stdout.txt: 'speed: 12.5'");
+    assert!(reason.ends_with(&nearest), "{reason}");
+}
+
+#[test]
 fn a_file_of_the_trial_before_is_no_number_of_this_one() {
     let place = Place::of_command(
         r#"  argv: [sh, -c, 'test "$KILN_VALUE_A" = 2 || echo "{{\"score\": $KILN_VALUE_A}}" > out.json']

@@ -3,6 +3,7 @@
 use std::{
     collections::{BTreeMap, VecDeque},
     path::PathBuf,
+    time::Duration,
 };
 
 use kiln_core::{
@@ -18,6 +19,7 @@ use regex::Regex;
 
 use super::{
     files::{self, FileBefore, FileFault},
+    near_miss::{nearest, quoted},
     number,
     talk::Progress,
 };
@@ -29,6 +31,12 @@ const NEWEST: usize = 1000;
 
 /// Largest count: up to here a float holds every integer.
 const MOST_COUNT: f64 = 9_007_199_254_740_992.0;
+
+/// A metric that no line has matched is told after this time, or after so many lines.
+const LONG_UNMATCHED: Duration = Duration::from_secs(60);
+const MANY_LINES: u64 = 1000;
+/// A shorter program is not judged before its end, however many lines it writes.
+const SHORTEST_JUDGED: Duration = Duration::from_secs(10);
 
 /// Each metric that has a number, in the order of the file.
 pub(super) type Numbers = Vec<(String, f64)>;
@@ -65,6 +73,8 @@ pub(super) struct Metrics {
     window: WindowLines,
     stdout_lines: u64,
     stderr_lines: u64,
+    last_stdout: String,
+    last_stderr: String,
 }
 
 #[derive(Debug)]
@@ -80,6 +90,10 @@ struct Metric {
     not_a_number: Option<String>,
     /// Why its file could not be read.
     file_fault: Option<FileFault>,
+    /// Whether it was said while the program ran that no line has matched.
+    is_unmatched_said: bool,
+    /// The lines that come nearest to a pattern that matched none, for its reason.
+    near_misses: String,
 }
 
 /// The numbers of one metric so far.
@@ -105,6 +119,8 @@ struct WindowLines {
     to: Option<Regex>,
     began: Option<u64>,
     ended: Option<u64>,
+    /// Whether it was said while the program ran that no line has begun it.
+    is_unmatched_said: bool,
 }
 
 impl Metrics {
@@ -135,6 +151,8 @@ impl Metrics {
                 found: Found::default(),
                 not_a_number: None,
                 file_fault: None,
+                is_unmatched_said: false,
+                near_misses: String::new(),
             })
         };
         let pattern = |key: &str, pattern: &Option<String>| {
@@ -162,10 +180,12 @@ impl Metrics {
 
     /// Reads one line; returns the window's mark if it is one.
     pub(super) fn line(&mut self, line: &str, stream: Stream, at: u64) -> Option<WindowMark> {
-        match stream {
-            Stream::Stdout => self.stdout_lines += 1,
-            Stream::Stderr => self.stderr_lines += 1,
-        }
+        let (lines, last) = match stream {
+            Stream::Stdout => (&mut self.stdout_lines, &mut self.last_stdout),
+            Stream::Stderr => (&mut self.stderr_lines, &mut self.last_stderr),
+        };
+        *lines += 1;
+        line.clone_into(last);
         let object = number::object(line);
         for metric in &mut self.metrics {
             metric.line(line, object.as_ref(), stream);
@@ -173,6 +193,56 @@ impl Metrics {
         match stream {
             Stream::Stdout => self.window.line(line, at),
             Stream::Stderr => None,
+        }
+    }
+
+    /// Notices, once each, that no line has matched a metric that the trial needs, or the window's
+    /// beginning, in `running`, the time since the program's start.
+    pub(super) fn unmatched(&mut self, running: Duration) -> Vec<String> {
+        let mut said = Vec::new();
+        for metric in &mut self.metrics {
+            let (lines, last) = match metric.stream() {
+                Stream::Stdout => (self.stdout_lines, &self.last_stdout),
+                Stream::Stderr => (self.stderr_lines, &self.last_stderr),
+            };
+            let is_missing = metric.is_needed() && metric.is_unmatched();
+            if is_missing && !metric.is_unmatched_said && is_due(lines, running) {
+                metric.is_unmatched_said = true;
+                said.push(metric.unmatched(lines, last));
+            }
+        }
+        let (lines, window) = (self.stdout_lines, &mut self.window);
+        if let (Some(from), None, false) = (&window.from, window.began, window.is_unmatched_said)
+            && is_due(lines, running)
+        {
+            let looked_for = format!("has matched '{from}'");
+            said.push(unmatched(
+                "`window.from`",
+                lines,
+                &looked_for,
+                &self.last_stdout,
+            ));
+            window.is_unmatched_said = true;
+        }
+        said
+    }
+
+    /// Looks at the ends of both outputs for the lines that unmatched patterns may have been meant
+    /// for. `attempt` is the folder of the attempt, relative to the run's.
+    pub(super) fn find_near_misses(&mut self, attempt: &str, stdout: &str, stderr: &str) {
+        for metric in &mut self.metrics {
+            let (output, file) = match metric.stream() {
+                Stream::Stdout => (stdout, super::STDOUT),
+                Stream::Stderr => (stderr, "stderr.txt"),
+            };
+            let near = match metric.is_unmatched() {
+                true => nearest(&metric.name, output),
+                false => Vec::new(),
+            };
+            if !near.is_empty() {
+                let near = near.join(", ");
+                metric.near_misses = format!("; the nearest in {attempt}/{file}: {near}");
+            }
         }
     }
 
@@ -304,6 +374,20 @@ impl Metrics {
     }
 }
 
+/// Whether a program that has written so many lines should have had a match.
+fn is_due(lines: u64, running: Duration) -> bool {
+    let has_many = lines >= MANY_LINES && running >= SHORTEST_JUDGED;
+    has_many || (lines > 0 && running >= LONG_UNMATCHED)
+}
+
+fn unmatched(what: &str, lines: u64, looked_for: &str, last: &str) -> String {
+    let last = quoted(last);
+    format!(
+        "{what}: none of {lines} lines so far {looked_for}; the last line was {last}; without it the \
+         trial fails"
+    )
+}
+
 /// A loss that diverged explains what else is missing.
 fn worse(fault: Option<MetricFault>, found: MetricFault) -> Option<MetricFault> {
     match (fault, found) {
@@ -366,10 +450,7 @@ impl Metric {
             };
         }
         let Some(value) = self.found.take(self.settings.take()) else {
-            let is_needed = !self.settings.optional
-                && self.target != MetricTarget::Progress
-                && self.settings.measured.is_none();
-            return match is_needed {
+            return match self.is_needed() {
                 true => Err(MetricFault::Missing(
                     self.missing(stdout_lines, stderr_lines),
                 )),
@@ -402,6 +483,36 @@ impl Metric {
         }
     }
 
+    /// Whether a trial without it has failed.
+    fn is_needed(&self) -> bool {
+        !self.settings.optional
+            && self.target != MetricTarget::Progress
+            && self.settings.measured.is_none()
+    }
+
+    /// The output that it is read from, if it is read from lines.
+    fn stream(&self) -> Stream {
+        self.settings.on.unwrap_or_default()
+    }
+
+    /// Whether it is read from lines, and none has had it.
+    fn is_unmatched(&self) -> bool {
+        let is_of_lines = self.pattern.is_some() || self.settings.key.is_some();
+        is_of_lines && self.found.count == 0 && self.not_a_number.is_none()
+    }
+
+    /// The notice that no line has matched so far.
+    fn unmatched(&self, lines: u64, last: &str) -> String {
+        let looked_for = match (&self.pattern, &self.settings.key) {
+            (Some(pattern), _) => format!("has matched '{pattern}'"),
+            (None, key) => format!(
+                "is a JSON object with `{}`",
+                key.as_deref().unwrap_or_default()
+            ),
+        };
+        unmatched(&format!("metric `{}`", self.name), lines, &looked_for, last)
+    }
+
     fn impossible(&self, value: f64) -> Option<String> {
         let MetricTarget::Column(column) = self.target else {
             return None;
@@ -426,16 +537,17 @@ impl Metric {
                 self.settings.skip()
             );
         }
-        let (lines, of) = match self.settings.on.unwrap_or_default() {
+        let near = &self.near_misses;
+        let (lines, of) = match self.stream() {
             Stream::Stdout => (stdout_lines, ""),
             Stream::Stderr => (stderr_lines, " of stderr"),
         };
         match self.settings.source() {
             Ok(MetricSource::Line { pattern, .. }) => {
-                format!("`{name}` never came: '{pattern}' matched none of {lines} lines{of}")
+                format!("`{name}` never came: '{pattern}' matched none of {lines} lines{of}{near}")
             }
             Ok(MetricSource::Key { key, .. }) => format!(
-                "`{name}` never came: none of {lines} lines{of} is a JSON object with `{key}`"
+                "`{name}` never came: none of {lines} lines{of} is a JSON object with `{key}`{near}"
             ),
             Ok(MetricSource::Csv { file, column }) => {
                 format!("`{name}` never came: column `{column}` of {file} has no number")
@@ -629,6 +741,70 @@ mod tests {
         }
         let window = "window: {from: '^go'}";
         assert!(words(window, &["no"]).contains("'^go' matched none of 1 lines"));
+    }
+
+    #[test]
+    fn the_reason_shows_the_lines_that_a_pattern_may_have_been_meant_for() {
+        let yaml = "metrics: {loss: {line: 'los: (.*)'}, seen: {line: 'step (.)'}, \
+                    other: {line: 'x(.)', on: stderr, optional: true}}";
+        let mut metrics = Metrics::new(&command(yaml), &Placeholders::default()).unwrap();
+        let output = "step 1\nloss: 2.5\nloss: 2.25\nbye\n";
+        for line in output.lines() {
+            metrics.line(line, Stream::Stdout, 0);
+        }
+        metrics.find_near_misses("trials/t1/2", output, "");
+        let (_, fault) = metrics.numbers(&Measurements {
+            began: 0,
+            ended: 1,
+            cpu_seconds: 0.5,
+            peak_memory_bytes: None,
+        });
+        let why = "`loss` never came: 'los: (.*)' matched none of 4 lines; the nearest in \
+                   trials/t1/2/stdout.txt: 'loss: 2.5', 'loss: 2.25'";
+        assert_eq!(fault, Some(MetricFault::Missing(why.to_owned())));
+    }
+
+    #[test]
+    fn a_metric_that_no_line_has_matched_is_told_once_while_the_program_runs() {
+        let yaml = "metrics: {loss: {line: 'los: (.*)'}, seen: {line: 'loss: (.*)'}, \
+                    rate: {key: rate}, most: {line: 'max (.*)', optional: true}, \
+                    step: {line: 'step (.*)'}}";
+        let mut metrics = Metrics::new(&command(yaml), &Placeholders::default()).unwrap();
+        assert!(metrics.unmatched(LONG_UNMATCHED).is_empty(), "no line yet");
+        metrics.line("loss: 2.5", Stream::Stdout, 0);
+        let before = LONG_UNMATCHED - Duration::from_secs(1);
+        assert!(metrics.unmatched(before).is_empty());
+        let said = metrics.unmatched(LONG_UNMATCHED);
+        assert_eq!(
+            said,
+            [
+                "metric `loss`: none of 1 lines so far has matched 'los: (.*)'; the last line was \
+                 'loss: 2.5'; without it the trial fails",
+                "metric `rate`: none of 1 lines so far is a JSON object with `rate`; the last line \
+                 was 'loss: 2.5'; without it the trial fails",
+            ]
+        );
+        assert!(metrics.unmatched(LONG_UNMATCHED).is_empty(), "once");
+        let mut many = Metrics::new(&command(yaml), &Placeholders::default()).unwrap();
+        for _ in 0..MANY_LINES {
+            many.line("loss: 2.5", Stream::Stdout, 0);
+        }
+        assert!(many.unmatched(Duration::from_secs(1)).is_empty());
+        assert_eq!(many.unmatched(SHORTEST_JUDGED).len(), 2);
+        let yaml = "window: {from: '^go'}";
+        let mut window = Metrics::new(&command(yaml), &Placeholders::default()).unwrap();
+        window.line("going", Stream::Stderr, 0);
+        assert!(window.unmatched(LONG_UNMATCHED).is_empty());
+        window.line("ready", Stream::Stdout, 0);
+        let said = window.unmatched(LONG_UNMATCHED);
+        assert_eq!(
+            said,
+            [
+                "`window.from`: none of 1 lines so far has matched '^go'; the last line was 'ready'; \
+                 without it the trial fails"
+            ]
+        );
+        assert!(window.unmatched(LONG_UNMATCHED).is_empty(), "once");
     }
 
     #[test]

@@ -12,6 +12,7 @@ mod keeper;
 mod kept;
 mod lines;
 mod metrics;
+mod near_miss;
 mod number;
 mod program;
 mod result;
@@ -180,7 +181,7 @@ impl Relay<'_> {
     /// Reads a started program to its end.
     fn watch(mut self, started: Started, metrics: Metrics, argv: &[String]) -> i32 {
         let (sender, events) = channel();
-        let began = started.began;
+        let (began, since) = (started.began, Instant::now());
         let has_window = self.command.window.clone();
         if has_window
             .as_ref()
@@ -204,6 +205,9 @@ impl Relay<'_> {
             }
             self.talk
                 .progress(&streams.progress(), || streams.has_worked());
+            for text in streams.unmatched(since.elapsed()) {
+                self.talk.say(&Message::Notice { text });
+            }
         };
         let read = streams.finish(PIPES_MAY_LINGER, || {
             processes::end_descendants(PROCESSES_MAY_LINGER);
@@ -224,6 +228,9 @@ impl Relay<'_> {
             peak_memory_bytes: ended.peak_memory_bytes,
         };
         read.metrics.read_files();
+        let attempt = format!("trials/{}/{}", self.file.trial, self.file.attempt);
+        read.metrics
+            .find_near_misses(&attempt, &read.stdout_tail, &read.stderr_tail);
         let window = read.metrics.window(began, ended.at);
         let (numbers, fault) = read.metrics.numbers(&measured);
         let verdict = end::decide(&Ended {

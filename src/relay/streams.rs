@@ -143,6 +143,11 @@ impl Streams {
         self.shared.metrics().progress()
     }
 
+    /// Notices about metrics that no line has matched, `running` after the program's start.
+    pub(super) fn unmatched(&self, running: Duration) -> Vec<String> {
+        self.shared.metrics().unmatched(running)
+    }
+
     /// Whether the program, or anything that it started, wrote or computed since the last call.
     pub(super) fn has_worked(&self) -> bool {
         let now = (
