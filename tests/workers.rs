@@ -520,6 +520,8 @@ fn a_worker_that_is_there_and_loses_each_ticket_takes_no_more() {
         told.contains("twice in a row although it was there"),
         "{told}"
     );
+    let others = "are stopped, and whoever takes the ticket runs them again";
+    assert!(told.contains(others), "{told}");
     assert_eq!(tickets(&place), states(&[("open", 1)]));
     let _ = end(&place, &["wait", "x", "--once"]);
     let outcomes = place.column("outcome");

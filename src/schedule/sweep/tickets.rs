@@ -289,7 +289,8 @@ impl LaunchState<'_> {
                 Ok(_) => {
                     tickets.note_taken_back(&own);
                     self.notice(&format!(
-                        "ticket {} was taken back: this worker was believed gone",
+                        "ticket {} was taken back: this worker was believed gone; its rows count, and \
+                         what is left of the ticket is for others",
                         own.ticket.number
                     ));
                 }
@@ -323,7 +324,7 @@ impl LaunchState<'_> {
             }
             self.notice(&format!(
                 "ticket {} was taken back: this worker was believed gone; its trials here are \
-                 stopped",
+                 stopped, and whoever takes the ticket runs them again",
                 own.ticket.number
             ));
         }
