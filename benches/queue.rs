@@ -76,7 +76,7 @@ fn main() {
     assert_eq!(done, TRIALS_IN_ALL);
     let before = peak_mebibytes();
     let begun = Instant::now();
-    let rows = collect::collect(&run).unwrap();
+    let rows = collect::collect(&run).unwrap().rows;
     let collected = begun.elapsed().as_secs_f64();
     assert_eq!(rows as u64, TRIALS_IN_ALL);
     let table = fs::metadata(run.trials_table()).unwrap().len();

@@ -854,6 +854,24 @@ fn no_row_is_lost_with_a_queue_or_a_launch_that_somebody_removed() {
 }
 
 #[test]
+fn a_changed_row_of_the_collected_table_is_told_and_made_again() {
+    let place = sweep(2, "0");
+    submit(&place, &[]);
+    assert_eq!(work(&place).status, Some(0));
+    let whole = place.lines();
+    let table = place.latest().join("trials.csv");
+    let edited = fs::read_to_string(&table).unwrap();
+    fs::write(&table, edited.replacen(",completed,", ",failed,", 1)).unwrap();
+    assert_ne!(place.lines(), whole);
+    let waited = end(&place, &["wait", "x", "--once"]);
+    let told = "trials.csv: 1 row differed from the tables in `launches/` (the first: trial ";
+    assert_eq!(waited.stderr.matches(told).count(), 1, "{waited:?}");
+    assert_eq!(place.lines(), whole);
+    let again = end(&place, &["wait", "x", "--once"]);
+    assert!(!again.stderr.contains("differed from"), "{again:?}");
+}
+
+#[test]
 fn a_damaged_ticket_is_held_and_its_trial_gets_another_one() {
     let place = sweep(3, "0");
     submit(&place, &[]);

@@ -144,7 +144,7 @@ pub(super) fn work(args: WorkerArgs) -> Result<Status, Stop> {
             )
         })
         .map_err(stopped)?;
-    collected(&run, &planned.into_experiment())?;
+    collected(&run, &planned.into_experiment(), quiet)?;
     if let Some(failure) = report.failure {
         return Err(stopped(failure));
     }
@@ -200,10 +200,15 @@ fn tell_rest(queue: &TicketQueue, end: LaunchEnd) {
 }
 
 /// Collects the tables of a run and writes its `summary.csv`.
-fn collected(run: &RunFolder, experiment: &Experiment) -> Result<(), Stop> {
+fn collected(run: &RunFolder, experiment: &Experiment, quiet: bool) -> Result<(), Stop> {
     let failed =
         |error: &dyn std::fmt::Display| Stop::new(Status::Failed, format!("collecting: {error}"));
-    collect::collect(run).map_err(|error| failed(&error))?;
+    let edited = collect::collect(run)
+        .map_err(|error| failed(&error))?
+        .edited;
+    if let Some(edited) = edited.filter(|_| !quiet) {
+        note(&edited.to_string());
+    }
     let table = TrialTable::read_of(run).map_err(|error| failed(&error))?;
     if table.rows.is_empty() {
         return Ok(());
@@ -347,7 +352,7 @@ fn attended(
     };
     let report: LaunchReport = planned.request(launch, program, attend).map_err(stopped)?;
     let experiment = planned.into_experiment();
-    collected(run, &experiment)?;
+    collected(run, &experiment, launch.quiet)?;
     let (end, failure) = (report.end, report.failure.clone());
     let table = TrialTable::read_of(run).map_err(|error| Stop::new(Status::Failed, error));
     let launched = Launched { report, table };

@@ -40,7 +40,7 @@ use crate::readings::{Paths, Privacy};
 pub(super) use closing::report;
 use kiln_hardware::host::usable_cores;
 use opening::run_on;
-pub(super) use opening::{PreparedLaunch, collect_newest};
+pub(super) use opening::{PreparedLaunch, collect_newest, collect_of};
 pub(super) use refusals::{take_lock_if_any, without_program};
 use slots::Slots;
 

@@ -1,15 +1,18 @@
 //! The beginning of a launch: finds the run, leases the devices, checks the machine, and opens the
 //! run for the loop.
 
-use std::sync::{
-    atomic::Ordering,
-    mpsc::{Receiver, Sender, channel},
+use std::{
+    io,
+    sync::{
+        atomic::Ordering,
+        mpsc::{Receiver, Sender, channel},
+    },
 };
 
 use kiln_core::{
     folder::is_full,
     record::{
-        Check, TicketQueue, collect,
+        Check, RunFolder, TicketQueue, collect,
         run_folder::{repair_latest, runs},
     },
 };
@@ -79,7 +82,7 @@ pub(super) fn run_on(
 pub(in crate::schedule) fn collect_newest(request: &RunRequest) -> Result<(), RunStop> {
     let newest = runs(request.results, &request.experiment.name).pop();
     match newest.filter(|run| collect::is_collected(run) && !request.fresh) {
-        Some(run) => collect::collect(&run).map(drop).map_err(|error| {
+        Some(run) => collect_of(request, &run).map_err(|error| {
             match error.raw_os_error().is_none() && !is_full(&error) {
                 // It names the table and the line.
                 true => RunStop::Refused(error.to_string()),
@@ -88,6 +91,17 @@ pub(in crate::schedule) fn collect_newest(request: &RunRequest) -> Result<(), Ru
         }),
         None => Ok(()),
     }
+}
+
+/// Makes the tables of a run from those of its launches, and says which rows somebody had changed.
+pub(in crate::schedule) fn collect_of(request: &RunRequest, run: &RunFolder) -> io::Result<()> {
+    let collected = collect::collect(run)?;
+    if let Some(edited) = collected.edited {
+        request
+            .listener
+            .hear(LaunchEvent::Notice(&edited.to_string()));
+    }
+    Ok(())
 }
 
 fn has_no_work(request: &RunRequest, old: &Old) -> bool {

@@ -14,7 +14,7 @@ use kiln_core::{
     plan::{Trial, TrialId},
     record::{
         AttemptEnd, CollectedRows, LaunchFile, RunFile, RunFolder, TableRow, TicketCounts,
-        TicketQueue, TicketState, TrialStore, collect, launch_folder, nodes::unlike_nodes,
+        TicketQueue, TicketState, TrialStore, launch_folder, nodes::unlike_nodes,
         run_file::LaunchEnded,
     },
     spec::RunPlace,
@@ -101,7 +101,7 @@ pub fn attend(
             Err(RecvTimeoutError::Disconnected) => break,
         }
     }
-    collect::collect(run).map_err(&failed)?;
+    sweep::collect_of(request, run).map_err(&failed)?;
     attendant.close(end, attendance)
 }
 
@@ -238,7 +238,7 @@ impl<'a> Attendant<'a> {
             .collected
             .is_none_or(|collected| collected.elapsed() >= COLLECT)
         {
-            collect::collect(self.run).map_err(&failed)?;
+            sweep::collect_of(self.request, self.run).map_err(&failed)?;
             self.collected = Some(Instant::now());
         }
         let is_over = counts.left() == 0 && !is_open || self.has_what_it_asks_for(attendance);
@@ -478,7 +478,7 @@ impl<'a> Attendant<'a> {
                 });
             }
             own.write_record().map_err(&failed)?;
-            collect::collect(self.run).map_err(&failed)?;
+            sweep::collect_of(self.request, self.run).map_err(&failed)?;
         }
         let file = RunFile::read(&self.run.run_file()).map_err(RunStop::Refused)?;
         for told in unlike_nodes(&file.launches) {

@@ -15,7 +15,7 @@ use kiln_core::{
     plan::Trial,
     record::{
         AttemptEnd, Check, CheckState, CollectedRows, RunFile, RunFolder, TableError, TicketQueue,
-        collect, launch_folder, run_file::EndCause,
+        launch_folder, run_file::EndCause,
     },
 };
 
@@ -138,7 +138,7 @@ pub(super) fn join(
         .flat_map(|submitted| submitted.notices);
     notices.for_each(|text| request.listener.hear(LaunchEvent::Notice(&text)));
     let worked = work(request, folder, queue, instruments, None)?;
-    collect::collect(folder).map_err(disk::cannot_write(request))?;
+    sweep::collect_of(request, folder).map_err(disk::cannot_write(request))?;
     let ends = ends(request, folder)?;
     let report = sweep::report(
         request,

@@ -4,6 +4,7 @@
 //! written under a name of its own and renamed: two that collect at once cannot tear a table, and
 //! the result does not depend on which launch was faster. Rows of trials keep their bytes.
 
+mod edited;
 mod snapshots;
 
 use std::{
@@ -14,6 +15,8 @@ use std::{
     path::Path,
 };
 
+pub use self::edited::EditedRows;
+use self::edited::OwnTable;
 use super::{
     AttemptEnd, RunFile, RunFolder, TableError, TableRow,
     launch_folder::{self, LaunchFile},
@@ -39,6 +42,8 @@ pub struct CollectedRows {
     /// The columns; `None` if no launch has a table yet.
     head: Option<TableHead>,
     rows: Vec<CollectedRow>,
+    /// Rows of the launches in whose place another one of the same attempt counts.
+    superseded: Vec<CollectedRow>,
 }
 
 #[derive(Clone, Debug)]
@@ -121,7 +126,14 @@ impl CollectedRows {
             };
             a.key().cmp(&b.key()).then_with(|| key(a).cmp(&key(b)))
         });
-        self.rows.dedup_by(|later, kept| later.key() == kept.key());
+        let superseded = &mut self.superseded;
+        self.rows.dedup_by(|later, kept| {
+            let is_same = later.key() == kept.key();
+            if is_same {
+                superseded.push(later.clone());
+            }
+            is_same
+        });
         // Trials of one number and attempt keep their order, which is by trial.
         self.rows.sort_by_key(|row| (row.number, row.attempt));
     }
@@ -204,25 +216,39 @@ pub fn is_collected(run: &RunFolder) -> bool {
         .is_ok_and(|found| found.is_dir())
 }
 
-/// Writes the tables of a run from those of its launches; returns the number of rows.
+/// The result of a collection.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Collected {
+    /// Number of rows in `trials.csv`.
+    pub rows: usize,
+    /// Rows of the `trials.csv` before it that somebody had changed, if any.
+    pub edited: Option<EditedRows>,
+}
+
+/// Writes the tables of a run from those of its launches.
 ///
 /// Several processes may collect at once, and the last one to write may have read before another wrote.
 /// So each looks, after it has written, whether a table of a launch has grown, and then collects again.
 ///
 /// # Errors
 /// A table or `run.json` cannot be read or written.
-pub fn collect(run: &RunFolder) -> io::Result<usize> {
-    let mut before = lengths(run);
+pub fn collect(run: &RunFolder) -> io::Result<Collected> {
+    let (mut before, mut edited) = (lengths(run), None);
     for _ in 0..MOST_COLLECTED {
-        let rows = collect_once(run)?;
-        let now = lengths(run);
+        let collected = collect_once(run)?;
+        edited = edited.or(collected.edited);
+        let (rows, now) = (collected.rows, lengths(run));
         if now == before {
-            return Ok(rows);
+            return Ok(Collected { rows, edited });
         }
         before = now;
     }
     // Somebody adds rows all the time, and collects them too.
-    collect_once(run)
+    let last = collect_once(run)?;
+    Ok(Collected {
+        rows: last.rows,
+        edited: edited.or(last.edited),
+    })
 }
 
 /// The launches with a `trials.csv`, and its bytes.
@@ -235,8 +261,10 @@ fn lengths(run: &RunFolder) -> Vec<(u64, u64)> {
     launches.filter_map(length).collect()
 }
 
-fn collect_once(run: &RunFolder) -> io::Result<usize> {
+fn collect_once(run: &RunFolder) -> io::Result<Collected> {
+    let own = OwnTable::read(run);
     let rows = CollectedRows::read(run)?;
+    let edited = own.and_then(|own| own.edited(&rows));
     let folder = run.open()?;
     if let Some(text) = rows.text() {
         folder.write_among_others(TRIALS.file.as_ref(), &text)?;
@@ -246,7 +274,10 @@ fn collect_once(run: &RunFolder) -> io::Result<usize> {
     let mut file = RunFile::read(&run.run_file()).map_err(io::Error::other)?;
     file.launches = merged(&file, &launches);
     run.write_among_others(&run.run_file(), &json(&file)?)?;
-    Ok(rows.len())
+    Ok(Collected {
+        rows: rows.len(),
+        edited,
+    })
 }
 
 /// Returns how many rows of the launches are not in the run's `trials.csv`.
@@ -587,6 +618,40 @@ mod tests {
         fs::remove_dir_all(run.path().join("launches")).unwrap();
         fs::write(run.trials_table(), "x,y\n1,2\n").unwrap();
         assert!(CollectedRows::read(&run).unwrap().is_empty());
+    }
+
+    #[test]
+    fn a_row_that_somebody_changed_is_told_and_one_that_another_launch_wrote_is_not() {
+        use Outcome::{Completed, Killed};
+        let told = row(1, 1, 3, Killed);
+        let (_place, run) = run(&[
+            (3, vec![row(1, 1, 3, Completed), row(2, 1, 3, Completed)]),
+            (5, vec![told.clone()]),
+        ]);
+        let edited = || OwnTable::read(&run)?.edited(&CollectedRows::read(&run).unwrap());
+        assert_eq!(edited(), None, "no table yet");
+        let whole = CollectedRows::read(&run).unwrap().text().unwrap();
+        fs::write(run.trials_table(), &whole).unwrap();
+        assert_eq!(edited(), None);
+        // It was collected before launch 3 had its own row.
+        let (_other, earlier) = self::run(&[(5, vec![told]), (3, vec![row(2, 1, 3, Completed)])]);
+        let earlier = CollectedRows::read(&earlier).unwrap().text().unwrap();
+        assert_ne!(earlier, whole);
+        fs::write(run.trials_table(), earlier).unwrap();
+        assert_eq!(edited(), None);
+        let changed = String::from_utf8(whole).unwrap();
+        let changed = changed.replace(",completed,", ",failed,");
+        fs::write(run.trials_table(), changed).unwrap();
+        let found = edited().unwrap();
+        let expected = EditedRows {
+            rows: 2,
+            trial: "t0000000001".to_owned(),
+            attempt: 1,
+        };
+        assert_eq!(found, expected);
+        assert!(found.to_string().contains(
+            "2 rows differed from the tables in `launches/` (the first: trial t0000000001"
+        ));
     }
 
     #[test]

@@ -1,0 +1,92 @@
+//! Rows of a collected table that somebody has changed. The table is made again from those of the
+//! launches, so the change is lost, and a notice says so.
+
+use std::{
+    collections::HashSet,
+    fmt,
+    hash::{DefaultHasher, Hash, Hasher},
+};
+
+use super::{CollectedRows, LaunchRows, OWN};
+use crate::{
+    record::{RunFolder, trial_row::TRIALS},
+    units::counted,
+};
+
+/// Rows of a run's table that are not as any launch wrote them.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct EditedRows {
+    pub rows: usize,
+    /// The trial of the first one, and its attempt.
+    pub trial: String,
+    pub attempt: u64,
+}
+
+impl fmt::Display for EditedRows {
+    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Self {
+            rows,
+            trial,
+            attempt,
+        } = self;
+        write!(
+            formatter,
+            "{}: {} differed from the tables in `launches/` (the first: trial {trial} attempt \
+             {attempt}); it was made again from these",
+            TRIALS.file,
+            counted(*rows, "row")
+        )
+    }
+}
+
+/// A run's own table before it is made again.
+pub(super) struct OwnTable {
+    columns: Vec<String>,
+    rows: Vec<OwnRow>,
+}
+
+struct OwnRow {
+    trial: String,
+    attempt: u64,
+    hash: u64,
+}
+
+impl OwnTable {
+    /// `None` if there is none, or none that can be read. It must be read before the tables of the
+    /// launches: what another process collects meanwhile is not in these yet.
+    pub(super) fn read(run: &RunFolder) -> Option<Self> {
+        let own = LaunchRows::read(&run.trials_table(), OWN, &|_, _| true).ok()??;
+        let rows = own.rows.ok()?.into_iter().map(|row| OwnRow {
+            hash: hash(&row.line),
+            trial: row.trial,
+            attempt: row.attempt,
+        });
+        Some(Self {
+            columns: own.head.columns,
+            rows: rows.collect(),
+        })
+    }
+
+    /// The rows that are not among those from which the table is made again.
+    pub(super) fn edited(&self, collected: &CollectedRows) -> Option<EditedRows> {
+        let head = collected.head.as_ref()?;
+        if head.columns != self.columns {
+            return None;
+        }
+        let known = collected.rows.iter().chain(&collected.superseded);
+        let known: HashSet<u64> = known.map(|row| hash(&row.line)).collect();
+        let mut edited = self.rows.iter().filter(|row| !known.contains(&row.hash));
+        let first = edited.next()?;
+        Some(EditedRows {
+            rows: 1 + edited.count(),
+            trial: first.trial.clone(),
+            attempt: first.attempt,
+        })
+    }
+}
+
+fn hash(line: &[u8]) -> u64 {
+    let mut hasher = DefaultHasher::new();
+    line.hash(&mut hasher);
+    hasher.finish()
+}
