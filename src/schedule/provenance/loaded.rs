@@ -17,7 +17,7 @@ use kiln_hardware::maps;
 const MOST_PROCESSES: usize = 16;
 /// Age of a program without a window of its own at the first look, and at the last one: each is at
 /// twice the age of the one before.
-const FIRST_LOOK: Duration = Duration::from_millis(250);
+const FIRST_LOOK: Duration = Duration::from_millis(125);
 const LAST_LOOK: Duration = Duration::from_secs(64);
 
 /// The libraries of one attempt.
@@ -114,6 +114,17 @@ mod tests {
     use std::{fs, process::Command};
 
     use super::*;
+
+    #[test]
+    fn a_program_is_looked_at_by_the_second_tick_at_the_latest() {
+        let mut libraries = LoadedLibraries {
+            found: BTreeMap::new(),
+            when: When::AtAge(FIRST_LOOK),
+        };
+        // Ticks are 200 ms apart.
+        libraries.at_tick(std::process::id(), Duration::from_millis(200));
+        assert_eq!(libraries.when, When::AtAge(Duration::from_millis(400)));
+    }
 
     #[test]
     fn libraries_of_a_process_are_found_with_their_build_ids() {
