@@ -81,6 +81,22 @@ fn a_pattern_with_a_typo_is_shown_beside_the_line_that_it_was_meant_for() {
 }
 
 #[test]
+fn the_step_of_a_command_that_reports_none_is_null_in_events() {
+    let place = Place::of_command("  argv: [sleep, '1.5']", "");
+    let ended = place.run("", &["--progress", "json"]);
+    let events = ended
+        .stdout
+        .lines()
+        .map(|line| serde_json::from_str::<serde_json::Value>(line).unwrap());
+    let steps: Vec<serde_json::Value> = events
+        .filter(|event| event["event"] == "trial_progress")
+        .map(|event| event["step"].clone())
+        .collect();
+    assert!(steps.len() > 1, "{ended:?}");
+    assert!(steps.iter().all(serde_json::Value::is_null), "{steps:?}");
+}
+
+#[test]
 fn a_file_of_the_trial_before_is_no_number_of_this_one() {
     let place = Place::of_command(
         r#"  argv: [sh, -c, 'test "$KILN_VALUE_A" = 2 || echo "{{\"score\": $KILN_VALUE_A}}" > out.json']

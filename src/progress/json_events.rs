@@ -81,10 +81,13 @@ impl JsonEvents {
                 if !self.shown.is_due(&trial.id, EVERY) {
                     return None;
                 }
+                // A command that reports no step has none.
+                let is_command = trial.model.command().is_some();
+                let step = progress.step.filter(|step| !is_command || *step > 0);
                 json!({
                     "event": "trial_progress",
                     "trial": trial.id,
-                    "step": progress.step,
+                    "step": step,
                     "total_steps": progress.total_steps,
                     "loss": progress.loss,
                     "samples_per_second": progress.samples_per_second,
