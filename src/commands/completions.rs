@@ -83,7 +83,7 @@ pub(super) struct Args {
 
 pub(super) fn run(args: Args) -> Result<Status, Stop> {
     let mut script = Vec::new();
-    generate(args.shell, &mut command_line(), "kiln", &mut script);
+    generate(args.shell, &mut offered(), "kiln", &mut script);
     let script = String::from_utf8_lossy(&script).into_owned();
     print_own(&match args.shell {
         Shell::Bash => script + &with_verbs(BASH_RUNS, " | "),
@@ -97,6 +97,19 @@ pub(super) fn run(args: Args) -> Result<Status, Stop> {
     Ok(Status::Success)
 }
 
+/// The command line without its hidden verbs, which the generator would offer too.
+fn offered() -> clap::Command {
+    let whole = command_line();
+    let shown = whole
+        .get_subcommands()
+        .filter(|verb| !verb.is_hide_set())
+        .cloned();
+    clap::Command::new("kiln")
+        .version(env!("CARGO_PKG_VERSION"))
+        .args(whole.get_arguments())
+        .subcommands(shown)
+}
+
 fn with_verbs(text: &str, separator: &str) -> String {
     text.replace("VERBS_OF_RUNS", &VERBS_OF_RUNS.join(separator))
         .replace("VERBS_OF_MODELS", &VERBS_OF_MODELS.join(separator))
@@ -105,6 +118,19 @@ fn with_verbs(text: &str, separator: &str) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_hidden_verb_is_not_offered() {
+        for shell in [Shell::Bash, Shell::Zsh, Shell::Fish] {
+            let mut script = Vec::new();
+            generate(shell, &mut offered(), "kiln", &mut script);
+            let script = String::from_utf8(script).unwrap();
+            assert!(!script.contains("relay"), "{shell}: {script}");
+            for shown in ["report", "color", "version"] {
+                assert!(script.contains(shown), "{shell}: no {shown}");
+            }
+        }
+    }
 
     #[test]
     fn the_verbs_of_runs_and_models_exist() {
