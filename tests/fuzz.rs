@@ -303,6 +303,7 @@ fn try_table(bytes: &[u8]) {
             new: "b",
             facts: None,
             can_rerun: true,
+            has_data_by_name: false,
             found: &found,
         };
         assert!(

@@ -3,7 +3,6 @@
 use std::{
     collections::{BTreeMap, VecDeque},
     path::PathBuf,
-    time::Duration,
 };
 
 use kiln_core::{
@@ -19,7 +18,7 @@ use regex::Regex;
 
 use super::{
     files::{self, FileBefore, FileFault},
-    near_miss::{nearest, quoted},
+    near_miss::{NearMisses, nearest},
     number,
     talk::Progress,
 };
@@ -31,12 +30,6 @@ const NEWEST: usize = 1000;
 
 /// Largest count: up to here a float holds every integer.
 const MOST_COUNT: f64 = 9_007_199_254_740_992.0;
-
-/// A metric that no line has matched is told after this time, or after so many lines.
-const LONG_UNMATCHED: Duration = Duration::from_secs(60);
-const MANY_LINES: u64 = 1000;
-/// A shorter program is not judged before its end, however many lines it writes.
-const SHORTEST_JUDGED: Duration = Duration::from_secs(10);
 
 /// Each metric that has a number, in the order of the file.
 pub(super) type Numbers = Vec<(String, f64)>;
@@ -73,8 +66,6 @@ pub(super) struct Metrics {
     window: WindowLines,
     stdout_lines: u64,
     stderr_lines: u64,
-    last_stdout: String,
-    last_stderr: String,
 }
 
 #[derive(Debug)]
@@ -90,10 +81,10 @@ struct Metric {
     not_a_number: Option<String>,
     /// Why its file could not be read.
     file_fault: Option<FileFault>,
-    /// Whether it was said while the program ran that no line has matched.
-    is_unmatched_said: bool,
-    /// The lines that come nearest to a pattern that matched none, for its reason.
-    near_misses: String,
+    /// The lines with its name, as long as none has matched.
+    near_misses: NearMisses,
+    /// The lines that come nearest, for the reason of a trial without it.
+    nearest: String,
 }
 
 /// The numbers of one metric so far.
@@ -119,8 +110,6 @@ struct WindowLines {
     to: Option<Regex>,
     began: Option<u64>,
     ended: Option<u64>,
-    /// Whether it was said while the program ran that no line has begun it.
-    is_unmatched_said: bool,
 }
 
 impl Metrics {
@@ -151,8 +140,8 @@ impl Metrics {
                 found: Found::default(),
                 not_a_number: None,
                 file_fault: None,
-                is_unmatched_said: false,
-                near_misses: String::new(),
+                near_misses: NearMisses::of(name),
+                nearest: String::new(),
             })
         };
         let pattern = |key: &str, pattern: &Option<String>| {
@@ -180,12 +169,10 @@ impl Metrics {
 
     /// Reads one line; returns the window's mark if it is one.
     pub(super) fn line(&mut self, line: &str, stream: Stream, at: u64) -> Option<WindowMark> {
-        let (lines, last) = match stream {
-            Stream::Stdout => (&mut self.stdout_lines, &mut self.last_stdout),
-            Stream::Stderr => (&mut self.stderr_lines, &mut self.last_stderr),
-        };
-        *lines += 1;
-        line.clone_into(last);
+        match stream {
+            Stream::Stdout => self.stdout_lines += 1,
+            Stream::Stderr => self.stderr_lines += 1,
+        }
         let object = number::object(line);
         for metric in &mut self.metrics {
             metric.line(line, object.as_ref(), stream);
@@ -196,35 +183,10 @@ impl Metrics {
         }
     }
 
-    /// Notices, once each, that no line has matched a metric that the trial needs, or the window's
-    /// beginning, in `running`, the time since the program's start.
-    pub(super) fn unmatched(&mut self, running: Duration) -> Vec<String> {
-        let mut said = Vec::new();
-        for metric in &mut self.metrics {
-            let (lines, last) = match metric.stream() {
-                Stream::Stdout => (self.stdout_lines, &self.last_stdout),
-                Stream::Stderr => (self.stderr_lines, &self.last_stderr),
-            };
-            let is_missing = metric.is_needed() && metric.is_unmatched();
-            if is_missing && !metric.is_unmatched_said && is_due(lines, running) {
-                metric.is_unmatched_said = true;
-                said.push(metric.unmatched(lines, last));
-            }
-        }
-        let (lines, window) = (self.stdout_lines, &mut self.window);
-        if let (Some(from), None, false) = (&window.from, window.began, window.is_unmatched_said)
-            && is_due(lines, running)
-        {
-            let looked_for = format!("has matched '{from}'");
-            said.push(unmatched(
-                "`window.from`",
-                lines,
-                &looked_for,
-                &self.last_stdout,
-            ));
-            window.is_unmatched_said = true;
-        }
-        said
+    /// Notices, once each, of metrics that the trial needs and many lines name, but none matches.
+    pub(super) fn unmatched(&mut self) -> Vec<String> {
+        let metrics = self.metrics.iter_mut();
+        metrics.filter_map(Metric::unmatched).collect()
     }
 
     /// Looks at the ends of both outputs for the lines that unmatched patterns may have been meant
@@ -241,7 +203,7 @@ impl Metrics {
             };
             if !near.is_empty() {
                 let near = near.join(", ");
-                metric.near_misses = format!("; the nearest in {attempt}/{file}: {near}");
+                metric.nearest = format!("; the nearest in {attempt}/{file}: {near}");
             }
         }
     }
@@ -374,20 +336,6 @@ impl Metrics {
     }
 }
 
-/// Whether a program that has written so many lines should have had a match.
-fn is_due(lines: u64, running: Duration) -> bool {
-    let has_many = lines >= MANY_LINES && running >= SHORTEST_JUDGED;
-    has_many || (lines > 0 && running >= LONG_UNMATCHED)
-}
-
-fn unmatched(what: &str, lines: u64, looked_for: &str, last: &str) -> String {
-    let last = quoted(last);
-    format!(
-        "{what}: none of {lines} lines so far {looked_for}; the last line was {last}; without it the \
-         trial fails"
-    )
-}
-
 /// A loss that diverged explains what else is missing.
 fn worse(fault: Option<MetricFault>, found: MetricFault) -> Option<MetricFault> {
     match (fault, found) {
@@ -399,10 +347,17 @@ fn worse(fault: Option<MetricFault>, found: MetricFault) -> Option<MetricFault> 
 
 impl Metric {
     fn line(&mut self, line: &str, object: Option<&serde_json::Value>, stream: Stream) {
-        let settings = &self.settings;
-        if settings.on.unwrap_or_default() != stream {
+        if self.stream() != stream {
             return;
         }
+        self.look_for_value(line, object);
+        if self.is_needed() && self.is_unmatched() {
+            self.near_misses.line(line);
+        }
+    }
+
+    fn look_for_value(&mut self, line: &str, object: Option<&serde_json::Value>) {
+        let settings = &self.settings;
         if let Some(pattern) = &self.pattern {
             let text = pattern
                 .captures(line)
@@ -501,16 +456,24 @@ impl Metric {
         is_of_lines && self.found.count == 0 && self.not_a_number.is_none()
     }
 
-    /// The notice that no line has matched so far.
-    fn unmatched(&self, lines: u64, last: &str) -> String {
+    /// The notice, once, that many lines name it and none has matched so far.
+    fn unmatched(&mut self) -> Option<String> {
+        if !self.is_needed() || !self.is_unmatched() {
+            return None;
+        }
+        let (lines, last) = self.near_misses.take_if_many()?;
         let looked_for = match (&self.pattern, &self.settings.key) {
-            (Some(pattern), _) => format!("has matched '{pattern}'"),
+            (Some(pattern), _) => format!("matches '{pattern}'"),
             (None, key) => format!(
                 "is a JSON object with `{}`",
                 key.as_deref().unwrap_or_default()
             ),
         };
-        unmatched(&format!("metric `{}`", self.name), lines, &looked_for, last)
+        Some(format!(
+            "metric `{}`: {lines} lines contain this name, and none {looked_for}; the last of them: \
+             {last}; without it the trial fails",
+            self.name
+        ))
     }
 
     fn impossible(&self, value: f64) -> Option<String> {
@@ -537,7 +500,7 @@ impl Metric {
                 self.settings.skip()
             );
         }
-        let near = &self.near_misses;
+        let near = &self.nearest;
         let (lines, of) = match self.stream() {
             Stream::Stdout => (stdout_lines, ""),
             Stream::Stderr => (stderr_lines, " of stderr"),
@@ -638,7 +601,7 @@ impl WindowLines {
 
 #[cfg(test)]
 mod tests {
-    use super::*;
+    use super::{super::near_miss::MANY_LINES, *};
 
     fn command(yaml: &str) -> Command {
         serde_yaml::from_str(&format!("argv: [x]\n{yaml}")).unwrap()
@@ -765,46 +728,30 @@ mod tests {
     }
 
     #[test]
-    fn a_metric_that_no_line_has_matched_is_told_once_while_the_program_runs() {
-        let yaml = "metrics: {loss: {line: 'los: (.*)'}, seen: {line: 'loss: (.*)'}, \
+    fn a_metric_that_many_lines_name_and_none_matches_is_told_once_while_the_program_runs() {
+        let yaml = "metrics: {loss: {line: 'los: (.*)'}, seen: {line: 'seen (.*)'}, \
                     rate: {key: rate}, most: {line: 'max (.*)', optional: true}, \
-                    step: {line: 'step (.*)'}}";
+                    step: {line: 'at step (.*)'}, final: {line: 'final (.*)'}}";
         let mut metrics = Metrics::new(&command(yaml), &Placeholders::default()).unwrap();
-        assert!(metrics.unmatched(LONG_UNMATCHED).is_empty(), "no line yet");
-        metrics.line("loss: 2.5", Stream::Stdout, 0);
-        let before = LONG_UNMATCHED - Duration::from_secs(1);
-        assert!(metrics.unmatched(before).is_empty());
-        let said = metrics.unmatched(LONG_UNMATCHED);
-        assert_eq!(
-            said,
-            [
-                "metric `loss`: none of 1 lines so far has matched 'los: (.*)'; the last line was \
-                 'loss: 2.5'; without it the trial fails",
-                "metric `rate`: none of 1 lines so far is a JSON object with `rate`; the last line \
-                 was 'loss: 2.5'; without it the trial fails",
-            ]
-        );
-        assert!(metrics.unmatched(LONG_UNMATCHED).is_empty(), "once");
-        let mut many = Metrics::new(&command(yaml), &Placeholders::default()).unwrap();
-        for _ in 0..MANY_LINES {
-            many.line("loss: 2.5", Stream::Stdout, 0);
+        let line = "loss: 2.5 seen 1 Rate 3 most 1 step 5";
+        for _ in 1..MANY_LINES {
+            metrics.line(line, Stream::Stdout, 0);
+            metrics.line(line, Stream::Stderr, 0);
         }
-        assert!(many.unmatched(Duration::from_secs(1)).is_empty());
-        assert_eq!(many.unmatched(SHORTEST_JUDGED).len(), 2);
-        let yaml = "window: {from: '^go'}";
-        let mut window = Metrics::new(&command(yaml), &Placeholders::default()).unwrap();
-        window.line("going", Stream::Stderr, 0);
-        assert!(window.unmatched(LONG_UNMATCHED).is_empty());
-        window.line("ready", Stream::Stdout, 0);
-        let said = window.unmatched(LONG_UNMATCHED);
+        assert!(metrics.unmatched().is_empty(), "not yet");
+        metrics.line(line, Stream::Stdout, 0);
         assert_eq!(
-            said,
+            metrics.unmatched(),
             [
-                "`window.from`: none of 1 lines so far has matched '^go'; the last line was 'ready'; \
-                 without it the trial fails"
+                "metric `loss`: 10 lines contain this name, and none matches 'los: (.*)'; the last \
+                 of them: 'loss: 2.5 seen 1 Rate 3 most 1 step 5'; without it the trial fails",
+                "metric `rate`: 10 lines contain this name, and none is a JSON object with `rate`; \
+                 the last of them: 'loss: 2.5 seen 1 Rate 3 most 1 step 5'; without it the trial \
+                 fails",
             ]
         );
-        assert!(window.unmatched(LONG_UNMATCHED).is_empty(), "once");
+        metrics.line(line, Stream::Stdout, 0);
+        assert!(metrics.unmatched().is_empty(), "once");
     }
 
     #[test]

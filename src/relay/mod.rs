@@ -181,7 +181,7 @@ impl Relay<'_> {
     /// Reads a started program to its end.
     fn watch(mut self, started: Started, metrics: Metrics, argv: &[String]) -> i32 {
         let (sender, events) = channel();
-        let (began, since) = (started.began, Instant::now());
+        let began = started.began;
         let has_window = self.command.window.clone();
         if has_window
             .as_ref()
@@ -205,7 +205,7 @@ impl Relay<'_> {
             }
             self.talk
                 .progress(&streams.progress(), || streams.has_worked());
-            for text in streams.unmatched(since.elapsed()) {
+            for text in streams.unmatched() {
                 self.talk.say(&Message::Notice { text });
             }
         };

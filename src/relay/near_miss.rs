@@ -2,6 +2,43 @@
 
 const MOST_LINES: usize = 3;
 const LONGEST_SHOWN: usize = 100;
+/// After so many lines with a metric's name, one should have matched.
+pub(super) const MANY_LINES: u64 = 10;
+
+/// The lines that contain the name of a metric, counted until they are many.
+#[derive(Debug)]
+pub(super) struct NearMisses {
+    /// In lower case.
+    name: String,
+    lines: u64,
+    last: String,
+    is_taken: bool,
+}
+
+impl NearMisses {
+    pub(super) fn of(name: &str) -> Self {
+        Self {
+            name: name.to_lowercase(),
+            lines: 0,
+            last: String::new(),
+            is_taken: false,
+        }
+    }
+
+    pub(super) fn line(&mut self, line: &str) {
+        if self.lines < MANY_LINES && line.to_lowercase().contains(&self.name) {
+            self.lines += 1;
+            line.clone_into(&mut self.last);
+        }
+    }
+
+    /// Their number and the last of them, once, when they are many.
+    pub(super) fn take_if_many(&mut self) -> Option<(u64, String)> {
+        let is_due = self.lines == MANY_LINES && !self.is_taken;
+        self.is_taken |= is_due;
+        is_due.then(|| (self.lines, quoted(&self.last)))
+    }
+}
 
 /// The last different lines that contain the metric's name, else those with a digit, in their order.
 pub(super) fn nearest(name: &str, output: &str) -> Vec<String> {
@@ -29,7 +66,7 @@ fn last_lines(output: &str, is_near: impl Fn(&str) -> bool) -> Vec<String> {
 }
 
 /// A line for a message: without control characters, cut if it is long, in quotation marks.
-pub(super) fn quoted(line: &str) -> String {
+fn quoted(line: &str) -> String {
     let clean = |c: char| if c.is_control() { ' ' } else { c };
     let mut shown: String = line.chars().take(LONGEST_SHOWN).map(clean).collect();
     if line.chars().nth(LONGEST_SHOWN).is_some() {

@@ -143,9 +143,9 @@ impl Streams {
         self.shared.metrics().progress()
     }
 
-    /// Notices about metrics that no line has matched, `running` after the program's start.
-    pub(super) fn unmatched(&self, running: Duration) -> Vec<String> {
-        self.shared.metrics().unmatched(running)
+    /// Notices about metrics that lines name and none matches.
+    pub(super) fn unmatched(&self) -> Vec<String> {
+        self.shared.metrics().unmatched()
     }
 
     /// Whether the program, or anything that it started, wrote or computed since the last call.

@@ -67,15 +67,22 @@ impl OwnTable {
         })
     }
 
-    /// The rows that are not among those from which the table is made again.
+    /// The attempts whose row is another one than those from which the table is made again. One
+    /// without any such row counts for nothing: a file server may show the table of its launch late.
     pub(super) fn edited(&self, collected: &CollectedRows) -> Option<EditedRows> {
         let head = collected.head.as_ref()?;
         if head.columns != self.columns {
             return None;
         }
-        let known = collected.rows.iter().chain(&collected.superseded);
-        let known: HashSet<u64> = known.map(|row| hash(&row.line)).collect();
-        let mut edited = self.rows.iter().filter(|row| !known.contains(&row.hash));
+        let of_launches = || collected.rows.iter().chain(&collected.superseded);
+        let known: HashSet<u64> = of_launches().map(|row| hash(&row.line)).collect();
+        let attempts: HashSet<(&str, u64)> = of_launches()
+            .map(|row| (row.trial.as_str(), row.attempt))
+            .collect();
+        let is_edited = |row: &&OwnRow| {
+            attempts.contains(&(row.trial.as_str(), row.attempt)) && !known.contains(&row.hash)
+        };
+        let mut edited = self.rows.iter().filter(is_edited);
         let first = edited.next()?;
         Some(EditedRows {
             rows: 1 + edited.count(),
