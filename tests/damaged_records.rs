@@ -108,3 +108,30 @@ fn a_changed_experiment_is_told_and_not_reproduced() {
     let old = kiln(&place, &["report", "x"]);
     assert!(!old.stderr.contains("changed after"), "{old:?}");
 }
+
+#[test]
+fn a_row_with_a_value_that_the_sweep_does_not_have_is_refused() {
+    let place = Place::with("train: {steps: 10}\nsweep: {grid: {model.size: [8, 16]}}");
+    for _ in 0..2 {
+        assert_eq!(place.run("completes", &["--fresh"]).status, Some(0));
+    }
+    let table = place.latest().join("trials.csv");
+    let text = fs::read_to_string(&table).unwrap();
+    assert_eq!(text.matches(",completed,16,").count(), 1, "{text}");
+    fs::write(&table, text.replace(",completed,16,", ",completed,99,")).unwrap();
+    for arguments in [&["report", "x"][..], &["compare", "x~1", "x"]] {
+        let refused = kiln(&place, arguments);
+        assert_eq!(refused.status, Some(2), "{refused:?}");
+        let words =
+            "`model.size` is `99`, and the sweep of the run's `experiment.yaml` has `8`, `16`";
+        assert!(
+            refused.stderr.contains("trials.csv:3: record 2: ") && refused.stderr.contains(words),
+            "{refused:?}"
+        );
+    }
+    // A table alone has no plan.
+    let alone = place.path("copy/trials.csv");
+    fs::create_dir(place.path("copy")).unwrap();
+    fs::copy(&table, &alone).unwrap();
+    assert_eq!(kiln(&place, &["report", "copy"]).status, Some(0));
+}

@@ -9,7 +9,10 @@ use std::{
 use kiln_core::{
     input,
     limits::{RESOLVED_BYTES, STATE_BYTES},
-    record::{RunFile, RunFolder, TicketQueue, TrialTable, collect, tables::TRIALS},
+    record::{
+        PlannedValues, RunFile, RunFolder, TableError, TicketQueue, TrialTable, collect,
+        tables::TRIALS,
+    },
     spec,
     units::short_hash,
 };
@@ -44,6 +47,29 @@ impl TableSource {
     /// Says that `experiment.yaml` is not the one that the run recorded; `None` if it is.
     pub(super) fn changed_experiment(&self) -> Option<String> {
         changed_since(self.experiment.as_ref()?, self.run.as_ref())
+    }
+
+    /// The values that the run's sweep has; `None` if its experiment is not known.
+    fn planned_values(&self) -> Option<PlannedValues> {
+        let experiment = self.run.as_ref().and(self.experiment.as_ref())?;
+        let is_as_recorded = self.changed_experiment().is_none();
+        let experiment: Value = spec::read_yaml(experiment)
+            .ok()
+            .filter(|_| is_as_recorded)?;
+        Some(PlannedValues::of(&experiment))
+    }
+
+    /// Refuses a table with values that its run's sweep does not have; `check` names the row.
+    fn checked(
+        self,
+        check: impl FnOnce(&PlannedValues) -> Result<(), TableError>,
+    ) -> Result<Self, Stop> {
+        if let Some(planned) = self.planned_values()
+            && !planned.has_all(&self.table)
+        {
+            check(&planned).map_err(Stop::bad_input)?;
+        }
+        Ok(self)
     }
 
     pub(super) fn subject(&self) -> Subject<'_> {
@@ -116,7 +142,7 @@ pub(super) fn of_folder(path: &Path) -> Result<TableSource, Stop> {
     let folder = path.parent().map(RunFolder::at).filter(|folder| {
         path.file_name() == Some(TRIALS.file.as_ref()) || folder.run_file().is_file()
     });
-    Ok(match folder {
+    let source = match folder {
         Some(folder) => TableSource {
             name,
             ..beside(folder, table)
@@ -129,7 +155,8 @@ pub(super) fn of_folder(path: &Path) -> Result<TableSource, Stop> {
             packages: None,
             folder: None,
         },
-    })
+    };
+    source.checked(|planned| planned.check_file(path))
 }
 
 /// Says that workers have written rows that are not in the table yet.
@@ -304,7 +331,7 @@ fn of_revision(revision: &str, path: &str) -> Result<TableSource, Stop> {
     let bytes = tree
         .read(&table_path)
         .ok_or_else(|| refuse("it cannot be read".to_owned()))?;
-    let table = TrialTable::read_from(&mut Cursor::new(bytes), &shown).map_err(Stop::bad_input)?;
+    let table = TrialTable::read_from(&mut Cursor::new(&bytes), &shown).map_err(Stop::bad_input)?;
     let folder = RunFolder::at(table_path.parent().unwrap_or(Path::new("")));
     let text = |path: PathBuf| String::from_utf8(tree.read(&path)?).ok();
     let run = text(folder.run_file()).and_then(|text| readable_run(RunFile::parse(&text, &shown)));
@@ -318,14 +345,15 @@ fn of_revision(revision: &str, path: &str) -> Result<TableSource, Stop> {
         }
     };
     let packages = packages_path(&folder, run.as_ref()).and_then(text);
-    Ok(TableSource {
+    let source = TableSource {
         name: shown.display().to_string(),
         table,
         run,
         experiment,
         packages,
         folder: None,
-    })
+    };
+    source.checked(|planned| planned.check(&mut Cursor::new(&bytes), &shown))
 }
 
 /// The files of a commit.

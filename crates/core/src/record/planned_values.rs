@@ -1,0 +1,221 @@
+//! The values that a run's sweep has for its axes. A row of its `trials.csv` with another value was
+//! changed.
+
+use std::{
+    collections::{HashMap, HashSet},
+    fs::OpenOptions,
+    io::{Read, Seek},
+    path::Path,
+};
+
+use serde_json::{Map, Value};
+
+use super::{
+    table::{Record, TableError, open_plain, scan, shorten},
+    trial_row::TRIALS,
+    trials::TrialTable,
+};
+use crate::{kinds::text_of, limits::TABLE_BYTES, units::listed};
+
+/// The axes whose values are all in the experiment file, each with these values.
+#[derive(Debug)]
+pub struct PlannedValues(HashMap<String, AxisValues>);
+
+#[derive(Debug, Default)]
+struct AxisValues {
+    values: Vec<Value>,
+    /// As a table prints them.
+    texts: HashSet<String>,
+}
+
+impl AxisValues {
+    fn of<'v>(values: impl Iterator<Item = &'v Value>) -> Self {
+        let mut all = Self::default();
+        for value in values {
+            if all.texts.insert(text_of(value)) {
+                all.values.push(value.clone());
+            }
+        }
+        all
+    }
+
+    /// Another kiln, or an editor, may have printed an equal value in another form.
+    fn has(&self, cell: &str) -> bool {
+        if self.texts.contains(cell) {
+            return true;
+        }
+        let Ok(read) = serde_json::from_str::<Value>(cell) else {
+            return false;
+        };
+        let is_equal = |value: &Value| match (value.as_f64(), read.as_f64()) {
+            (Some(value), Some(read)) => value.to_bits() == read.to_bits(),
+            _ => *value == read,
+        };
+        self.values.iter().any(is_equal)
+    }
+}
+
+impl PlannedValues {
+    /// Of an experiment as it was resolved. A search chooses its values itself: then there are none.
+    pub fn of(experiment: &Value) -> Self {
+        let sweep = experiment.get("sweep");
+        let part = |name: &str| sweep.and_then(|sweep| sweep.get(name));
+        if part("search").is_some_and(|search| !search.is_null()) {
+            return Self(HashMap::new());
+        }
+        let include = part("include").and_then(Value::as_array);
+        let include: Vec<&Map<String, Value>> = include
+            .into_iter()
+            .flatten()
+            .filter_map(Value::as_object)
+            .collect();
+        let lists = ["grid", "zip"].into_iter().filter_map(part);
+        let axes = lists.filter_map(Value::as_object).flatten();
+        // A point of `include` without the axis has a value that is not in the list.
+        let axes = axes.filter(|(key, _)| include.iter().all(|entry| entry.contains_key(*key)));
+        let axes = axes.filter_map(|(key, values)| {
+            let included = include.iter().filter_map(|entry| entry.get(key));
+            let values = values.as_array()?.iter().chain(included);
+            Some((key.clone(), AxisValues::of(values)))
+        });
+        Self(axes.collect())
+    }
+
+    /// Whether all rows have values of the sweep.
+    pub fn has_all(&self, table: &TrialTable) -> bool {
+        // The smaller trial in place of one that ran out of memory has another batch.
+        let planned = table.rows.iter();
+        let mut planned = planned.filter(|row| row.fixed.fallback_of.is_none());
+        planned.all(|row| {
+            let mut cells = table.axes.iter().zip(&row.axes);
+            cells.all(|(axis, cell)| self.has(axis, cell))
+        })
+    }
+
+    /// Names the first row of a table that has another value.
+    ///
+    /// # Errors
+    /// There is one, or the table cannot be read.
+    pub fn check<R: Read + Seek>(&self, source: &mut R, path: &Path) -> Result<(), TableError> {
+        scan(source, path, TRIALS.version, &mut |record| {
+            let problem = self.problem(record);
+            problem.map_or(Ok(()), |problem| Err(record.problem(problem)))
+        })?;
+        Ok(())
+    }
+
+    /// The same of a file.
+    ///
+    /// # Errors
+    /// As [`PlannedValues::check`].
+    pub fn check_file(&self, path: &Path) -> Result<(), TableError> {
+        let mut file = open_plain(path, OpenOptions::new().read(true), &TABLE_BYTES)?;
+        self.check(&mut file, path)
+    }
+
+    fn has(&self, axis: &str, cell: &str) -> bool {
+        self.0.get(axis).is_none_or(|values| values.has(cell))
+    }
+
+    fn problem(&self, record: &Record<'_>) -> Option<String> {
+        let columns = || record.head().columns.iter().zip(record.cells());
+        if columns().any(|(column, cell)| column == "fallback_of" && !cell.is_empty()) {
+            return None;
+        }
+        let (axis, cell) = columns().find(|(column, cell)| !self.has(column, cell))?;
+        let values = self.0.get(axis)?.values.iter();
+        let values: Vec<String> = values.map(|value| shown(&text_of(value))).collect();
+        Some(format!(
+            "`{axis}` is {}, and the sweep of the run's `experiment.yaml` has {}; the table was \
+             changed: restore the row",
+            shown(cell),
+            listed(&values, ", ")
+        ))
+    }
+}
+
+fn shown(text: &str) -> String {
+    match text {
+        "" => "(empty)".to_owned(),
+        text => format!("`{}`", shorten(text, 60)),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::io::Cursor;
+
+    use serde_json::json;
+
+    use super::*;
+    use crate::{
+        plan::TrialId,
+        record::{TableRow, TrialRow, TrialWriter},
+    };
+
+    /// A table of these values of two axes, as bytes; the reasons have two lines. A row may stand in
+    /// for another trial.
+    fn table(rows: &[([Value; 2], bool)]) -> Vec<u8> {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("trials.csv");
+        let axes = ["train.batch_size", "train.optimizer"].map(str::to_owned);
+        let (mut writer, _) = TrialWriter::open(&path, &axes).unwrap();
+        for (number, (values, stands_in)) in rows.iter().enumerate() {
+            let fixed = TrialRow {
+                kiln_table: TRIALS.version.to_owned(),
+                trial: TrialId::of_digits(&format!("{number:010}")),
+                reason: Some("in two\nlines".to_owned()),
+                fallback_of: stands_in.then(|| TrialId::of_digits("9999999999")),
+                ..TrialRow::default()
+            };
+            writer.append(&TableRow::new(fixed, values)).unwrap();
+        }
+        std::fs::read(&path).unwrap()
+    }
+
+    /// What is said of a table under this sweep; both ways of looking must agree.
+    fn said(sweep: &Value, table: &[u8]) -> Option<String> {
+        let planned = PlannedValues::of(&json!({"sweep": sweep}));
+        let path = Path::new("trials.csv");
+        let read = TrialTable::read_from(&mut Cursor::new(table), path).unwrap();
+        let found = planned.check(&mut Cursor::new(table), path).err();
+        assert_eq!(planned.has_all(&read), found.is_none(), "{found:?}");
+        found.map(|error| error.to_string())
+    }
+
+    #[test]
+    fn a_value_that_the_sweep_does_not_have_is_named_with_its_line() {
+        let adam = json!({"kind": "adam", "beta1": 0.9});
+        let row = |size: u64| ([json!(size), adam.clone()], false);
+        let grid = json!({"grid": {"train.batch_size": [32, 64.0], "train.optimizer": [adam]}});
+        assert_eq!(said(&grid, &table(&[row(32), row(64)])), None);
+        let changed = table(&[row(32), row(64), row(99)]);
+        assert_eq!(
+            said(&grid, &changed).unwrap(),
+            "trials.csv:6: record 3: `train.batch_size` is `99`, and the sweep of the run's \
+             `experiment.yaml` has `32`, `64.0`; the table was changed: restore the row"
+        );
+        let smaller = ([json!(99), adam.clone()], true);
+        assert_eq!(said(&grid, &table(&[smaller])), None, "a smaller stand-in");
+        let other = ([json!(32), json!({"kind": "sgd"})], false);
+        let other = said(&grid, &table(&[other])).unwrap();
+        assert!(
+            other.contains("`train.optimizer` is `{\"kind\":\"sgd\"}`"),
+            "{other}"
+        );
+        let empty = ([Value::Null, adam.clone()], false);
+        let empty = said(&grid, &table(&[empty])).unwrap();
+        assert!(empty.contains("`train.batch_size` is (empty)"), "{empty}");
+        // Values of `zip` and `include` count; of a key that an entry leaves out, and of a search,
+        // not all values are in the file.
+        let zipped = |include: Value| {
+            let sweep = json!({"zip": {"train.batch_size": [32, 64]}, "include": include});
+            said(&sweep, &changed)
+        };
+        assert!(zipped(json!([])).is_some());
+        assert_eq!(zipped(json!([{"train.batch_size": 99}])), None);
+        assert_eq!(zipped(json!([{"train.optimizer": "sgd"}])), None);
+        let search = json!({"grid": grid["grid"], "search": {"kind": "workers"}});
+        assert_eq!(said(&search, &changed), None);
+    }
+}
