@@ -180,6 +180,9 @@ pub struct Compared {
     pub outliers: Vec<String>,
     /// Runs that both sides have: one and the same row.
     pub shared: usize,
+    /// Whether both sides have these runs alone.
+    #[serde(skip)]
+    pub is_one_run: bool,
     /// The GPUs that each side ran on, by UUID, where they are not the same ones.
     pub boards: Option<[Vec<String>; 2]>,
     /// Columns that both sides have while one of them has no number there that can be in a ratio.

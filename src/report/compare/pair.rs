@@ -44,6 +44,8 @@ pub(super) fn without_numbers(
         .map(|share| share.min(FURTHEST));
     let is_whole = |rows: &[&TrialRow]| rows.iter().all(|row| row.outcome == Outcome::Completed);
     let whole = is_whole(&pair.base) && is_whole(&pair.new);
+    let is_in_new = |old: &&&TrialRow| pair.new.iter().any(|new| is_same_run(old, new));
+    let shared = pair.base.iter().filter(is_in_new).count();
     Compared {
         name: pair.name.clone(),
         values: pair.values.clone(),
@@ -61,11 +63,10 @@ pub(super) fn without_numbers(
             .into_iter()
             .flat_map(|(side, rows)| outliers(side, rows, metrics))
             .collect(),
-        shared: pair
-            .base
+        shared,
+        is_one_run: [&pair.base, &pair.new]
             .iter()
-            .filter(|old| pair.new.iter().any(|new| is_same_run(old, new)))
-            .count(),
+            .all(|rows| rows.len() == shared),
         boards: comparable::boards(&completed(&pair.base), &completed(&pair.new)),
         unusable: metrics
             .iter()

@@ -748,6 +748,21 @@ fn a_gate_does_not_pass_for_the_same_runs_twice_and_the_page_says_so() {
         "{}",
         page(&same)
     );
+    assert!(
+        page(&same).contains("no gate passes there: BASE and NEW are one run; name two\n")
+            && page(&same).matches("order: ").count() == 1,
+        "{}",
+        page(&same)
+    );
+    // With one other run on a side, their order counts.
+    let mut more = base.clone();
+    more.rows[4] = other.rows[4].clone();
+    let partly = page(&compare(&base, &more, &Options::default()).unwrap());
+    assert!(
+        partly.contains("order: 4 runs in both tables") && !partly.contains("are one run"),
+        "{partly}"
+    );
+    assert!(partly.matches("order: ").count() > 1, "{partly}");
     let rerun = compare(&base, &other, &Options::default()).unwrap();
     assert_eq!(
         (
