@@ -5,8 +5,13 @@ use std::collections::HashSet;
 use kiln_core::statistics::{self, Drift, Estimate, Nature, Question, Sides, TimedRun, estimates};
 
 use super::{
-    Compared, ComparedMetric, Comparison, Matchup, Verdict, matching::MatchedPair,
-    metric::RunReader, pair::completed, scope, words::USABLE,
+    Compared, ComparedMetric, Comparison, Matchup, Verdict,
+    differences::{Differences, mean},
+    matching::MatchedPair,
+    metric::RunReader,
+    pair::completed,
+    scope,
+    words::USABLE,
 };
 
 /// A metric of a pair before its verdict.
@@ -15,6 +20,8 @@ struct MeasuredPair {
     metric: ComparedMetric,
     column: &'static str,
     sides: Sides,
+    /// Where some runs have 0.
+    differences: Option<Differences>,
     missing: [usize; 2],
     passed_over: Option<&'static str>,
     refusal: Option<String>,
@@ -44,7 +51,7 @@ impl MeasuredPair {
             place,
             metric,
             column,
-            sides,
+            differences: Differences::of(&sides),
             missing,
             passed_over,
             refusal: matchup
@@ -59,9 +66,33 @@ impl MeasuredPair {
                 .or_else(|| scope::chosen_runs(metric, pair))
                 .or_else(|| {
                     let is_unusable = rows.iter().any(|rows| metric.has_unusable(column, rows));
-                    is_unusable.then(|| format!("a `{column}` is not {USABLE}"))
+                    (is_unusable || is_zero_beside_some(&sides))
+                        .then(|| format!("a `{column}` is not {USABLE}"))
                 }),
+            sides,
         })
+    }
+
+    /// Its runs and its threshold for the statistics.
+    fn question(&self, weight: f64) -> Question {
+        let (sides, worth) = (&self.sides, self.metric.worth());
+        let (sides, worth) = match self.differences {
+            Some(differences) => (differences.sides(sides), differences.worth(worth)),
+            None => (sides.clone(), worth),
+        };
+        Question {
+            sides,
+            worth,
+            weight,
+        }
+    }
+
+    /// What the statistics found, in terms of new / base.
+    fn estimate(&self, found: Estimate) -> Estimate {
+        match self.differences {
+            Some(differences) => differences.estimate(found),
+            None => found,
+        }
     }
 
     /// The verdict where all runs of a side are 0: there is no ratio. `None` elsewhere.
@@ -87,8 +118,9 @@ impl MeasuredPair {
         looks: usize,
     ) -> Option<Comparison> {
         let metric = self.metric;
-        let middle = |runs: &[TimedRun]| {
-            statistics::middle(&runs.iter().map(|run| run.value).collect::<Vec<_>>())
+        let middle = |runs: &[TimedRun]| match self.differences {
+            Some(_) => mean(runs),
+            None => statistics::middle(&runs.iter().map(|run| run.value).collect::<Vec<_>>()),
         };
         let (base, new) = (middle(&self.sides.base)?, middle(&self.sides.new)?);
         let of_zeros = self.verdict_of_zeros().filter(|_| self.sides.has_enough());
@@ -112,6 +144,7 @@ impl MeasuredPair {
             passed_over: self.passed_over,
             base,
             new,
+            is_of_differences: self.differences.is_some(),
             ratio: estimate.map_or(ratio, |estimate| estimate.ratio),
             interval: estimate
                 .map(|estimate| [estimate.low, estimate.high])
@@ -182,7 +215,7 @@ pub(super) fn fill(
     let mut estimate_of: Vec<Option<Estimate>> = vec![None; measured.len()];
     told.into_iter()
         .zip(found)
-        .for_each(|(place, estimate)| estimate_of[place] = Some(estimate));
+        .for_each(|(place, found)| estimate_of[place] = Some(measured[place].estimate(found)));
     for (one, estimate) in measured.into_iter().zip(estimate_of) {
         let into = &mut compared[one.place];
         let is_comparable = into.unlike.is_empty();
@@ -208,12 +241,20 @@ fn questions(measured: Vec<&MeasuredPair>) -> Vec<Question> {
     };
     measured
         .iter()
-        .map(|one| Question {
-            sides: one.sides.clone(),
-            worth: one.metric.worth(),
-            weight: weight(one),
-        })
+        .map(|one| one.question(weight(one)))
         .collect()
+}
+
+/// Whether all runs of one side have 0, and some of the other: no rise or fall is clear.
+fn is_zero_beside_some(sides: &Sides) -> bool {
+    let zeros = [&sides.base, &sides.new].map(|runs| {
+        let zeros = runs.iter().filter(|run| run.value == 0.0).count();
+        (zeros > 0, zeros == runs.len())
+    });
+    matches!(
+        zeros,
+        [(_, true), (true, false)] | [(true, false), (_, true)]
+    )
 }
 
 /// The verdict on one metric of one point by itself.

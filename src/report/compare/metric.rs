@@ -154,7 +154,7 @@ impl ComparedMetric {
 
     /// The numbers of the rows of both sides from one column, with its name: the first column in
     /// which both sides have a number. A row without a usable number there is excluded; another
-    /// column would compare something else. An accuracy that is 0 in all runs of a side is usable.
+    /// column would compare something else.
     pub(super) fn of_both(
         self,
         base: &[&TrialRow],
@@ -163,10 +163,9 @@ impl ComparedMetric {
     ) -> Option<(&'static str, [Vec<TimedRun>; 2])> {
         let of = |column: MetricColumn| {
             let sides = [base, new].map(|rows| {
-                let is_zero = self.is_zero(&column, rows);
                 let run = |row: &&TrialRow| {
                     let value = column.read(row);
-                    let value = value.filter(|value| is_zero || can_be_ratio(*value))?;
+                    let value = value.filter(|value| self.is_usable(*value))?;
                     Some(self.run(row, value, reader))
                 };
                 rows.iter().filter_map(run).collect::<Vec<TimedRun>>()
@@ -218,8 +217,8 @@ impl ComparedMetric {
             .next()
     }
 
-    /// Whether completed runs have a number that cannot be in a ratio. Those that are left would be
-    /// a choice by their numbers.
+    /// Whether completed runs have a number that cannot be compared. Those that are left would be a
+    /// choice by their numbers.
     pub(super) fn has_unusable(self, column: &'static str, rows: &[&TrialRow]) -> bool {
         let column = self
             .columns()
@@ -227,14 +226,13 @@ impl ComparedMetric {
             .find(|known| known.name() == column);
         column.is_some_and(|column| {
             let mut numbers = rows.iter().filter_map(|row| column.read(row));
-            !self.is_zero(&column, rows) && numbers.any(|number| !can_be_ratio(number))
+            numbers.any(|number| !self.is_usable(number))
         })
     }
 
-    /// Whether an accuracy is 0 in all these runs, which is judged without a ratio.
-    fn is_zero(self, column: &MetricColumn, rows: &[&TrialRow]) -> bool {
-        let mut values = rows.iter().filter_map(|row| column.read(row)).peekable();
-        self.is_accuracy() && values.peek().is_some() && values.all(|value| value == 0.0)
+    /// Whether a number can be in a ratio, or is an accuracy of 0, which is judged without one.
+    fn is_usable(self, value: f64) -> bool {
+        can_be_ratio(value) || (value == 0.0 && self.is_accuracy())
     }
 
     /// A column that comes before the one that is compared and that the runs of one side alone

@@ -10,6 +10,7 @@ mod between_page;
 mod between_programs;
 mod column;
 mod comparable;
+mod differences;
 mod export;
 mod gate;
 mod machines;
@@ -124,9 +125,12 @@ pub struct Comparison {
     pub new_missing: usize,
     /// A preferred column that only one side has.
     pub passed_over: Option<&'static str>,
-    /// The geometric mean of each side in the metric's unit.
+    /// The geometric mean of each side in the metric's unit; the arithmetic one of differences.
     pub base: f64,
     pub new: f64,
+    /// Whether some runs have 0, so that differences stand in place of ratios.
+    #[serde(skip_serializing_if = "std::ops::Not::not")]
+    pub is_of_differences: bool,
     /// new / base; infinite where base is 0.
     pub ratio: f64,
     /// 95 % interval of the ratio, adjusted for all comparisons of these tables; `None` where there

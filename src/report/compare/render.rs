@@ -12,7 +12,7 @@ use super::{
     Compared, ComparedMetric, Comparison, Comparisons, Fact, Verdict, between_page, order,
     words::{
         USABLE, beside, changes_without_interval, difference, disturbed, heading, interval_of,
-        missing, reach, refusals, shown, treated, verdict, visible, words,
+        missing, of_differences, reach, refusals, shown, treated, verdict, visible, words,
     },
 };
 use crate::{
@@ -442,6 +442,8 @@ impl ComparisonPage<'_> {
         }
         let comparisons = pair.comparisons.iter();
         remarks.extend(comparisons.filter_map(|comparison| missing(&pair.name, comparison)));
+        let comparisons = pair.comparisons.iter();
+        remarks.extend(comparisons.filter_map(|one| of_differences(&pair.name, one)));
         let unusable = |column: &&str| {
             format!(
                 "not compared: {}: no run of one side has a `{column}` {USABLE}",

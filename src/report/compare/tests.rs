@@ -1045,13 +1045,53 @@ fn an_accuracy_that_is_0_in_all_runs_of_a_side_is_judged() {
         text.contains("better accuracy") && !text.contains("+inf"),
         "{text}"
     );
-    // Of some runs the ratio is known, and of others it is not.
-    let [_, one_less, ..] = GOOD;
-    let mixed = [0.0, one_less, one_less, one_less, one_less];
-    for (verdict, gate) in judged(GOOD, mixed) {
+    // Of some runs alone: neither a rise nor a fall is clear.
+    let few = [0.0, 0.01, 0.02, 0.01, 0.0];
+    for (verdict, gate) in judged(zero, few).into_iter().chain(judged(few, zero)) {
         assert_eq!(verdict, Verdict::NotComparable);
         assert!(matches!(gate, Gate::CannotTell(_)), "{gate:?}");
     }
+}
+
+#[test]
+fn an_accuracy_that_is_0_in_some_runs_is_judged_by_its_differences() {
+    let judged = |base: [f64; 5], new: [f64; 5]| {
+        let found = with_accuracies([[base, base], [new, new]]);
+        ["valid_top1", "valid_mean_absolute_error"].map(|name| {
+            let metric = accuracy(name);
+            let mut all = found.pairs[0].comparisons.iter();
+            let one = all.find(|one| one.metric == metric).unwrap().clone();
+            (one.verdict, gate(&found, metric), one)
+        })
+    };
+    let is_pass = |gate: &Gate| matches!(gate, Gate::Pass);
+    let is_fail = |gate: &Gate| matches!(gate, Gate::Fail(_));
+    let few = [0.0, 0.01, 0.02, 0.01, 0.0];
+    let [(top1, gate_of_top1, one), (error, gate_of_error, _)] = judged(few, GOOD);
+    assert_eq!((top1, error), (Verdict::Better, Verdict::Worse));
+    assert!(is_pass(&gate_of_top1) && is_fail(&gate_of_error));
+    assert!((one.base - 0.008).abs() < 1e-12 && (one.new - 0.908).abs() < 1e-12);
+    assert!((one.ratio - 0.908 / 0.008).abs() < 1e-9, "{}", one.ratio);
+    let [low, high] = one.interval.unwrap();
+    assert!(
+        low > 1.0 && low < one.ratio && one.ratio < high,
+        "{low} {high}"
+    );
+    let [(top1, gate_of_top1, _), (error, gate_of_error, _)] = judged(GOOD, few);
+    assert_eq!((top1, error), (Verdict::Worse, Verdict::Better));
+    assert!(is_fail(&gate_of_top1) && is_pass(&gate_of_error));
+    // One run of five may be chance.
+    let [_, one_less, ..] = GOOD;
+    let mixed = [0.0, one_less, one_less, one_less, one_less];
+    for (verdict, gate, one) in judged(GOOD, mixed).into_iter().chain(judged(mixed, mixed)) {
+        assert_eq!(verdict, Verdict::Ambiguous);
+        assert!(matches!(gate, Gate::CannotTell(_)), "{gate:?}");
+        assert!(one.interval.unwrap()[0] >= 0.0);
+    }
+    let text = page(&with_accuracies([[few, few], [GOOD, GOOD]]));
+    let words = "differences: train.batch_size 8: `valid_top1` is 0 in some runs, so its means are \
+                 arithmetic";
+    assert!(text.contains(words), "{text}");
 }
 
 #[test]

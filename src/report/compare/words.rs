@@ -39,6 +39,18 @@ pub(super) fn missing(point: &str, comparison: &Comparison) -> Option<String> {
     })
 }
 
+/// Sentence about a number that is 0 in some runs.
+pub(super) fn of_differences(point: &str, comparison: &Comparison) -> Option<String> {
+    let is_judged = comparison.verdict != Verdict::NotComparable;
+    (comparison.is_of_differences && is_judged).then(|| {
+        format!(
+            "differences: {point}: `{}` is 0 in some runs, so its means are arithmetic, and the change \
+             is their difference as a part of base's",
+            comparison.column
+        )
+    })
+}
+
 pub(super) fn shown_value(value: &str) -> String {
     match value.chars().count() {
         0 => "(empty)".to_owned(),
