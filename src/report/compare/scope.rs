@@ -23,6 +23,9 @@ const OF_LENGTH: [&str; 5] = [
     "train.grad_accumulation",
     "run.devices_per_trial",
 ];
+/// Settings that say with which weights a training begins: of one side alone, or of both. A path alone
+/// says nothing.
+const OF_WEIGHTS: [&str; 2] = ["train.initial_weights", "train.initial_weights.sha256"];
 /// Numbers of samples that differ by less count as the same: the last partial batch of an epoch is
 /// dropped.
 const SAME_SAMPLES: f64 = 1.05;
@@ -186,6 +189,10 @@ fn of_loss(column: &str, treatment: &Treatment, pair: &MatchedPair<'_>) -> Optio
         return Some(other.in_words(key, "loss"));
     }
     if !keys().any(|key| OF_LENGTH.contains(&key) || key.starts_with("train.early_stop")) {
+        return None;
+    }
+    // A side that begins with trained weights has seen the samples of that training too.
+    if column != "train_loss" && keys().any(|key| OF_WEIGHTS.contains(&key)) {
         return None;
     }
     let [base, new] = [&pair.base, &pair.new].map(|rows| most(rows, samples_seen));

@@ -291,6 +291,59 @@ fn losses_after_other_numbers_of_samples_are_not_compared_and_rates_are() {
 }
 
 #[test]
+fn a_fine_tuned_model_is_compared_with_its_base_after_other_numbers_of_samples() {
+    let weights = |name: &str, digit: &str| {
+        let sum = digit.repeat(64);
+        format!("steps: 50, batch_size: 1, initial_weights: {{path: {name}, sha256: '{sum}'}}")
+    };
+    let better: Change = |row| {
+        row.steps = Some(50);
+        row.valid_loss = row.valid_loss.map(|loss| 0.8 * loss);
+        row.train_loss = Some(1.0);
+    };
+    let base = Run::of(1, 0, STEPS, |row| row.train_loss = Some(2.0));
+    let tuned = Run::of(11, 20, &weights("a", "a"), better);
+    let keys = ["train.initial_weights", "train.steps"];
+    let found = compared(&base, &tuned, &keys);
+    let told: Vec<&str> = treatment(&found).iter().map(|one| one.0).collect();
+    assert_eq!(told, keys);
+    let loss = of(&found, 0, ComparedMetric::Loss);
+    assert_eq!(
+        (loss.column, loss.verdict, &loss.refusal),
+        ("valid_loss", Verdict::Better, &None)
+    );
+    assert_eq!(gate(&found, ComparedMetric::Loss), Gate::Pass);
+    let unasked = compared(&base, &tuned, &[]);
+    assert!(matches!(
+        gate(&unasked, ComparedMetric::Loss),
+        Gate::CannotTell(_)
+    ));
+    // A loss of the training data follows the samples of this training.
+    let column = ColumnMetric::named("train_loss", false).unwrap();
+    let options = Options {
+        columns: vec![column],
+        treatment: Some(Treatment::between(base.subject(), tuned.subject())),
+        ..Options::default()
+    };
+    let asked = compare(&base.table, &tuned.table, &options).unwrap();
+    let training = of(&asked, 0, ComparedMetric::Column(column));
+    assert_eq!(
+        training.refusal.as_deref(),
+        Some("it was reached after 100 samples in base and 50 in new")
+    );
+    // Other weights on both sides are such a difference, the same ones at another path are none.
+    let longer = |settings: &str| settings.replace("steps: 50", "steps: 100");
+    for (digit, is_compared) in [("b", true), ("a", false)] {
+        let other = Run::of(21, 40, &longer(&weights("b", digit)), |row| {
+            row.valid_loss = row.valid_loss.map(|loss| 0.7 * loss);
+        });
+        let found = compared(&tuned, &other, &[]);
+        let loss = of(&found, 0, ComparedMetric::Loss);
+        assert_eq!(loss.refusal.is_none(), is_compared, "{digit}: {loss:?}");
+    }
+}
+
+#[test]
 fn steps_of_other_batches_are_not_compared_and_losses_are_where_the_samples_are_as_many() {
     let base = Run::of(1, 0, "epochs: 1, batch_size: 1", same);
     let large = Run::of(11, 20, "epochs: 1, batch_size: 2", |row| {
