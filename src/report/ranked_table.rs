@@ -48,7 +48,8 @@ impl RankedTable<'_> {
         }
         let spread = match ranking.has_repeats {
             true => {
-                "± is the standard deviation over the n runs of a point, and a single run has none"
+                "arithmetic means, of memory the highest; ± is the standard deviation over the n \
+                 runs of a point, and a single run has none"
             }
             false => "one run per point (n = 1), so the spread is unknown",
         };

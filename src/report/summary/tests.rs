@@ -70,6 +70,8 @@ fn points_stand_fastest_first_with_mean_and_spread_of_their_repeats() {
         page.contains("standard deviation over the n runs"),
         "{page}"
     );
+    let means = "fastest; arithmetic means, of memory the highest; ± is ";
+    assert!(page.contains(means), "{page}");
 }
 
 #[test]
