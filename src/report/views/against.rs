@@ -6,7 +6,7 @@ use kiln_core::{kinds::command::Better, plan::Outcome, units::counted};
 
 use super::{
     MOST_LINES, MOST_MARKS, PointMeasure, RunView,
-    measure::{TARGET, is_in_doubt},
+    measure::{Doubt, TARGET, is_in_doubt},
     spots::{Spot, Spots},
 };
 use crate::report::{
@@ -263,20 +263,7 @@ fn caption(spots: &Spots<'_>, axis: usize, measure: &PointMeasure, shown: &Shown
     }
     said.extend(missing(spots, measure));
     said.extend(spots.with(axis));
-    if measure.is_energy() {
-        let rows = spots.spots.iter().flat_map(|spot| spot.point.completed());
-        let count = rows.filter(|row| is_in_doubt(row)).count();
-        if count > 0 {
-            let trials = counted(count, "trial");
-            said.push(format!(
-                "Left out: {trials} whose energies are apart (see the diagnosis)."
-            ));
-        }
-    }
-    if measure.is_loss() {
-        let points = spots.spots.iter().map(|spot| spot.point);
-        said.extend(unequal_samples(points).map(|words| format!("{}.", capitalized(&words))));
-    }
+    said.extend(doubted(spots, measure));
     if spots.stand_ins > 0 {
         said.push(format!(
             "Not shown: {} that stand in for trials out of memory.",
@@ -284,6 +271,24 @@ fn caption(spots: &Spots<'_>, axis: usize, measure: &PointMeasure, shown: &Shown
         ));
     }
     said.join(" ")
+}
+
+/// What keeps the points from being compared by this number, where it is so.
+fn doubted(spots: &Spots<'_>, measure: &PointMeasure) -> Option<String> {
+    match measure.doubt? {
+        Doubt::EnergiesApart => {
+            let rows = spots.spots.iter().flat_map(|spot| spot.point.completed());
+            let count = rows.filter(|row| is_in_doubt(row)).count();
+            let trials = counted(count, "trial");
+            (count > 0).then(|| {
+                format!("Left out: {trials} whose energies are apart (see the diagnosis).")
+            })
+        }
+        Doubt::UnequalSamples => {
+            let points = spots.spots.iter().map(|spot| spot.point);
+            unequal_samples(points).map(|words| format!("{}.", capitalized(&words)))
+        }
+    }
 }
 
 /// The number of points without this number, and how their trials ended.

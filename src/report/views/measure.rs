@@ -23,6 +23,17 @@ pub(in crate::report) struct PointMeasure {
     pub(in crate::report) is_from_zero: bool,
     /// Which direction is better; `None` if the experiment does not say it of a command's metric.
     pub(in crate::report) better: Option<Better>,
+    /// What may keep its points from being compared.
+    pub(super) doubt: Option<Doubt>,
+}
+
+/// What the caption of a picture says where it is so.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Doubt {
+    /// Trials whose two energies contradict each other are left out.
+    EnergiesApart,
+    /// The points have seen different numbers of samples.
+    UnequalSamples,
 }
 
 /// How the number is read from a row of `trials.csv`.
@@ -39,6 +50,7 @@ const SAMPLES: PointMeasure = PointMeasure {
     source: Source::Metric(Metric::SamplesPerSecond),
     is_from_zero: true,
     better: Some(Better::High),
+    doubt: None,
 };
 const TOKENS: PointMeasure = PointMeasure {
     quantity: Quantity::Of("tokens/s"),
@@ -52,6 +64,7 @@ const MEMORY: PointMeasure = PointMeasure {
     source: Source::Row(|row| row.memory_held_bytes().map(|bytes| bytes as f64)),
     is_from_zero: true,
     better: Some(Better::Low),
+    doubt: None,
 };
 const TENSORS: PointMeasure = PointMeasure {
     what: "Peak memory of tensors",
@@ -64,6 +77,7 @@ const ENERGY: PointMeasure = PointMeasure {
     source: Source::Row(|row| row.joules_per_sample().filter(|_| !is_in_doubt(row))),
     is_from_zero: true,
     better: Some(Better::Low),
+    doubt: Some(Doubt::EnergiesApart),
 };
 /// The time until `train.target` was reached.
 pub(super) const TARGET: PointMeasure = PointMeasure {
@@ -73,6 +87,7 @@ pub(super) const TARGET: PointMeasure = PointMeasure {
     source: Source::Metric(Metric::SecondsToTarget),
     is_from_zero: true,
     better: Some(Better::Low),
+    doubt: None,
 };
 const VALID_LOSS: PointMeasure = PointMeasure {
     key: "valid-loss",
@@ -81,6 +96,7 @@ const VALID_LOSS: PointMeasure = PointMeasure {
     source: Source::Metric(Metric::ValidLoss),
     is_from_zero: false,
     better: Some(Better::Low),
+    doubt: Some(Doubt::UnequalSamples),
 };
 const TRAIN_LOSS: PointMeasure = PointMeasure {
     key: "train-loss",
@@ -119,15 +135,8 @@ impl PointMeasure {
             source: Source::Metric(metric),
             is_from_zero: false,
             better: command.and_then(|command| command.better(name)),
+            doubt: None,
         }
-    }
-
-    pub(super) fn is_energy(&self) -> bool {
-        self.key == ENERGY.key
-    }
-
-    pub(super) fn is_loss(&self) -> bool {
-        [VALID_LOSS.key, TRAIN_LOSS.key].contains(&self.key)
     }
 
     /// The number of a row.
@@ -195,6 +204,27 @@ impl PlacedMean {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn each_number_says_what_may_keep_its_points_from_being_compared() {
+        let energy = Some(Doubt::EnergiesApart);
+        let loss = Some(Doubt::UnequalSamples);
+        let evaluated = TrialRow {
+            valid_loss: Some(1.0),
+            ..TrialRow::default()
+        };
+        for (row, key) in [
+            (evaluated, "valid-loss"),
+            (TrialRow::default(), "train-loss"),
+        ] {
+            let all = PointMeasure::all(&[], [&row]);
+            assert_eq!(all.map(|one| one.doubt), [None, None, energy, loss]);
+            assert_eq!(all[3].key, key);
+        }
+        // A command's own number of such a name is another one.
+        let own = |name: &str| PointMeasure::own(name, None).doubt;
+        assert_eq!(["metric.energy", "metric.loss"].map(own), [None, None]);
+    }
 
     #[test]
     fn intervals_are_students_from_three_runs_on() {
