@@ -30,20 +30,13 @@ impl Condition {
     /// The same text for equal values: numbers compare by value, maps without the order of their
     /// keys.
     pub(super) fn identity(value: &Value) -> String {
-        match value.as_f64() {
-            // Zero has two signs.
-            Some(number) => format!("{:e}", number + 0.0),
-            None => sorted(value),
-        }
+        sorted(value)
     }
 
     /// Whether a value of a point matches; a value that is not a number matches no comparison.
     pub(super) fn matches(&self, found: &Value) -> bool {
         match self {
-            Self::Equals(asked) => match (asked.as_f64(), found.as_f64()) {
-                (Some(asked), Some(found)) => asked == found,
-                _ => asked == found,
-            },
+            Self::Equals(asked) => are_equal(asked, found),
             Self::Compares(operator, number) => found
                 .as_f64()
                 .and_then(|found| found.partial_cmp(number))
@@ -66,7 +59,32 @@ fn sorted(value: &Value) -> String {
             let items: Vec<String> = items.iter().map(sorted).collect();
             format!("[{}]", items.join(","))
         }
-        scalar => scalar.to_string(),
+        scalar => match scalar.as_f64() {
+            // Zero has two signs.
+            Some(number) => format!("{:e}", number + 0.0),
+            None => scalar.to_string(),
+        },
+    }
+}
+
+/// Whether two values are equal: numbers by value, also inside lists and maps.
+fn are_equal(one: &Value, other: &Value) -> bool {
+    match (one, other) {
+        (Value::Number(one), Value::Number(other)) => one.as_f64() == other.as_f64(),
+        (Value::Array(one), Value::Array(other)) => {
+            one.len() == other.len()
+                && one
+                    .iter()
+                    .zip(other)
+                    .all(|(one, other)| are_equal(one, other))
+        }
+        (Value::Object(one), Value::Object(other)) => {
+            one.len() == other.len()
+                && one
+                    .iter()
+                    .all(|(key, value)| other.get(key).is_some_and(|other| are_equal(value, other)))
+        }
+        _ => one == other,
     }
 }
 
@@ -127,6 +145,8 @@ mod tests {
         );
         assert!(
             matches(json!(1), json!(1.0))
+                && matches(json!({"a": 1, "b": [2]}), json!({"b": [2.0], "a": 1.0}))
+                && !matches(json!({"a": 1}), json!({"a": 1, "b": [2]}))
                 && matches(json!("auto"), json!("auto"))
                 && !matches(json!(1), json!(2))
         );

@@ -6,6 +6,7 @@ use serde_json::Value;
 
 use super::{
     PlanProblem, Trial, TrialId,
+    canonical::canonical,
     id::{SharedIdentity, TrialIdentity},
     points::Choices,
     settings::{Chosen, Sections, Settings},
@@ -25,6 +26,8 @@ pub(super) struct PointMaker<'a> {
     /// Facts by data source, so that each source is read once.
     known: RefCell<HashMap<String, Option<DataFacts>>>,
     last: RefCell<Option<Identified>>,
+    /// The first spelling of each value of an axis, by key and canonical form.
+    spellings: RefCell<HashMap<String, Value>>,
 }
 
 /// The model and the data of the last point, and their part of its identity.
@@ -70,6 +73,7 @@ impl<'a> PointMaker<'a> {
             facts,
             known: RefCell::default(),
             last: RefCell::default(),
+            spellings: RefCell::default(),
         })
     }
 
@@ -79,7 +83,7 @@ impl<'a> PointMaker<'a> {
     }
 
     /// Returns the point's value on each axis; one that the point does not set has the value that
-    /// the others leave it.
+    /// the others leave it. Equal values are written alike.
     pub(super) fn axis_values(&self, axes: &[String], choices: &Choices) -> Vec<(String, Value)> {
         let chosen: Vec<(&str, &Value)> = axes
             .iter()
@@ -90,9 +94,21 @@ impl<'a> PointMaker<'a> {
             let value = choice
                 .clone()
                 .unwrap_or_else(|| self.sections.get_at(key, &chosen));
-            (key.clone(), value)
+            (key.clone(), self.first_spelling(key, value))
         };
         axes.iter().zip(choices).map(value).collect()
+    }
+
+    /// An equal value of this axis that came first, such as the same map with its keys in another
+    /// order; without one, this value.
+    fn first_spelling(&self, key: &str, value: Value) -> Value {
+        let has_spellings = value.is_object() || value.is_array() || value.is_number();
+        if !has_spellings {
+            return value;
+        }
+        let canonical = format!("{key} {}", canonical(&value));
+        let mut spellings = self.spellings.borrow_mut();
+        spellings.entry(canonical).or_insert(value).clone()
     }
 
     /// Returns the point of these choices, or all its faults. `repeats` is the number of seeds it

@@ -750,3 +750,30 @@ fn without_axes_together_a_block_is_a_round() {
         ]
     );
 }
+
+/// The ids are those of the values, and were the same before equal values were written alike.
+#[test]
+fn equal_maps_are_one_value_of_an_axis_however_they_are_spelt() {
+    let sweep = "grid: {train.optimizer: [{kind: adamw, weight_decay: 0.1}, {kind: sgd, momentum: \
+                 0}]}, include: [{train.optimizer: {weight_decay: 0.10, kind: adamw}, train.seed: \
+                 2}, {train.optimizer: {momentum: 0.0, kind: sgd}, train.seed: 2}]";
+    let model = "kind: mlp, hidden: 8, context: 4";
+    let train = "steps: 3, batch_size: 2";
+    let file = |sweep: &str| with(model, "kind: generated", train, sweep);
+    let trials = plan(&file(sweep)).unwrap().trials;
+    let values: Vec<String> = trials
+        .iter()
+        .map(|trial| trial.axes[0].1.to_string())
+        .collect();
+    let [adamw, sgd] = [
+        r#"{"kind":"adamw","weight_decay":0.1}"#,
+        r#"{"kind":"sgd","momentum":0}"#,
+    ];
+    assert_eq!(values, [adamw, sgd, adamw, sgd]);
+    assert_eq!(trials[0].id.to_string(), "tc0970f04ba");
+    assert_eq!(trials[2].id.to_string(), "t4bf29e6aca");
+    let excluded = "grid: {train.optimizer: [{kind: adamw, learning_rate: 1}, {kind: sgd}]}, \
+                    exclude: [{train.optimizer: {learning_rate: 1.0, kind: adamw}}]";
+    let plan = plan(&file(excluded)).unwrap();
+    assert_eq!((plan.points, plan.unmatched_excludes.len()), (1, 0));
+}
