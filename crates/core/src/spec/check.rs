@@ -277,8 +277,9 @@ impl Checker {
                 Some((others, kind)) if !others.is_empty() => {
                     let from = if self.kind_given { "" } else { ", the default" };
                     format!(
-                        "`{full}` is not a key of kind `{kind}`{from}; it belongs to kind {}",
-                        listed(&others, "or")
+                        "`{full}` is not a key of kind `{kind}`{from}; it belongs to kind {}{}",
+                        listed(&others, "or"),
+                        synonym_hint(path, fields, &entry.key)
                     )
                 }
                 _ => format!(
@@ -294,6 +295,17 @@ impl Checker {
 /// Returns the absent known key that an unknown key most likely stands for.
 fn misspelt<'a>(fields: &'a MapKeys, node: &Node, key: &str) -> Option<&'a str> {
     nearest(key, fields.names().filter(|name| node.get(name).is_none()))
+}
+
+/// The hint at the key of this map that a key of another kind most likely stands for; empty without
+/// one.
+fn synonym_hint(path: &str, fields: &MapKeys, key: &str) -> String {
+    let in_map = |synonym: &&'static str| {
+        let (parent, name) = synonym.rsplit_once('.')?;
+        (parent == path && fields.get(name).is_some()).then_some(name)
+    };
+    let meant = synonyms::keys(key).iter().find_map(in_map);
+    meant.map_or_else(String::new, |name| format!("; did you mean `{name}`?"))
 }
 
 fn takes_list(shape: &KeyShape) -> bool {

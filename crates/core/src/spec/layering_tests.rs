@@ -522,3 +522,17 @@ fn a_command_is_ranked_by_its_objective_or_its_first_metric_with_a_direction() {
         ("metric.wall_seconds", Goal::Min)
     );
 }
+
+#[test]
+fn a_key_of_another_kind_names_the_key_that_this_kind_has_for_it() {
+    let file = BASE.replace("d_model: 128", "d_model: 128, context: 4")
+        + "sweep: {grid: {model.context: [4, 8]}}\n";
+    assert_eq!(
+        Case::new(&file).problems(),
+        "x.yaml:3:34: `model.context` is not a key of kind `gpt`; it belongs to kind `mlp`; did you \
+         mean `seq_len`?\nx.yaml:8:16: `model.context` is not a key of kind `gpt`; it belongs to \
+         kind `mlp`; did you mean `model.seq_len`?"
+    );
+    let none = Case::new(&BASE.replace("beta1", "momentum")).problems();
+    assert!(none.ends_with("it belongs to kind `sgd`"), "{none}");
+}

@@ -226,8 +226,17 @@ impl<'a> SweepChecker<'a> {
                 kinds,
                 others,
             } => {
+                let is_meant = |synonym: &&&str| {
+                    let parent_of = synonym.rsplit_once('.').map(|(parent, _)| parent);
+                    let known = keys::find(synonym, &|path| self.kinds(path));
+                    parent_of == Some(parent.as_str()) && matches!(known, KeyLookup::Shapes(_))
+                };
+                let hint = synonyms::keys(&name)
+                    .iter()
+                    .find(is_meant)
+                    .map_or_else(String::new, |meant| format!("; did you mean `{meant}`?"));
                 format!(
-                    "`{parent}.{name}` is not a key of kind {}; it belongs to kind {}",
+                    "`{parent}.{name}` is not a key of kind {}; it belongs to kind {}{hint}",
                     listed(&kinds, "or"),
                     listed(&others, "or")
                 )

@@ -22,6 +22,7 @@ const KEYS: &[(&str, &[&str])] = &[
     ("clip_grad_norm", &["train.clip_norm"]),
     ("cmd", &["model.argv"]),
     ("command", &["model.argv"]),
+    ("context", &["model.seq_len"]),
     ("context_length", &["model.seq_len"]),
     ("data_dir", &["data.path"]),
     ("data_path", &["data.path"]),
