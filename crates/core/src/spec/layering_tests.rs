@@ -536,3 +536,18 @@ fn a_key_of_another_kind_names_the_key_that_this_kind_has_for_it() {
     let none = Case::new(&BASE.replace("beta1", "momentum")).problems();
     assert!(none.ends_with("it belongs to kind `sgd`"), "{none}");
 }
+
+#[test]
+fn the_description_of_a_file_beneath_stays_there_but_is_checked() {
+    let description = |own: &str, beneath: &str| {
+        Case::new(&format!("extends: b.yaml\n{own}")).file("b.yaml", &format!("{BASE}{beneath}"))
+    };
+    let beneath = "description: the base\n";
+    let of = |own: &str| description(own, beneath).load().experiment.description;
+    assert_eq!(of("name: y\n"), None);
+    assert_eq!(of("description: mine\n").as_deref(), Some("mine"));
+    let set = description("name: y\n", beneath).set(&["description=set"]);
+    assert_eq!(set.load().experiment.description.as_deref(), Some("set"));
+    let faulty = description("name: y\n", "description: [1]\n").problems();
+    assert!(faulty.contains("b.yaml:8:14: `description`"), "{faulty}");
+}

@@ -384,6 +384,10 @@ fn merge_checked(request: &ExperimentRequest, whole: bool) -> Merged {
         position: Some((1, 1)),
     };
     let count = read.layers.len();
+    let own_file = read
+        .layers
+        .iter()
+        .rposition(|layer| layer.overrides.is_none());
     let mut layers = Vec::new();
     for (index, mut layer) in read.layers.into_iter().enumerate() {
         problems.extend(own_faults(&layer));
@@ -407,6 +411,10 @@ fn merge_checked(request: &ExperimentRequest, whole: bool) -> Merged {
         if let Some(layer) = layers.last_mut() {
             let kind = tree.get_path(&["model", "kind"]).and_then(Node::text);
             merge::strip_nulls(&mut layer.tree, kind == Some("command"));
+            // It says what the other file is for.
+            if is_file && Some(index) != own_file {
+                layer.tree.remove_path(&["description"]);
+            }
         }
     }
     let mut user = merge::merged(&layers);
