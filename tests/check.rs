@@ -9,6 +9,8 @@ use std::{
     process::{Command, Output},
 };
 
+use serde_json::{Value, json};
+
 use crate::pages::{blocks, pages, root};
 
 fn tests() -> PathBuf {
@@ -129,6 +131,57 @@ fn a_good_file_is_reported_beside_a_bad_one_and_the_status_is_2() {
         errors(&output)
             .contains("bad/heads.yaml:6:14: `num_heads` 6 does not divide `d_model` 256")
     );
+}
+
+#[test]
+fn json_has_an_object_per_file_with_its_problems() {
+    let of = |option: &[&str]| {
+        let files = ["bad/heads.yaml", "good/plain.yaml", "bad/nowhere.yaml"];
+        let output = check(
+            &tests().join("experiments"),
+            &[&files[..], option].concat(),
+            &[],
+        );
+        assert_eq!(
+            (errors(&output).as_str(), output.status.code()),
+            ("", Some(2))
+        );
+        String::from_utf8(output.stdout).unwrap()
+    };
+    let text = of(&["--json"]);
+    assert_eq!(of(&["--format", "json"]), text);
+    let files: Vec<Value> = text
+        .lines()
+        .map(|line| serde_json::from_str(line).unwrap())
+        .collect();
+    let [bad, good, nowhere] = &files[..] else {
+        panic!("{text}");
+    };
+    assert_eq!(bad["ok"], false);
+    let problem = &bad["problems"][0];
+    assert_eq!(problem["source"], "bad/heads.yaml");
+    assert_eq!(
+        (&problem["line"], &problem["column"]),
+        (&json!(6), &json!(14))
+    );
+    let message = problem["message"].as_str().unwrap();
+    assert!(
+        message.starts_with("`num_heads` 6 does not divide"),
+        "{message}"
+    );
+    assert_eq!(
+        *good,
+        json!({
+            "kiln_check": 1,
+            "file": "good/plain.yaml",
+            "ok": true,
+            "summary": "1 trial: mlp on text",
+            "problems": [],
+        })
+    );
+    let problem = &nowhere["problems"][0];
+    assert_eq!(problem["line"], Value::Null);
+    assert_eq!(problem["message"], "there is no such file");
 }
 
 #[test]

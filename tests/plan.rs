@@ -165,6 +165,8 @@ fn an_exclude_that_matches_nothing_is_a_warning() {
         assert!(output.status.success(), "{verb}: {said}");
     }
     let all = json(&plan(folder.path(), &["x.yaml", "--json"]));
+    let other_spelling = plan(folder.path(), &["x.yaml", "--format", "json"]);
+    assert_eq!(json(&other_spelling), all);
     assert_eq!(all["trials"].as_array().unwrap().len(), 1);
 }
 

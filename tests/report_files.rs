@@ -354,6 +354,13 @@ fn a_report_and_a_comparison_name_the_table_to_commit_or_what_writes_it() {
         .stdout;
         assert!(!told.contains("summary.csv"), "{told}");
     }
+    let of = |options: &[&str]| {
+        let mut report = place.kiln(&[&["report"], options].concat());
+        Ended::of(report.output().unwrap()).stdout
+    };
+    let json = of(&["--json"]);
+    assert!(json.starts_with('{'), "{json}");
+    assert_eq!(json, of(&["--format", "json"]));
 }
 
 #[test]

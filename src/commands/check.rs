@@ -3,15 +3,22 @@
 use std::path::{Path, PathBuf};
 
 use kiln_core::{
-    spec::{self, SearchedKeys},
+    spec::{self, Problem, SearchedKeys},
     units::counted,
 };
 
+use serde::Serialize;
+use serde_json::{Value, json};
+
 use super::{
     Status, Stop,
+    json_option::JsonFormat,
     planned::{FactFinder, Planned, load_file, plan_loaded, prober, request},
-    print_line,
+    print_json, print_line,
 };
+
+/// Version of the format of `--json`.
+const CHECK_JSON: u32 = 1;
 
 #[derive(clap::Args)]
 pub(super) struct Args {
@@ -22,20 +29,75 @@ pub(super) struct Args {
     /// Set a key of the experiment: `train.batch_size=8`. The value is YAML. Can be repeated.
     #[arg(long, value_name = "KEY=VALUE")]
     set: Vec<String>,
+    /// Print JSON, one object per file and line, the problems included.
+    #[arg(long)]
+    json: bool,
+    #[command(flatten)]
+    format: JsonFormat,
 }
 
 pub(super) fn run(args: Args) -> Result<Status, Stop> {
+    let is_json = args.json || args.format.is_json();
     let mut status = Status::Success;
     for file in args.files {
-        match check(&file, &args.set) {
+        let checked = check(&file, &args.set);
+        if let Err(stop) = &checked {
+            status = stop.status;
+        }
+        match checked {
+            checked if is_json => print_json(&format!("{}\n", in_json(&file, &checked)))?,
             Ok(verdict) => print_line(&format!("{}: ok, {verdict}", file.display()))?,
-            Err(stop) => {
-                stop.print();
-                status = stop.status;
-            }
+            Err(stop) => stop.print(),
         }
     }
     Ok(status)
+}
+
+/// A problem, for programs.
+#[derive(Serialize)]
+struct Finding<'a> {
+    /// The file, or a layer without lines, such as `--set train.steps=0`.
+    source: &'a str,
+    line: Option<usize>,
+    column: Option<usize>,
+    /// The dotted key; empty if the problem does not belong to one.
+    key: &'a str,
+    message: &'a str,
+}
+
+impl<'a> From<&'a Problem> for Finding<'a> {
+    fn from(problem: &'a Problem) -> Self {
+        let position = problem.location.position;
+        Self {
+            source: &problem.location.source,
+            line: position.map(|(line, _)| line),
+            column: position.map(|(_, column)| column),
+            key: &problem.key,
+            message: &problem.message,
+        }
+    }
+}
+
+fn in_json(file: &Path, checked: &Result<String, Stop>) -> Value {
+    let name = file.display().to_string();
+    let problems: Vec<Finding<'_>> = match checked {
+        Ok(_) => Vec::new(),
+        Err(stop) if stop.problems.is_empty() => vec![Finding {
+            source: &name,
+            line: None,
+            column: None,
+            key: "",
+            message: &stop.message,
+        }],
+        Err(stop) => stop.problems.iter().map(Finding::from).collect(),
+    };
+    json!({
+        "kiln_check": CHECK_JSON,
+        "file": &name,
+        "ok": checked.is_ok(),
+        "summary": checked.as_ref().ok(),
+        "problems": problems,
+    })
 }
 
 fn check(file: &Path, set: &[String]) -> Result<String, Stop> {

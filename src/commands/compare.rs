@@ -6,7 +6,9 @@ use std::path::PathBuf;
 
 use self::columns::{check_directions, columns, columns_of_commands, other_sources};
 use super::{
-    Status, Stop, note, page_style, print, print_json, rerun,
+    Status, Stop,
+    json_option::JsonFlag,
+    note, page_style, print, print_json, rerun,
     sources::{TableSource, source},
 };
 use crate::{
@@ -75,6 +77,8 @@ pub(super) struct CompareOptions {
     /// Output format.
     #[arg(long, value_enum, default_value_t = CompareFormat::Text)]
     format: CompareFormat,
+    #[command(flatten)]
+    json: JsonFlag,
 }
 
 /// A word of `--across`.
@@ -185,6 +189,10 @@ impl Reason {
 }
 
 impl CompareOptions {
+    fn format(&self) -> CompareFormat {
+        self.json.or(self.format, CompareFormat::Json)
+    }
+
     /// Whether rows are matched by trial id instead of by values.
     pub(super) fn matches_by_id(&self) -> bool {
         self.by.is_empty()
@@ -247,9 +255,9 @@ pub(super) fn run(args: Args) -> Result<Status, Stop> {
         &options,
         &args.asked,
         None,
-        |page, conclusion| show(page, args.asked.format, conclusion),
+        |page, conclusion| show(page, args.asked.format(), conclusion),
     )?;
-    if args.asked.format == CompareFormat::Text {
+    if args.asked.format() == CompareFormat::Text {
         print(&short_tables(&base, &new).unwrap_or_default())?;
     }
     Ok(status)
@@ -317,7 +325,7 @@ fn within(args: &Args, axis: &str) -> Result<Status, Stop> {
         found: &found,
     };
     let conclusion = Conclusion::of(&found, &args.asked, None);
-    show(&page, args.asked.format, &conclusion)?;
+    show(&page, args.asked.format(), &conclusion)?;
     Ok(status(&found, &args.asked, &conclusion.gates))
 }
 
@@ -347,7 +355,7 @@ pub(super) fn compare_and_conclude(
                 event["event"] = "comparison".into();
                 print_json(&format!("{event}\n"))
             }
-            false => show(page, asked.format, conclusion),
+            false => show(page, asked.format(), conclusion),
         },
     )
 }

@@ -2,7 +2,7 @@
 
 use std::path::PathBuf;
 
-use super::{Status, Stop, print, print_json, sources::recorded};
+use super::{Status, Stop, json_option::JsonFlag, print, print_json, sources::recorded};
 use crate::report::RunDiff;
 
 #[derive(clap::Args)]
@@ -15,6 +15,8 @@ pub(super) struct Args {
     /// Output format.
     #[arg(long, value_enum, default_value_t = DiffFormat::Text)]
     format: DiffFormat,
+    #[command(flatten)]
+    json: JsonFlag,
     /// Exit with 1 if something differs, and with 4 if nothing does but a fact is not recorded by
     /// both.
     #[arg(long)]
@@ -40,7 +42,7 @@ pub(super) fn run(args: Args) -> Result<Status, Stop> {
     let a = recorded(&args.a, &args.results)?;
     let b = recorded(&args.b, &args.results)?;
     let found = RunDiff::of(a.subject(), b.subject());
-    match args.format {
+    match args.json.or(args.format, DiffFormat::Json) {
         DiffFormat::Text => print(&found.text(&a.name, &b.name)),
         DiffFormat::Markdown => print(&found.markdown(&a.name, &b.name)),
         DiffFormat::Csv => print(&found.csv()),

@@ -11,6 +11,7 @@ use kiln_hardware::{Nvml, Patience};
 
 use super::{
     Status, Stop,
+    json_option::JsonFormat,
     launching::hash_of,
     machine::{nvml_library, trial_program},
     note,
@@ -50,9 +51,17 @@ pub(super) struct Args {
     /// Print JSON.
     #[arg(long)]
     json: bool,
+    #[command(flatten)]
+    format: JsonFormat,
     /// Folder of the runs.
     #[arg(long, value_name = "DIR", default_value = "results")]
     results: PathBuf,
+}
+
+impl Args {
+    fn is_json(&self) -> bool {
+        self.json || self.format.is_json()
+    }
 }
 
 #[derive(Clone, Copy, Debug, clap::ValueEnum)]
@@ -76,7 +85,7 @@ pub(super) fn run(args: Args) -> Result<Status, Stop> {
         let slurm = planned.and_then(|planned| planned.loaded.experiment.run.slurm);
         return of_cluster(&slurm.unwrap_or_default(), &args);
     }
-    concluded(&of_machine(planned.as_ref(), &args)?, args.json)
+    concluded(&of_machine(planned.as_ref(), &args)?, args.is_json())
 }
 
 fn of_machine(planned: Option<&Planned>, args: &Args) -> Result<Diagnosis, Stop> {
@@ -147,7 +156,7 @@ fn of_cluster(slurm: &Slurm, args: &Args) -> Result<Status, Stop> {
         subject: Subject::Cluster,
     };
     // What was found is shown, also if the probe was stopped.
-    let status = concluded(&diagnosis, args.json)?;
+    let status = concluded(&diagnosis, args.is_json())?;
     stopped.map_or(Ok(status), Err)
 }
 

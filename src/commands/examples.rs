@@ -10,6 +10,7 @@ See docs/experiment-file.md"#;
 pub(super) const CHECK: &str = r#"Examples:
   kiln check experiments/*.yaml
   kiln check x.yaml --set train.batch_size=64   # with one more layer
+  kiln check x.yaml --json | jq '.problems[]'   # for programs
 
 See docs/experiment-file.md"#;
 

@@ -25,7 +25,9 @@ use kiln_core::{
 use serde::Serialize;
 
 use super::{
-    Status, Stop, page_style, print, print_json, print_line,
+    Status, Stop,
+    json_option::JsonFormat,
+    page_style, print, print_json, print_line,
     runs::{NamedRun, newest_first},
     sources::table_of,
     tickets,
@@ -52,6 +54,8 @@ pub(super) struct Args {
     /// Print one JSON array.
     #[arg(long)]
     json: bool,
+    #[command(flatten)]
+    format: JsonFormat,
 }
 
 /// Columns of the list where standard output is not a terminal.
@@ -121,7 +125,7 @@ pub(super) fn run(args: Args) -> Result<Status, Stop> {
         return print(&short_names(&runs)).map(|()| Status::Success);
     }
     let lines = lines(results, &runs);
-    if args.json {
+    if args.json || args.format.is_json() {
         let text = serde_json::to_string_pretty(&lines)
             .map_err(|error| Stop::new(Status::Failed, error))?;
         return print_json(&format!("{text}\n")).map(|()| Status::Success);

@@ -16,6 +16,7 @@ mod export;
 mod helper;
 mod init;
 mod initial_weights;
+mod json_option;
 mod launched;
 mod launching;
 mod ls;
@@ -56,7 +57,10 @@ use clap::{
     builder::StyledStr,
     error::{ContextKind, ContextValue},
 };
-use kiln_core::{spec::Problems, units::without_controls};
+use kiln_core::{
+    spec::{Problem, Problems},
+    units::without_controls,
+};
 
 pub(crate) use crate::output::terminal::{note, warning};
 use crate::output::{
@@ -189,6 +193,8 @@ pub(crate) struct Stop {
     pub(crate) status: Status,
     /// One line, or several where a list was given.
     pub(crate) message: String,
+    /// The problems of an experiment file that the message tells; empty for another message.
+    problems: Vec<Problem>,
 }
 
 impl Stop {
@@ -208,6 +214,7 @@ impl Stop {
         Self {
             status,
             message: lines.collect::<Vec<_>>().join("\n"),
+            problems: Vec::new(),
         }
     }
 
@@ -218,11 +225,12 @@ impl Stop {
     /// Every problem of an experiment file, each with the line of the file in which it is.
     pub(crate) fn problems(problems: Problems) -> Self {
         let mut excerpts = excerpt::Excerpts::default();
-        let lines = problems.as_slice().iter();
-        Self::of_lines(
-            Status::BadInput,
-            lines.flat_map(|problem| excerpts.with_problem(problem)),
-        )
+        let problems = problems.as_slice().to_vec();
+        let lines = problems
+            .iter()
+            .flat_map(|problem| excerpts.with_problem(problem));
+        let told = Self::of_lines(Status::BadInput, lines);
+        Self { problems, ..told }
     }
 
     /// Prints the message to standard error.
@@ -438,5 +446,31 @@ mod tests {
             command.get_subcommands().for_each(check);
         }
         check(&command_line());
+    }
+
+    #[test]
+    fn json_is_asked_for_by_either_option() {
+        let commands: [&[&str]; 10] = [
+            &["check", "x.yaml"],
+            &["plan", "x.yaml"],
+            &["doctor"],
+            &["ls"],
+            &["report"],
+            &["compare", "a", "b"],
+            &["diff", "a", "b"],
+            &["reproduce", "a"],
+            &["sample", "a"],
+            &["predict", "a", "b"],
+        ];
+        let parsed = |command: &[&str], options: &[&str]| {
+            let words = [&["kiln"], command, options].concat();
+            command_line().try_get_matches_from(words).is_ok()
+        };
+        for command in commands {
+            assert!(parsed(command, &["--json"]), "{command:?}");
+            assert!(parsed(command, &["--format", "json"]), "{command:?}");
+            let both = ["--json", "--format", "json"];
+            assert!(!parsed(command, &both), "{command:?}");
+        }
     }
 }

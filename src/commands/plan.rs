@@ -23,6 +23,7 @@ use serde_json::{Map, Value, json};
 use self::expectation::Expectations;
 use super::{
     Status, Stop, continuation, initial_weights,
+    json_option::JsonFormat,
     launched::slurm_in_words,
     machine::nvml_library,
     note,
@@ -48,6 +49,8 @@ pub(super) struct Args {
     /// Print JSON, one object per file and line.
     #[arg(long)]
     json: bool,
+    #[command(flatten)]
+    format: JsonFormat,
     /// Folder of the runs, to find the trials that a resume would skip.
     #[arg(long, value_name = "DIR", default_value = "results")]
     results: PathBuf,
@@ -104,7 +107,7 @@ fn show(planned: &Planned, args: &Args) -> Result<(), Stop> {
     faults.extend(refusal);
     let expected = Expectations::of(&planned.plan, &args.results);
     expected.warnings.iter().for_each(|line| warning(line));
-    if args.json {
+    if args.json || args.format.is_json() {
         let text = to_json(planned, &faults, &ended, &expected);
         return print_json(&text.map_err(|error| Stop::new(Status::Failed, error))?);
     }

@@ -9,7 +9,9 @@ use kiln_core::{
 use serde_json::{Value, json};
 
 use super::{
-    Status, Stop, model_child, print, print_json,
+    Status, Stop,
+    json_option::JsonFlag,
+    model_child, print, print_json,
     trained::{self, find},
 };
 use crate::output::{csv, table::TextTable};
@@ -28,6 +30,8 @@ pub(super) struct Args {
     /// Output format.
     #[arg(long, value_enum, default_value_t = RowFormat::Text)]
     format: RowFormat,
+    #[command(flatten)]
+    json: JsonFlag,
 }
 
 #[derive(Clone, Copy, PartialEq, Eq, clap::ValueEnum)]
@@ -78,7 +82,7 @@ pub(super) fn run(args: Args) -> Result<Status, Stop> {
         }
         Ok(true)
     })?;
-    match args.format {
+    match args.json.or(args.format, RowFormat::Json) {
         RowFormat::Json => {
             print_json(&format!("{:#}\n", found.json(&origin)))?;
         }

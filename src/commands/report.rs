@@ -12,7 +12,9 @@ use kiln_core::{
 };
 
 use super::{
-    Status, Stop, note,
+    Status, Stop,
+    json_option::JsonFlag,
+    note,
     own_file::{OwnMark, refuse_foreign},
     page_style, print, print_json, print_line,
     sources::{TableSource, newest, of_folder, source_in},
@@ -29,6 +31,8 @@ pub(super) struct Args {
     /// Output format. Default: text, or nothing if a page or plots are written.
     #[arg(long, value_enum)]
     format: Option<ReportFormat>,
+    #[command(flatten)]
+    json: JsonFlag,
     /// Write one self-contained HTML page with tables and plots.
     #[arg(long, value_name = "FILE")]
     html: Option<PathBuf>,
@@ -41,6 +45,12 @@ pub(super) struct Args {
     /// Folder of the runs.
     #[arg(long, value_name = "DIR", default_value = "results")]
     results: PathBuf,
+}
+
+impl Args {
+    fn format(&self) -> Option<ReportFormat> {
+        self.json.or(self.format, Some(ReportFormat::Json))
+    }
 }
 
 #[derive(Clone, Copy, PartialEq, Eq, clap::ValueEnum)]
@@ -77,7 +87,10 @@ pub(super) fn run(args: Args) -> Result<Status, Stop> {
     };
     let subjects: Vec<Subject<'_>> = sources.iter().map(TableSource::subject).collect();
     let is_written = args.html.is_some() || args.svg.is_some() || args.write;
-    if let Some(format) = args.format.or((!is_written).then_some(ReportFormat::Text)) {
+    if let Some(format) = args
+        .format()
+        .or((!is_written).then_some(ReportFormat::Text))
+    {
         show(&subjects, format)?;
         if format == ReportFormat::Text {
             print(&sources.iter().filter_map(short_table).collect::<String>())?;
@@ -162,7 +175,7 @@ fn write(album: &Album<'_>, args: &Args) -> Result<(), Stop> {
 
 /// Says what was written. Standard output may be read by a program.
 fn tell(text: &str, args: &Args) -> Result<(), Stop> {
-    match args.format {
+    match args.format() {
         Some(_) => {
             note(text);
             Ok(())

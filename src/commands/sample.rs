@@ -11,7 +11,9 @@ use kiln_core::{
 use serde_json::{Value, json};
 
 use super::{
-    Status, Stop, model_child, note, print_json,
+    Status, Stop,
+    json_option::JsonFlag,
+    model_child, note, print_json,
     trained::{self, find},
     written,
 };
@@ -49,6 +51,8 @@ pub(super) struct Args {
     /// Output format.
     #[arg(long, value_enum, default_value_t = TextFormat::Text)]
     format: TextFormat,
+    #[command(flatten)]
+    json: JsonFlag,
 }
 
 #[derive(Clone, Copy, PartialEq, Eq, clap::ValueEnum)]
@@ -79,7 +83,7 @@ pub(super) fn run(args: Args) -> Result<Status, Stop> {
         caches: !args.no_cache,
     });
     let device = &args.model.device;
-    match args.format {
+    match args.json.or(args.format, TextFormat::Json) {
         TextFormat::Text => {
             let mut stream = TextStream::default();
             model_child::ask(trained, device, task, &mut |answer| stream.hear(answer))?;
