@@ -26,7 +26,7 @@ use super::{
     json_option::JsonFormat,
     launched::slurm_in_words,
     machine::nvml_library,
-    note,
+    note, page_style,
     planned::{Planned, plan_file},
     print, print_json, same_name, warning,
 };
@@ -125,7 +125,7 @@ fn show(planned: &Planned, args: &Args) -> Result<(), Stop> {
     let place = place(planned).map(|line| line + "\n").unwrap_or_default();
     print(&format!(
         "{}\n\n{footer}{place}{remarks}",
-        table::table(&planned.plan, &expected)
+        table::table(&planned.plan, &expected, page_style().width)
     ))
 }
 

@@ -92,6 +92,29 @@ impl TextTable {
         self.right_from = first;
     }
 
+    /// Leaves out columns of a plain table until its lines have at most `width` columns: those with
+    /// these heads, one after another. Returns the heads that were left out; the columns are among
+    /// those put to the right.
+    pub fn fit<'a>(&mut self, width: usize, dispensable: &[&'a str]) -> Vec<&'a str> {
+        let mut widths = self.widths();
+        let mut left_out = Vec::new();
+        for head in dispensable {
+            if line_width(&widths) <= width {
+                break;
+            }
+            let Some(place) = self.heads.iter().position(|own| own == head) else {
+                continue;
+            };
+            widths.remove(place);
+            self.heads.remove(place);
+            for row in self.rows.iter_mut().filter(|row| place < row.cells.len()) {
+                row.cells.remove(place);
+            }
+            left_out.push(*head);
+        }
+        left_out
+    }
+
     /// The text, without a line feed at its end.
     pub fn text(&self) -> String {
         match self.form {
@@ -102,14 +125,7 @@ impl TextTable {
 
     /// Some rows after others, with columns of one width.
     fn plain_text(&self) -> String {
-        let heads = self.heads.iter();
-        let mut widths: Vec<usize> = heads.map(|head| head.width()).collect();
-        for row in &self.rows {
-            widths.resize(widths.len().max(row.cells.len()), 0);
-            for (width, cell) in widths.iter_mut().zip(&row.cells) {
-                *width = cell.width().max(*width);
-            }
-        }
+        let widths = self.widths();
         let mut text = String::new();
         let mut chunks = self.rows.chunks(CHUNK).peekable();
         let mut is_first = true;
@@ -134,6 +150,19 @@ impl TextTable {
             is_first = false;
         }
         text
+    }
+
+    /// The width of the widest cell of each column.
+    fn widths(&self) -> Vec<usize> {
+        let heads = self.heads.iter();
+        let mut widths: Vec<usize> = heads.map(|head| head.width()).collect();
+        for row in &self.rows {
+            widths.resize(widths.len().max(row.cells.len()), 0);
+            for (width, cell) in widths.iter_mut().zip(&row.cells) {
+                *width = cell.width().max(*width);
+            }
+        }
+        widths
     }
 
     fn ruled_text(&self, width: Option<u16>, has_color: bool) -> String {
@@ -168,6 +197,12 @@ impl TextTable {
     }
 }
 
+/// The width of a line of a plain table, without the space at its end.
+fn line_width(widths: &[usize]) -> usize {
+    let padded = widths.iter().map(|width| width + usize::from(PADDING));
+    padded.sum::<usize>().saturating_sub(1)
+}
+
 fn escaped<C: AsRef<str>>(texts: impl IntoIterator<Item = C>) -> Vec<String> {
     let escaped = |text: C| without_controls(text.as_ref());
     texts.into_iter().map(escaped).collect()
@@ -196,6 +231,26 @@ mod tests {
         assert_eq!(table.text().lines().count(), 2, "{}", table.text());
         assert!(table.text().contains("1 2 [2J") && table.text().contains("�3"));
     }
+
+    #[test]
+    fn a_table_that_is_too_wide_leaves_out_columns_in_the_given_order() {
+        let fitted = |width: usize| {
+            let mut table = TextTable::plain(["name", "size", "age"]);
+            table.align_right(1);
+            table.add_row(["n", "1", "1000 d"]);
+            let left_out = table.fit(width, &["no such", "age", "size"]);
+            (left_out, table.text())
+        };
+        let (none, whole) = fitted(19);
+        assert!(none.is_empty(), "{none:?}");
+        assert_eq!(whole, " name  size     age\n n        1  1000 d");
+        let narrower = " name  size\n n        1".to_owned();
+        assert_eq!(fitted(18), (vec!["age"], narrower.clone()));
+        assert_eq!(fitted(11), (vec!["age"], narrower));
+        assert_eq!(fitted(10).0, ["age", "size"]);
+        assert_eq!(fitted(1).0, ["age", "size"]);
+    }
+
     #[test]
     fn columns_of_a_long_table_have_one_width() {
         let mut table = TextTable::plain(["a", "b"]);

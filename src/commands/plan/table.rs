@@ -14,8 +14,9 @@ use super::expectation::{Expectations, Expected};
 use crate::output::table::TextTable;
 
 /// Columns: number, block if axes run together, id, axes, seed if there are repeats, parameters, FLOPs per sample, effective
-/// batch, steps, and the time and memory that trials like it took, where there are any.
-pub(super) fn table(plan: &Plan, expected: &Expectations) -> String {
+/// batch, steps, and the time and memory that trials like it took, where there are any. A terminal of
+/// too small a width shows fewer, and a line below names the others.
+pub(super) fn table(plan: &Plan, expected: &Expectations, width: Option<u16>) -> String {
     let of_trial = |trial: &Trial| expected.of_trial(&trial.id);
     let has =
         |known: fn(&Expected) -> bool| plan.trials.iter().any(|trial| known(&of_trial(trial)));
@@ -54,8 +55,27 @@ pub(super) fn table(plan: &Plan, expected: &Expectations) -> String {
         table.add_row(cells);
     }
     table.align_right(2 + usize::from(has_blocks));
-    table.text()
+    let width = width.map_or(usize::MAX, usize::from);
+    let left_out = table.fit(width, &DISPENSABLE);
+    let mut text = table.text();
+    if !left_out.is_empty() {
+        let _ = write!(
+            text,
+            "\nnot shown for lack of width: {}",
+            left_out.join(", ")
+        );
+    }
+    text
 }
+
+/// What a narrow terminal leaves out, the first first.
+const DISPENSABLE: [&str; 5] = [
+    "FLOPs/sample",
+    "parameters",
+    "effective batch",
+    "memory",
+    "steps",
+];
 
 fn row(trial: &Trial, repeats: u64) -> Vec<String> {
     let mut cells = vec![trial.number.to_string(), trial.id.to_string()];
@@ -272,7 +292,7 @@ mod tests {
                  together: [train.cpu_threads]"
             ))
         };
-        let shown = table(&of(2), &Expectations::default());
+        let shown = table(&of(2), &Expectations::default(), None);
         let columns = |line: &str| -> Vec<String> {
             line.split_whitespace().take(2).map(str::to_owned).collect()
         };
@@ -293,8 +313,27 @@ mod tests {
     }
 
     #[test]
+    fn a_narrow_terminal_shows_fewer_columns_and_says_which() {
+        let plan = plan("grid: {model.size: [64, 128]}");
+        let shown = |width| table(&plan, &Expectations::default(), width);
+        let whole = shown(None);
+        assert!(!whole.contains("not shown"), "{whole}");
+        let widest = whole.lines().map(|line| line.chars().count()).max();
+        let widest = u16::try_from(widest.unwrap()).unwrap();
+        assert_eq!(shown(Some(widest)), whole);
+        let narrow = shown(Some(widest - 1));
+        let (table, note) = narrow.rsplit_once('\n').unwrap();
+        assert_eq!(note, "not shown for lack of width: FLOPs/sample");
+        let fits = |line: &str| line.chars().count() < usize::from(widest);
+        assert!(
+            table.lines().all(fits) && table.contains("parameters"),
+            "{narrow}"
+        );
+    }
+
+    #[test]
     fn seeds_are_shown_where_there_are_repeats() {
-        let seen = |repeats| table(&plan(repeats), &Expectations::default()).contains("seed");
+        let seen = |repeats| table(&plan(repeats), &Expectations::default(), None).contains("seed");
         assert!(!seen("repeats: 1"));
         assert!(seen("repeats: 2"));
         assert!(
