@@ -1,6 +1,8 @@
 //! `kiln init`: each written file is checked, planned and run.
 
-use std::fs;
+use std::{fs, path::Path};
+
+use fake_nvml::{Scenario, install::install};
 
 use crate::scripted_child::{Ended, Place};
 
@@ -113,6 +115,36 @@ fn each_written_file_is_checked_and_runs() {
         );
         assert_eq!(run.status, Some(0), "{arguments:?}: {run:?}\n{text}");
     }
+}
+
+#[test]
+fn a_file_for_the_cpu_says_that_the_gpus_cannot_be_used() {
+    let place = Place::with("");
+    let small = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/scenarios/small.yaml");
+    let mut scenario = Scenario::read(&small).unwrap();
+    let written = |scenario: &Scenario, file: &str| {
+        let folder = tempfile::tempdir().unwrap();
+        let library = install(folder.path(), scenario).unwrap();
+        let mut init = place.kiln(&["init", file]);
+        init.env("KILN_NVML_LIB", library)
+            .env_remove("CUDA_VISIBLE_DEVICES");
+        let ended = Ended::of(init.output().unwrap());
+        assert_eq!(ended.status, Some(0), "{ended:?}");
+        let text = fs::read_to_string(place.path(file)).unwrap();
+        (ended.stderr, text.contains("precision: f32"))
+    };
+    assert_eq!(written(&scenario, "gpu.yaml"), (String::new(), false));
+    for device in &mut scenario.devices {
+        device.every_call = Some(serde_json::json!({"return": 15}));
+    }
+    let (said, is_for_the_cpu) = written(&scenario, "cpu.yaml");
+    assert!(is_for_the_cpu);
+    let note = "note: the file is written for the CPU, because no GPU can be used (GPU 0: ";
+    assert!(
+        said.starts_with(note) && said.ends_with("`kiln doctor` says more\n"),
+        "{said}"
+    );
+    assert_eq!(said.lines().count(), 1, "{said}");
 }
 
 #[test]

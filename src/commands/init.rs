@@ -17,7 +17,7 @@ use self::found_data::{FoundData, find};
 use super::{
     Status, Stop,
     machine::{VISIBLE_DEVICES, nvml_library},
-    print, same_name,
+    note, print, same_name,
 };
 use crate::schedule::{Instruments, visible_gpus};
 
@@ -80,6 +80,12 @@ pub(super) fn run(args: Args) -> Result<Status, Stop> {
     };
     let kind = kind(args.kind, data.as_ref())?;
     let machine = Machine::here();
+    if let Some((index, why)) = &machine.unusable {
+        note(&format!(
+            "note: the file is written for the CPU, because no GPU can be used (GPU {index}: {why}); \
+             `kiln doctor` says more"
+        ));
+    }
     let name = free_name(&args.file);
     let text = match kind {
         InitKind::Command => command::experiment(&name, &without_controls(&machine.about)),
@@ -164,12 +170,16 @@ struct Machine {
     about: String,
     has_gpu: bool,
     workers: u64,
+    /// The first GPU, by nvidia-smi's index, and the reason why none can be used.
+    unusable: Option<(u32, String)>,
 }
 
 impl Machine {
     fn here() -> Self {
         let visible = std::env::var(VISIBLE_DEVICES).ok();
-        let devices = Instruments::open(nvml_library().as_deref()).devices();
+        let instruments = Instruments::open(nvml_library().as_deref());
+        let devices = instruments.devices();
+        let unusable = instruments.unusable().first().cloned();
         let gpu = visible_gpus(&devices, visible.as_deref())
             .into_iter()
             .next();
@@ -186,6 +196,7 @@ impl Machine {
             },
             has_gpu: gpu.is_some(),
             workers: (cores / 2).min(4),
+            unusable: unusable.filter(|_| devices.is_empty()),
         }
     }
 
