@@ -41,6 +41,7 @@ pages! {
     a_batch_size_is_found: "batch-size.md", Child::Scripted;
     a_job_runs_on_a_cluster: "cluster.md", Child::Scripted;
     machines_are_compared: "compare-machines.md", Child::Scripted;
+    a_model_is_fine_tuned: "fine-tuning.md", Child::Trained(12);
     the_first_sweep_runs: "first-sweep.md", Child::Trained(12);
     an_idle_gpu_is_explained: "gpu-at-3-percent.md", Child::Scripted;
     a_learning_rate_is_found: "learning-rate.md", Child::Trained(40);
