@@ -8,7 +8,7 @@ use std::{
 use kiln_core::{
     kinds::command::{
         Command, CommandMetric, Measured, MetricSource, MetricTarget, Placeholders, Stream, Take,
-        line_pattern, metric_target, regular_expression,
+        metric_target, regular_expression,
     },
     record::{impossible_in, note::LossRose},
     statistics,
@@ -20,6 +20,7 @@ use super::{
     files::{self, FileBefore, FileFault},
     near_miss::{NearMisses, nearest},
     number,
+    pattern::{Captured, LinePattern, TextFault},
     talk::Progress,
 };
 
@@ -73,12 +74,12 @@ struct Metric {
     name: String,
     settings: CommandMetric,
     target: MetricTarget,
-    pattern: Option<Regex>,
+    pattern: Option<LinePattern>,
     /// The file that it is read from, and that file before the attempt.
     file: Option<(FileBefore, PathBuf)>,
     found: Found,
     /// The first text that should have been a number.
-    not_a_number: Option<String>,
+    not_a_number: Option<TextFault>,
     /// Why its file could not be read.
     file_fault: Option<FileFault>,
     /// The lines with its name, as long as none has matched.
@@ -123,7 +124,7 @@ impl Metrics {
             let in_words = |why: String| format!("`model.metrics.{name}` {why}");
             let (pattern, file) = match settings.source().map_err(in_words)? {
                 MetricSource::Line { pattern, .. } => {
-                    (Some(line_pattern(pattern).map_err(in_words)?), None)
+                    (Some(LinePattern::new(pattern).map_err(in_words)?), None)
                 }
                 MetricSource::Csv { file, .. } | MetricSource::Json { file, .. } => {
                     let path = folder.join(command.expand_text(file, placeholders));
@@ -307,12 +308,12 @@ impl Metrics {
                 let why = "too small to tell from the process that started it";
                 return Some((name, why.to_owned()));
             }
-            if let Some(text) = metric
+            if let Some(fault) = metric
                 .not_a_number
                 .as_ref()
                 .filter(|_| metric.settings.optional)
             {
-                return Some((name, format!("'{text}' is not a number")));
+                return Some((name, fault.note()));
             }
             let value = metric.found.take(metric.settings.take());
             if metric.settings.optional
@@ -359,11 +360,10 @@ impl Metric {
     fn look_for_value(&mut self, line: &str, object: Option<&serde_json::Value>) {
         let settings = &self.settings;
         if let Some(pattern) = &self.pattern {
-            let text = pattern
-                .captures(line)
-                .and_then(|found| found.get(1).map(|group| group.as_str().to_owned()));
-            if let Some(text) = text {
-                self.text(&text);
+            match pattern.find(line) {
+                Some(Captured::Text(text)) => self.text(text.trim_end_matches([',', ';'])),
+                Some(Captured::Inside(longer)) => self.fault(TextFault::CutOff(longer)),
+                None => {}
             }
         } else if let (Some(key), Some(object)) = (&settings.key, object)
             && let Some(value) = number::at(object, key)
@@ -380,10 +380,16 @@ impl Metric {
     fn text(&mut self, text: &str) {
         match number::parse(text) {
             Some(value) => self.add(value),
-            None if self.found.count < self.settings.skip() => self.found.count += 1,
-            None => {
-                let shown = || text.chars().take(60).collect();
-                self.not_a_number.get_or_insert_with(shown);
+            None => self.fault(TextFault::of(text)),
+        }
+    }
+
+    /// A text that is not its number; the first that `skip` does not leave out is kept.
+    fn fault(&mut self, fault: TextFault) {
+        match self.found.count < self.settings.skip() {
+            true => self.found.count += 1,
+            false => {
+                self.not_a_number.get_or_insert(fault);
             }
         }
     }
@@ -397,11 +403,11 @@ impl Metric {
     /// The number of the metric in the unit of its column; `None` if an optional one never came.
     fn number(&self, stdout_lines: u64, stderr_lines: u64) -> Result<Option<f64>, MetricFault> {
         let name = &self.name;
-        if let Some(text) = &self.not_a_number {
-            let why = format!("`{name}` is '{text}', which is not a number");
+        if let Some(fault) = &self.not_a_number {
+            let pattern = self.settings.line.as_deref().unwrap_or_default();
             return match self.settings.optional {
                 true => Ok(None),
-                false => Err(MetricFault::Missing(why)),
+                false => Err(MetricFault::Missing(fault.reason(name, pattern))),
             };
         }
         let Some(value) = self.found.take(self.settings.take()) else {
@@ -462,7 +468,7 @@ impl Metric {
             return None;
         }
         let (lines, last) = self.near_misses.take_if_many()?;
-        let looked_for = match (&self.pattern, &self.settings.key) {
+        let looked_for = match (&self.settings.line, &self.settings.key) {
             (Some(pattern), _) => format!("matches '{pattern}'"),
             (None, key) => format!(
                 "is a JSON object with `{}`",
@@ -770,6 +776,41 @@ mod tests {
         assert_eq!(speed(", skip: 1", &["v 2", "v N/A"]), (None, true, None));
         let why = Some("'N/A' is not a number".to_owned());
         assert_eq!(speed(", optional: true", &["v N/A"]), (None, false, why));
+    }
+
+    #[test]
+    fn a_number_that_the_group_cuts_off_is_a_fault_and_not_another_number() {
+        let of = |keys: &str, lines: &[&str]| {
+            let yaml = format!("metrics: {{speed: {{line: 'v ([0-9.]+)'{keys}}}}}");
+            let (metrics, numbers, fault) = after(&yaml, lines);
+            let value = numbers.first().map(|(_, value)| *value);
+            (value, fault, metrics.notes().remove("speed"))
+        };
+        let why = "`speed` is cut off: the group of 'v ([0-9.]+)' ends inside '2.06e-07'; use \
+                   `(\\S+)`, or put the text that follows the number into the pattern";
+        let fault = Some(MetricFault::Missing(why.to_owned()));
+        assert_eq!(of("", &["v 1.5", "v 2.06e-07", "v 3"]), (None, fault, None));
+        assert_eq!(
+            of(", skip: 1", &["v 2.06e-07", "v 3"]),
+            (Some(3.0), None, None)
+        );
+        let note = Some("the group of its pattern ends inside '1,234'".to_owned());
+        assert_eq!(of(", optional: true", &["v 1,234"]), (None, None, note));
+    }
+
+    #[test]
+    fn a_loss_of_digits_that_becomes_nan_diverged() {
+        let yaml = "metrics: {train_loss: {line: 'loss: ([0-9.]+)'}}";
+        let (_, fault) = read(yaml, &["loss: 2.5", "loss: nan"]);
+        let why = "`train_loss` is NaN".to_owned();
+        assert_eq!(fault, Some(MetricFault::Diverged(why)));
+    }
+
+    #[test]
+    fn a_comma_behind_the_text_of_a_group_is_no_part_of_the_number() {
+        let yaml = "metrics: {speed: {line: 'v (\\S+)'}}";
+        let numbers = read(yaml, &["v 1.5, w 2;"]).0;
+        assert_eq!(numbers, [("speed".into(), 1.5)]);
     }
 
     #[test]

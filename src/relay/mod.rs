@@ -14,6 +14,7 @@ mod lines;
 mod metrics;
 mod near_miss;
 mod number;
+mod pattern;
 mod program;
 mod result;
 mod streams;

@@ -23,7 +23,7 @@ model:
   # files: [src/*.c]        # a resume is refused if one of them changed
   metrics:                  # without metrics, kiln measures time and memory itself
     # The number in the group of a pattern, from the lines of an output.
-    seconds: {{line: 'copied, ([0-9.e+-]+) s', on: stderr, better: low}}
+    seconds: {{line: 'copied, (\\S+) s', on: stderr, better: low}}
     # Of JSON lines: loss: {{key: loss}}; of a file: {{csv: \"{{folder}}/log.csv\", column: loss}}
     cpu_seconds: {{measured: cpu_seconds}}
 

@@ -270,7 +270,7 @@ pub fn line_pattern(pattern: &str) -> Result<Regex, String> {
         1 => Ok(regex),
         0 => Err(format!(
             "is `{pattern}`, which has no group; put the number in parentheses, such as \
-             `speed: ([0-9.]+)`"
+             `speed: (\\S+)`"
         )),
         groups => Err(format!(
             "is `{pattern}`, which has {groups} groups; keep one around the number, and begin the \

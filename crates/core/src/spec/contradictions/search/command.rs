@@ -119,7 +119,7 @@ fn of_speed(command: &Command, search: &str) -> Option<String> {
     let likely = own.filter(|(_, metric)| metric.better() == Some(Better::High));
     let hint = match likely.map(|(name, _)| name).next() {
         Some(name) => format!("if `{name}` counts them, call it so"),
-        None => "read it from the output, such as `samples_per_second: {line: '([0-9.]+) \
+        None => "read it from the output, such as `samples_per_second: {line: '(\\S+) \
                  samples/s'}`"
             .to_owned(),
     };
