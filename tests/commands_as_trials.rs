@@ -167,6 +167,24 @@ fn a_program_that_hangs_after_a_loss_that_is_not_a_number_stalls() {
 }
 
 #[test]
+fn the_step_of_a_progress_bar_is_shown_and_only_steps_fills_the_column() {
+    let of = |more: &str| {
+        let place = Place::of_command(
+            &format!(
+                "  argv: [sh, -c, 'echo step 400; sleep 1; echo step 13; echo trained 400']\n  \
+                 metrics: {{step: {{line: 'step (\\S+)'}}{more}}}"
+            ),
+            "",
+        );
+        let ended = place.run("", &[]);
+        assert_eq!(place.column("outcome"), ["completed"], "{ended:?}");
+        place.column("steps").remove(0)
+    };
+    assert_eq!(of(""), "");
+    assert_eq!(of(", steps: {line: 'trained (\\S+)'}"), "400");
+}
+
+#[test]
 fn a_variable_of_null_is_not_that_of_kilns_own_environment() {
     let place = Place::of_command(
         r#"  argv: [sh, -c, 'echo "has ${{OUTER-3}}"']

@@ -246,11 +246,9 @@ impl Relay<'_> {
         if let Ok((_, at)) = window {
             self.say_window(false, at);
         }
-        let step = streams::step(&numbers);
         let figures = result::Figures {
             window: window.ok(),
             numbers,
-            step,
             notes: read.metrics.notes(),
             peak_memory_bytes: ended.peak_memory_bytes,
         };

@@ -17,8 +17,6 @@ pub(super) struct Figures {
     /// CLOCK_MONOTONIC in nanoseconds.
     pub(super) window: Option<(u64, u64)>,
     pub(super) numbers: Numbers,
-    /// The last step that it told.
-    pub(super) step: Option<u64>,
     pub(super) notes: BTreeMap<String, String>,
     /// Peak resident memory of the program's largest process, in bytes.
     pub(super) peak_memory_bytes: Option<u64>,
@@ -46,7 +44,8 @@ fn result(
     let mut result = TrialResult::empty(file.trial.clone(), file.attempt);
     result.outcome = outcome;
     result.reason = reason.map(str::to_owned);
-    (result.figures.steps, result.figures.left_out_steps) = (figures.step, None);
+    // A metric `steps` fills it; `step` is for the time while the program runs.
+    (result.figures.steps, result.figures.left_out_steps) = (None, None);
     result.notes = figures.notes;
     result.peak_resident_bytes = figures.peak_memory_bytes;
     if let Some((from, to)) = figures.window {

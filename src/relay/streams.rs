@@ -18,7 +18,7 @@ use super::{
     forward::Forward,
     kept::KeptOutput,
     lines::Lines,
-    metrics::{Metrics, Numbers, WindowMark},
+    metrics::{Metrics, WindowMark},
     program::{self, ProgramEnd, Started},
     talk::Progress,
 };
@@ -268,12 +268,4 @@ fn waiter(waited: program::Waited, events: Sender<Event>) {
             let _ = events.send(Event::Ended(end));
         }
     });
-}
-
-/// The step at the end.
-pub(super) fn step(numbers: &Numbers) -> Option<u64> {
-    numbers
-        .iter()
-        .find(|(name, _)| name == "step")
-        .map(|(_, value)| *value as u64)
 }

@@ -5,7 +5,7 @@ pub(super) mod words;
 use std::{cmp::Ordering, collections::BTreeSet};
 
 use kiln_core::{
-    kinds::command::METRIC_PREFIX,
+    kinds::command::{COMMAND, METRIC_PREFIX},
     record::{TrialRow, TrialTable, note::StoppedEarly},
     spec::{self, Goal, Metric, learned::OtherNumber},
     statistics::Nature,
@@ -543,12 +543,16 @@ pub(super) fn unequal_samples<'a>(
     seen.sort_unstable();
     let (least, most) = (*seen.first()?, *seen.last()?);
     // The last partial batch of an epoch is dropped, so batch sizes differ by less than one batch.
+    let mut of_commands = points.clone().flat_map(Point::completed);
+    let has_command = of_commands.any(|row| row.model_kind == COMMAND);
     let mut completed = points.flat_map(Point::completed);
-    let why = match completed.any(StoppedEarly::is_of) {
-        true => {
+    let why = match (completed.any(StoppedEarly::is_of), has_command) {
+        (true, _) => {
             "`train.early_stop` ended some trainings, each where its validation loss no longer fell"
         }
-        false => {
+        // It has no `train.epochs`.
+        (false, true) => "a lower loss may only have seen more",
+        (false, false) => {
             "a lower loss may only have seen more; `train.epochs` in place of `train.steps` gives \
              every point the same"
         }

@@ -284,15 +284,16 @@ fn axes_of_both_kinds_mark_the_pareto_front() {
 
 #[test]
 fn losses_after_different_numbers_of_samples_are_said_to_be() {
-    let noted = |id, batch, note: &str| TrialRow {
+    let noted = |id, batch, note: &str, kind: &str| TrialRow {
         train_loss: Some(1.0),
         steps: Some(100),
         effective_batch_size: batch,
         notes: Some(note.to_owned()),
+        model_kind: kind.to_owned(),
         ..row(id, 10.0)
     };
-    let page_of = |batches: [u64; 2], note: &str| {
-        let trained = |id, batch| noted(id, batch, note);
+    let page_of = |batches: [u64; 2], note: &str, kind: &str| {
+        let trained = |id, batch| noted(id, batch, note, kind);
         summary(
             &table(
                 &["train.batch_size"],
@@ -306,13 +307,21 @@ fn losses_after_different_numbers_of_samples_are_said_to_be() {
             WIDE,
         )
     };
-    let page = |batches| page_of(batches, "mfu: no peak");
-    assert!(page([4, 8]).contains("different numbers of samples (400 to 800): a lower loss"));
+    let page = |batches| page_of(batches, "mfu: no peak", "gpt");
+    let unequal = page([4, 8]);
+    assert!(unequal.contains("different numbers of samples (400 to 800): a lower loss"));
+    assert!(unequal.contains("train.epochs"), "{unequal}");
+    let of_command = page_of([4, 8], "mfu: no peak", "command");
+    assert!(
+        of_command.contains("different numbers of samples") && !of_command.contains("train.epochs"),
+        "{of_command}"
+    );
     assert!(!page([4, 4]).contains("different numbers"));
     // Epochs would not make them equal.
     let early = page_of(
         [4, 8],
         "steps: stopped early at step 100: the validation loss rose",
+        "gpt",
     );
     assert!(
         early.contains("`train.early_stop` ended some") && !early.contains("train.epochs"),
