@@ -28,7 +28,7 @@ use std::{
 
 use kiln_core::{
     kinds::{Model, command::Command},
-    plan::TrialFile,
+    plan::{Outcome, TrialFile},
     record::{Message, message::exit_status, trial_file},
 };
 use libc::{SIGINT, SIGTERM};
@@ -277,11 +277,19 @@ impl Relay<'_> {
     }
 
     /// Writes the result, says `finished`, and returns the exit status; a signal that ended the
-    /// program ends the relay as well.
+    /// program ends the relay as well, without `finished`.
     fn end(&mut self, verdict: Verdict, figures: Option<result::Figures>) -> i32 {
         processes::end_descendants(PROCESSES_MAY_LINGER);
         let (outcome, reason, status) = match verdict {
-            Verdict::Signal(signal) => return program::end_by(signal),
+            Verdict::Signal(signal) => {
+                // What was read so far; the parent decides on the outcome.
+                if figures.is_some()
+                    && let Err(error) = result::write(self.file, Outcome::Failed, None, figures)
+                {
+                    complain(&format!("trial.json: {error}"));
+                }
+                return program::end_by(signal);
+            }
             Verdict::Finished {
                 outcome,
                 reason,
