@@ -420,7 +420,7 @@ impl Metric {
         };
         let value = value * self.settings.times();
         if !value.is_finite() {
-            return match (self.target.is_loss(), self.settings.optional) {
+            return match (self.settings.is_loss(name), self.settings.optional) {
                 (true, _) => Err(MetricFault::Diverged(format!("`{name}` is {value}"))),
                 (false, true) => Ok(None),
                 (false, false) => Err(MetricFault::Missing(format!(
@@ -838,6 +838,10 @@ mod tests {
         ));
         assert!(matches!(
             of("train_loss", "median"),
+            Some(MetricFault::Diverged(_))
+        ));
+        assert!(matches!(
+            of("eval_loss", "max"),
             Some(MetricFault::Diverged(_))
         ));
         assert!(matches!(of("speed", "mean"), Some(MetricFault::Missing(_))));

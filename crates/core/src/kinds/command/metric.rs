@@ -258,6 +258,12 @@ impl CommandMetric {
         self.better
             .or(self.measured.is_some().then_some(Better::Low))
     }
+
+    /// Whether the metric, of this name, is a loss; one that is NaN or infinite means that the
+    /// training diverged.
+    pub fn is_loss(&self, name: &str) -> bool {
+        (name == "loss" || name.ends_with("_loss")) && self.better() != Some(Better::High)
+    }
 }
 
 /// The pattern of a metric's line: a regular expression with one group.
@@ -364,11 +370,6 @@ impl MetricTarget {
             Self::Own => false,
         }
     }
-
-    /// Whether the metric is a loss; a loss that is NaN or infinite means that the training diverged.
-    pub fn is_loss(self) -> bool {
-        matches!(self, Self::Column("train_loss" | "valid_loss"))
-    }
 }
 
 #[cfg(test)]
@@ -413,12 +414,30 @@ mod tests {
     }
 
     #[test]
+    fn a_loss_is_told_by_its_name_unless_a_higher_one_is_better() {
+        let is_loss = |name: &str, better| {
+            let metric = CommandMetric {
+                better,
+                ..CommandMetric::default()
+            };
+            metric.is_loss(name)
+        };
+        for name in ["loss", "train_loss", "valid_loss", "eval_loss", "val_loss"] {
+            assert!(
+                is_loss(name, None) && is_loss(name, Some(Better::Low)),
+                "{name}"
+            );
+            assert!(!is_loss(name, Some(Better::High)), "{name}");
+        }
+        assert!(!is_loss("gloss", None) && !is_loss("loss_scale", None));
+    }
+
+    #[test]
     fn a_metric_fills_the_column_of_its_name_or_its_own() {
         assert_eq!(
             metric_target("train_loss"),
             MetricTarget::Column("train_loss")
         );
-        assert!(metric_target("train_loss").is_loss());
         assert_eq!(metric_target("gflops"), MetricTarget::Own);
         assert_eq!(metric_target("step"), MetricTarget::Progress);
         let counts = FILLED_COLUMNS.map(metric_target);
