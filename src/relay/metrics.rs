@@ -86,6 +86,8 @@ struct Metric {
     near_misses: NearMisses,
     /// The lines that come nearest, for the reason of a trial without it.
     nearest: String,
+    /// Whether a line of Python's dictionaries, which are no JSON, has its key.
+    is_in_python: bool,
 }
 
 /// The numbers of one metric so far.
@@ -143,6 +145,7 @@ impl Metrics {
                 file_fault: None,
                 near_misses: NearMisses::of(name),
                 nearest: String::new(),
+                is_in_python: false,
             })
         };
         let pattern = |key: &str, pattern: &Option<String>| {
@@ -354,7 +357,14 @@ impl Metric {
         self.look_for_value(line, object);
         if self.is_needed() && self.is_unmatched() {
             self.near_misses.line(line);
+            self.is_in_python |= self.is_in_dictionary(line);
         }
+    }
+
+    /// Whether a line is a dictionary as Python prints it, with the key.
+    fn is_in_dictionary(&self, line: &str) -> bool {
+        line.trim_start().starts_with("{'")
+            && last_key(&self.settings).is_some_and(|key| line.contains(&format!("'{key}':")))
     }
 
     fn look_for_value(&mut self, line: &str, object: Option<&serde_json::Value>) {
@@ -506,7 +516,7 @@ impl Metric {
                 self.settings.skip()
             );
         }
-        let near = &self.nearest;
+        let near = format!("{}{}", self.remedy(), self.nearest);
         let (lines, of) = match self.stream() {
             Stream::Stdout => (stdout_lines, ""),
             Stream::Stderr => (stderr_lines, " of stderr"),
@@ -524,6 +534,21 @@ impl Metric {
             _ => format!("`{name}` never came"),
         }
     }
+
+    /// What to write instead, where its lines are known.
+    fn remedy(&self) -> String {
+        match last_key(&self.settings) {
+            Some(key) if self.is_in_python => format!(
+                "; Python's `{{'{key}': …}}` is not JSON: use `line: \"'{key}': '?([^,'}}]+)\"`"
+            ),
+            _ => String::new(),
+        }
+    }
+}
+
+/// The name of the number in the map that has it.
+fn last_key(settings: &CommandMetric) -> Option<&str> {
+    settings.key.as_deref()?.rsplit('.').next()
 }
 
 impl Found {
@@ -811,6 +836,20 @@ mod tests {
         let yaml = "metrics: {speed: {line: 'v (\\S+)'}}";
         let numbers = read(yaml, &["v 1.5, w 2;"]).0;
         assert_eq!(numbers, [("speed".into(), 1.5)]);
+    }
+
+    #[test]
+    fn a_dictionary_of_python_is_told_from_json_with_the_pattern_that_reads_it() {
+        let lines = ["{'loss': 1.25, 'epoch': 0.5}", "{'loss': '1.5'}"];
+        let why = "`train_loss` never came: none of 2 lines is a JSON object with `loss`; Python's \
+                   `{'loss': …}` is not JSON: use `line: \"'loss': '?([^,'}]+)\"`";
+        let (_, fault) = read("metrics: {train_loss: {key: loss}}", &lines);
+        assert_eq!(fault, Some(MetricFault::Missing(why.to_owned())));
+        let yaml = "metrics: {train_loss: {line: \"'loss': '?([^,'}]+)\"}}";
+        assert_eq!(read(yaml, &lines), (vec![("train_loss".into(), 1.5)], None));
+        let (_, fault) = read("metrics: {speed: {key: speed}}", &lines);
+        let why = "`speed` never came: none of 2 lines is a JSON object with `speed`";
+        assert_eq!(fault, Some(MetricFault::Missing(why.to_owned())));
     }
 
     #[test]
