@@ -88,6 +88,8 @@ struct Metric {
     nearest: String,
     /// Whether a line of Python's dictionaries, which are no JSON, has its key.
     is_in_python: bool,
+    /// Whether a line of the output that it is not read from has it.
+    is_on_other: bool,
 }
 
 /// The numbers of one metric so far.
@@ -146,6 +148,7 @@ impl Metrics {
                 near_misses: NearMisses::of(name),
                 nearest: String::new(),
                 is_in_python: false,
+                is_on_other: false,
             })
         };
         let pattern = |key: &str, pattern: &Option<String>| {
@@ -352,12 +355,24 @@ fn worse(fault: Option<MetricFault>, found: MetricFault) -> Option<MetricFault> 
 impl Metric {
     fn line(&mut self, line: &str, object: Option<&serde_json::Value>, stream: Stream) {
         if self.stream() != stream {
+            if !self.is_on_other && self.is_needed() && self.is_unmatched() {
+                self.is_on_other = self.is_in(line, object);
+            }
             return;
         }
         self.look_for_value(line, object);
         if self.is_needed() && self.is_unmatched() {
             self.near_misses.line(line);
             self.is_in_python |= self.is_in_dictionary(line);
+        }
+    }
+
+    /// Whether a line has the metric.
+    fn is_in(&self, line: &str, object: Option<&serde_json::Value>) -> bool {
+        match (&self.pattern, &self.settings.key) {
+            (Some(pattern), _) => pattern.find(line).is_some(),
+            (None, Some(key)) => object.is_some_and(|object| number::at(object, key).is_some()),
+            (None, None) => false,
         }
     }
 
@@ -538,6 +553,10 @@ impl Metric {
     /// What to write instead, where its lines are known.
     fn remedy(&self) -> String {
         match last_key(&self.settings) {
+            _ if self.is_on_other => match self.stream() {
+                Stream::Stdout => "; lines of stderr have it: add `on: stderr`".to_owned(),
+                Stream::Stderr => "; lines of stdout have it: remove `on: stderr`".to_owned(),
+            },
             Some(key) if self.is_in_python => format!(
                 "; Python's `{{'{key}': …}}` is not JSON: use `line: \"'{key}': '?([^,'}}]+)\"`"
             ),
@@ -850,6 +869,43 @@ mod tests {
         let (_, fault) = read("metrics: {speed: {key: speed}}", &lines);
         let why = "`speed` never came: none of 2 lines is a JSON object with `speed`";
         assert_eq!(fault, Some(MetricFault::Missing(why.to_owned())));
+    }
+
+    #[test]
+    fn a_metric_that_the_other_output_has_is_said_to_be_there() {
+        let of = |keys: &str, stream: Stream| {
+            let yaml = format!("metrics: {{speed: {{{keys}}}}}");
+            let mut metrics = Metrics::new(&command(&yaml), &Placeholders::default()).unwrap();
+            metrics.line("v 1.5", stream, 0);
+            metrics.line("{\"v\": 1.5}", stream, 0);
+            let measured = Measurements {
+                began: 0,
+                ended: 1,
+                cpu_seconds: 0.5,
+                peak_memory_bytes: None,
+            };
+            match metrics.numbers(&measured).1 {
+                Some(MetricFault::Missing(why)) => why,
+                other => panic!("{other:?}"),
+            }
+        };
+        assert_eq!(
+            of("line: 'v (.*)'", Stream::Stderr),
+            "`speed` never came: 'v (.*)' matched none of 0 lines; lines of stderr have it: add \
+             `on: stderr`"
+        );
+        let of_key = of("key: v", Stream::Stderr);
+        assert!(
+            of_key.ends_with("`v`; lines of stderr have it: add `on: stderr`"),
+            "{of_key}"
+        );
+        let of_stderr = of("line: 'v (.*)', on: stderr", Stream::Stdout);
+        assert!(
+            of_stderr.ends_with("; lines of stdout have it: remove `on: stderr`"),
+            "{of_stderr}"
+        );
+        let of_none = of("line: 'w (.*)'", Stream::Stderr);
+        assert!(of_none.ends_with("none of 0 lines"), "{of_none}");
     }
 
     #[test]
