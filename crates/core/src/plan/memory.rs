@@ -51,16 +51,58 @@ const MEMORY_ERROR: &str = "MemoryError";
 /// Whether a text reports that host or device memory ran out.
 pub fn speaks_of_memory(text: &str) -> bool {
     let lower = text.to_ascii_lowercase();
-    OUT_OF_MEMORY.iter().any(|words| lower.contains(words))
+    OUT_OF_MEMORY.iter().any(|words| is_reported(&lower, words))
         || text.contains(OF_RUST)
         || text.split(['\n', '\r']).any(is_memory_error)
         || lower.lines().any(is_exhausted_memory)
         || is_untold_lack_of_gpu_memory(text)
 }
 
+/// Whether a phrase occurs and is not the name of a count of 0: `out of memory errors: 0`.
+fn is_reported(lower: &str, words: &str) -> bool {
+    lower
+        .match_indices(words)
+        .any(|(at, _)| !is_count_of_none(&lower[at + words.len()..]))
+}
+
+/// Whether a text goes on to the end of a name, and the number after it is 0.
+fn is_count_of_none(after: &str) -> bool {
+    let is_of_name = |c: char| c.is_ascii_alphabetic() || matches!(c, ' ' | '_' | '-');
+    let number = after
+        .trim_start_matches(is_of_name)
+        .strip_prefix([':', '='])
+        .and_then(|value| value.trim_start_matches(' ').strip_prefix('0'));
+    number.is_some_and(|rest| {
+        let rest = rest.trim_start_matches(' ');
+        rest.is_empty() || rest.starts_with(['\n', '\r', ',', ';', ')', ']', '}'])
+    })
+}
+
+/// A line without the names that launchers of several processes put before it: `[rank1]: ` of
+/// PyTorch, `[default0]:` of torchrun's `--tee` and `--redirects`.
+pub fn without_rank(line: &str) -> &str {
+    let mut rest = line;
+    while let Some((name, after)) = rest
+        .strip_prefix('[')
+        .and_then(|inside| inside.split_once("]:"))
+        && is_rank(name)
+    {
+        rest = after.strip_prefix(' ').unwrap_or(after);
+    }
+    rest
+}
+
+/// A role and a number.
+fn is_rank(name: &str) -> bool {
+    let role = name.trim_end_matches(|c: char| c.is_ascii_digit());
+    let is_of_role = |c: char| c.is_ascii_alphabetic() || matches!(c, '_' | '-');
+    !role.is_empty() && role.len() < name.len() && role.chars().all(is_of_role)
+}
+
 /// Whether a line begins with the name of a `MemoryError`, as the last one of Python's tracebacks
 /// does.
 fn is_memory_error(line: &str) -> bool {
+    let line = without_rank(line);
     let name = line.split_once(':').map_or(line, |(name, _)| name).trim();
     let is_of_name = |c: char| c.is_alphanumeric() || matches!(c, '_' | '.');
     name.ends_with(MEMORY_ERROR) && name.chars().all(is_of_name)
@@ -362,6 +404,21 @@ mod tests {
     }
 
     #[test]
+    fn a_line_is_read_without_the_names_of_its_processes() {
+        for (line, wanted) in [
+            ("[rank1]: ValueError: x", "ValueError: x"),
+            ("[rank12]:   File \"x.py\"", "  File \"x.py\""),
+            ("[default0]:[rank0]: Traceback", "Traceback"),
+            ("[1]: first", "[1]: first"),
+            ("[rank]: x", "[rank]: x"),
+            ("[rank1] x", "[rank1] x"),
+            ("x [rank1]: y", "x [rank1]: y"),
+        ] {
+            assert_eq!(without_rank(line), wanted);
+        }
+    }
+
+    #[test]
     fn the_words_of_every_allocator_are_known() {
         for words in [
             "[enforce fail at alloc_cpu.cpp:127] err == 0. DefaultCPUAllocator: can't allocate \
@@ -383,6 +440,10 @@ mod tests {
             "Traceback\nnumpy._core._exceptions._ArrayMemoryError: Unable to allocate 8.00 GiB for an \
              array with shape (1073741824,) and data type float64\n",
             "Traceback\r\nMemoryError\r\n",
+            "[rank1]: MemoryError",
+            "[default0]:[rank0]: MemoryError: no room",
+            "CUDA error: out of memory: 0 bytes are free",
+            "out of memory errors: 0\nCUDA out of memory",
         ] {
             assert!(speaks_of_memory(words), "{words}");
         }
@@ -395,6 +456,9 @@ mod tests {
             "caught a MemoryError",
             "no MemoryError: all is well",
             "MemoryErrors are counted",
+            "[a list]: MemoryError",
+            "peak memory: 3 GB; out of memory errors: 0",
+            "out of memory = 0, retries = 3",
             "NVML_SUCCESS == r INTERNAL ASSERT FAILED at \"../c10/cuda/PeerToPeerAccess.cpp\":83",
         ] {
             assert!(!speaks_of_memory(words), "{words}");

@@ -30,7 +30,7 @@ mod trial_file;
 pub use differing::differs_from_defaults;
 pub use disk::expected_disk_bytes;
 pub use expand::{Plan, expand};
-pub use memory::{is_untold_lack_of_gpu_memory, speaks_of_memory};
+pub use memory::{is_untold_lack_of_gpu_memory, speaks_of_memory, without_rank};
 pub use origin::Origin;
 pub use outcome::Outcome;
 pub use prober::Prober;
