@@ -5,16 +5,12 @@
 
 use std::path::Path;
 
-use kiln_core::{
-    kinds::command::Exits,
-    plan::{Outcome, speaks_of_memory},
-    record::message::exit_status,
-};
+use kiln_core::{kinds::command::Exits, plan::Outcome, record::message::exit_status};
 
-use super::{metrics::MetricFault, program::Exit};
+use super::{metrics::MetricFault, program::Exit, words::Words};
 
-/// Lines at the end of standard output, and of standard error, that may speak of memory. Launchers of several
-/// processes write some thirty lines of their own after those of the process that failed.
+/// Lines at the end of standard output, and of standard error, that may speak of memory where there
+/// is no traceback.
 const LAST_LINES: [usize; 2] = [20, 50];
 const LONGEST_SHOWN: usize = 300;
 
@@ -78,6 +74,10 @@ pub(super) fn decide(ended: &Ended) -> Verdict {
         Exit::Signal(signal) => return Verdict::Signal(signal),
         Exit::Status(status) => status,
     };
+    let words = [
+        (Words::of(ended.stdout_tail), LAST_LINES[0]),
+        (Words::of(ended.stderr_tail), LAST_LINES[1]),
+    ];
     let with_last_line = |what: String| {
         let line = last_line(ended.stderr_tail).or(last_line(ended.stdout_tail));
         Some(match line {
@@ -101,16 +101,12 @@ pub(super) fn decide(ended: &Ended) -> Verdict {
         (0, Some(MetricFault::Missing(why))) => {
             Verdict::failed(format!("{program} ended with status 0, and {why}"))
         }
-        _ if speaks_of_memory(&last_lines(ended.stdout_tail, LAST_LINES[0]))
-            || speaks_of_memory(&last_lines(ended.stderr_tail, LAST_LINES[1])) =>
-        {
-            Verdict::of(
-                Outcome::Oom,
-                with_last_line(format!(
-                    "{program} ran out of memory and ended with status {status}"
-                )),
-            )
-        }
+        _ if Words::either_speaks_of_memory(&words) => Verdict::of(
+            Outcome::Oom,
+            with_last_line(format!(
+                "{program} ran out of memory and ended with status {status}"
+            )),
+        ),
         (_, Some(MetricFault::Diverged(why))) => Verdict::of(
             Outcome::Diverged,
             with_last_line(format!("{why}, and {program} ended with status {status}")),
@@ -157,11 +153,6 @@ fn last_line(tail: &str) -> Option<&str> {
         .rev()
         .map(str::trim)
         .find(|line| !line.is_empty())
-}
-
-fn last_lines(tail: &str, count: usize) -> String {
-    let lines: Vec<&str> = tail.lines().rev().take(count).collect();
-    lines.join("\n")
 }
 
 /// A line of a program's output for a reason: without control characters, and cut if it is long.

@@ -19,6 +19,7 @@ mod program;
 mod result;
 mod streams;
 mod talk;
+mod words;
 
 use std::{
     path::Path,
@@ -37,6 +38,7 @@ pub use end::{shortened, shown};
 pub use keeper::keep;
 pub use kept::KeptOutput;
 pub use program::{Exit, ProgramFault, find_program, placeholders};
+pub use words::Words;
 
 use crate::processes;
 use end::{Ended, Verdict};

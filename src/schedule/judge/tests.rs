@@ -42,7 +42,7 @@ fn judged_child(
 fn every_end_has_its_outcome() {
     use Exit::{Signal, Status};
     type Case = (Exit, fn(&mut AttemptEnding), Outcome, &'static str);
-    let cases: [Case; 37] = [
+    let cases: [Case; 38] = [
         (
             Signal(7),
             |e| e.has_spoken = false,
@@ -101,6 +101,15 @@ fn every_end_has_its_outcome() {
             |e| e.stderr_tail = "CUDA out of memory. Tried",
             Outcome::Oom,
             "out of memory",
+        ),
+        (
+            Signal(11),
+            |e| {
+                e.stderr_tail = "retrying after CUDA out of memory\n\
+                                 Traceback (most recent call last):\n  File \"x.py\"\nKeyError: 'x'\n"
+            },
+            Outcome::Failed,
+            "crashed by signal 11",
         ),
         (Status(130), |_| {}, Outcome::Killed, "other than kiln"),
         (
