@@ -78,14 +78,13 @@ pub(super) fn decide(ended: &Ended) -> Verdict {
         (Words::of(ended.stdout_tail), LAST_LINES[0]),
         (Words::of(ended.stderr_tail), LAST_LINES[1]),
     ];
-    let with_last_line = |what: String| {
-        let line = last_line(ended.stderr_tail).or(last_line(ended.stdout_tail));
-        Some(match line {
-            Some(line) => format!("{what}: {}", shortened(line)),
-            None => what,
-        })
+    let with_line = |what: String| {
+        let [(stdout, _), (stderr, _)] = &words;
+        let telling = stderr.telling_line().or_else(|| stdout.telling_line());
+        let line = telling.or_else(|| stderr.line().or_else(|| stdout.line()));
+        Some(with_words(what, line))
     };
-    let says = |what: &str| with_last_line(format!("{program} ended with status {status}, {what}"));
+    let says = |what: &str| with_line(format!("{program} ended with status {status}, {what}"));
     if exits.oom.contains(&status) {
         return Verdict::of(Outcome::Oom, says("which means that memory ran out"));
     }
@@ -103,28 +102,32 @@ pub(super) fn decide(ended: &Ended) -> Verdict {
         }
         _ if Words::either_speaks_of_memory(&words) => Verdict::of(
             Outcome::Oom,
-            with_last_line(format!(
+            with_line(format!(
                 "{program} ran out of memory and ended with status {status}"
             )),
         ),
         (_, Some(MetricFault::Diverged(why))) => Verdict::of(
             Outcome::Diverged,
-            with_last_line(format!("{why}, and {program} ended with status {status}")),
+            with_line(format!("{why}, and {program} ended with status {status}")),
         ),
         _ => Verdict::of(
             Outcome::Failed,
-            with_last_line(format!("{program} ended with status {status}")),
+            with_line(format!("{program} ended with status {status}")),
         ),
     }
 }
 
-/// `prepare ended with status 2: <last line>`.
+/// `prepare ended with status 2: <line>`.
 pub(super) fn prepare_failed(exit: Exit, tail: &str) -> String {
     let what = match exit {
         Exit::Status(status) => format!("prepare ended with status {status}"),
         Exit::Signal(signal) => format!("prepare was ended by signal {signal}"),
     };
-    match last_line(tail) {
+    with_words(what, Words::of(tail).line())
+}
+
+fn with_words(what: String, line: Option<&str>) -> String {
+    match line {
         Some(line) => format!("{what}: {}", shortened(line)),
         None => what,
     }
@@ -146,13 +149,6 @@ pub fn shown(argv: &[String]) -> String {
         .map(name)
         .collect::<Vec<_>>()
         .join(" ")
-}
-
-fn last_line(tail: &str) -> Option<&str> {
-    tail.split(['\n', '\r'])
-        .rev()
-        .map(str::trim)
-        .find(|line| !line.is_empty())
 }
 
 /// A line of a program's output for a reason: without control characters, and cut if it is long.
@@ -261,6 +257,14 @@ mod tests {
                     ..status(2)
                 },
                 "failed 1 python train.py ended with status 2: usage: train.py",
+            ),
+            (
+                Ended {
+                    stderr_tail: "\r100%|####| 10/10 [00:01<00:00]",
+                    stdout_tail: "cannot read x.bin\n",
+                    ..status(1)
+                },
+                "failed 1 python train.py ended with status 1: cannot read x.bin",
             ),
             (status(3), "failed 1 python train.py ended with status 3"),
             (

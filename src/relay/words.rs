@@ -10,6 +10,12 @@ const MESSAGE_LINES: usize = 6;
 /// Words of the lines with which a runtime ends its process.
 const FATAL: [&str; 3] = ["terminate called", "what():", "memory allocation of "];
 
+/// Exceptions of programs that start others, which follow those of the others.
+const OF_LAUNCHERS: [&str; 2] = ["ChildFailedError", "CalledProcessError"];
+/// Words of lines that stand last in an output and say nothing about the end: the source of a
+/// warning, a bar of progress, Hydra's hint.
+const ASIDES: [&str; 5] = ["warn(", "%|", "it/s", "s/it", "HYDRA_FULL_ERROR=1"];
+
 /// The end of an output, and the exceptions of Python's tracebacks in it.
 #[derive(Debug)]
 pub struct Words<'a> {
@@ -34,6 +40,45 @@ impl<'a> Words<'a> {
             said: tail.split("stack backtrace:").next().unwrap_or_default(),
             exceptions: exceptions(&lines),
         }
+    }
+
+    /// The line that says most about an end: the exception of the last traceback, of `torchrun` that
+    /// of the process which failed first; else the last line that is no aside.
+    pub fn telling_line(&self) -> Option<&'a str> {
+        self.exception().or_else(|| self.last_words())
+    }
+
+    /// The same, or any last line.
+    pub fn line(&self) -> Option<&'a str> {
+        self.telling_line().or_else(|| self.lines().next())
+    }
+
+    /// The last line of a program that kiln then stopped. None with a traceback: the stop may have
+    /// caused it.
+    pub fn line_before_a_stop(&self) -> Option<&'a str> {
+        match self.exceptions.is_empty() {
+            true => self.last_words(),
+            false => None,
+        }
+    }
+
+    fn exception(&self) -> Option<&'a str> {
+        let is_own = |exception: &&Exception| {
+            let name = class_name(without_rank(exception.line));
+            !OF_LAUNCHERS.iter().any(|end| name.ends_with(end))
+        };
+        let mut own = self.exceptions.iter().filter(is_own);
+        let first = own.clone().find(|exception| !exception.rank.is_empty());
+        let chosen = match first {
+            Some(first) => own.rfind(|exception| exception.rank == first.rank),
+            None => own.next_back(),
+        };
+        let chosen = chosen.or(self.exceptions.last());
+        chosen.map(|exception| exception.line)
+    }
+
+    fn last_words(&self) -> Option<&'a str> {
+        self.lines().find(|line| !is_aside(line))
     }
 
     /// Whether memory ran out: exceptions decide; without one, the last `count` lines, and those
@@ -117,6 +162,22 @@ fn begins_traceback(rest: &str) -> bool {
 
 fn is_frame(rest: &str) -> bool {
     rest.is_empty() || rest.starts_with([' ', '\t', '│', '╰', '>'])
+}
+
+fn is_aside(line: &str) -> bool {
+    !line.contains(char::is_alphanumeric)
+        || line.starts_with("note: ")
+        || ASIDES.iter().any(|words| line.contains(words))
+        || is_warning_of_python(line)
+}
+
+/// `/x/resource_tracker.py:254: UserWarning: text`, or Lightning's `/x/tree.py:21: it is deprecated`.
+fn is_warning_of_python(line: &str) -> bool {
+    let after = line.split_once(".py:").map_or("", |(_, after)| after);
+    let text = after.trim_start_matches(|c: char| c.is_ascii_digit());
+    text.len() < after.len()
+        && text.starts_with(": ")
+        && (text.contains("Warning: ") || text.contains("deprecated"))
 }
 
 /// Whether a line begins with the name of a class: `torch.OutOfMemoryError: CUDA out of memory`.
@@ -214,5 +275,62 @@ mod tests {
             "fine\n",
             &traceback.replace("KeyError: 'x'", "MemoryError")
         ));
+    }
+
+    const LOADER: &str = "Traceback (most recent call last):\n  File \"loader.py\"\n\
+                          KeyError: Caught KeyError in DataLoader worker process 1.\n\
+                          Original Traceback (most recent call last):\n  File \"fetch.py\"\n\
+                          KeyError: 'sample 100'\n\n";
+    const HYDRA: &str = "Traceback (most recent call last):\n  File \"train.py\"\n\
+                         JaxRuntimeError: RESOURCE_EXHAUSTED: Out of memory\n--------\n\
+                         For simplicity, JAX has removed its internal frames.\n\n\
+                         Set the environment variable HYDRA_FULL_ERROR=1 for a complete stack \
+                         trace.\n";
+    const WARNED: &str = "Traceback (most recent call last):\n  File x\nValueError: real\n\
+                          /usr/lib/resource_tracker.py:254: UserWarning: There appear to be 1\n  \
+                          warnings.warn('resource_tracker: There appear to be %d '\n";
+
+    #[test]
+    fn a_reason_has_the_line_that_says_most() {
+        let of_torchrun = of_torchrun("ValueError: boom on rank 1");
+        for (text, wanted) in [
+            (of_torchrun.as_str(), "[rank1]: ValueError: boom on rank 1"),
+            (
+                "Traceback (most recent call last):\n  File x\nRuntimeError: bad\nsecond line\n",
+                "RuntimeError: bad",
+            ),
+            (LOADER, "KeyError: 'sample 100'"),
+            (HYDRA, "JaxRuntimeError: RESOURCE_EXHAUSTED: Out of memory"),
+            (WARNED, "ValueError: real"),
+            (
+                "Traceback (most recent call last):\n  File x\nsubprocess.CalledProcessError: x\n",
+                "subprocess.CalledProcessError: x",
+            ),
+            (
+                "loading\n/x/tree.py:21: `is` is deprecated, use `in`\n=====\n\
+                 \r100%|####| 10/10 [00:01<00:00]",
+                "loading",
+            ),
+            ("first\nplease give --data\n\n", "please give --data"),
+            ("KiB\n3145728\n", "3145728"),
+            (
+                "\r100%|####| 10/10 [00:01<00:00]",
+                "100%|####| 10/10 [00:01<00:00]",
+            ),
+            (
+                "thread panicked\nno such file\nnote: run with x\nstack backtrace:\n 0: main\n",
+                "no such file",
+            ),
+        ] {
+            assert_eq!(Words::of(text).line(), Some(wanted), "{text}");
+        }
+        assert_eq!(Words::of("\n \n").line(), None);
+    }
+
+    #[test]
+    fn an_exception_that_a_stop_may_have_caused_is_no_reason() {
+        let of = |text: &'static str| Words::of(text).line_before_a_stop();
+        assert_eq!(of("waiting for the lock\n"), Some("waiting for the lock"));
+        assert_eq!(of(LOADER), None);
     }
 }

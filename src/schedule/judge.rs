@@ -107,7 +107,7 @@ fn is_for_the_disk(outcome: Outcome, ending: &AttemptEnding) -> bool {
     match (ending.exit, outcome) {
         (Exit::Status(exit_status::DISK_FULL), Outcome::Failed | Outcome::Interrupted) => true,
         (_, Outcome::Failed) => {
-            let words = reason.or(last_line(ending.stderr_tail));
+            let words = reason.or(Words::of(ending.stderr_tail).line());
             words.is_some_and(speaks_of_full_disk)
         }
         _ => false,
@@ -426,7 +426,7 @@ fn signal_name(signal: i32) -> String {
 }
 
 /// `trial 4f0c1a2b3d was killed by signal 9 after 41 s, at step 118; see
-/// trials/4f0c1a2b3d/1/stderr.txt: <last line>`.
+/// trials/4f0c1a2b3d/1/stderr.txt: <line>`.
 fn in_words(what: &str, outcome: Outcome, ending: &AttemptEnding) -> String {
     let step = match (ending.step, ending.child) {
         // Of a command that reports no step.
@@ -443,22 +443,20 @@ fn in_words(what: &str, outcome: Outcome, ending: &AttemptEnding) -> String {
         return text;
     }
     text.push_str(&format!("; see {}", ending.stderr_path));
-    if let Some(line) = last_line(ending.stderr_tail) {
+    if let Some(line) = line_of_the_end(ending) {
         text.push_str(&format!(": {}", shortened(line)));
     }
     text
 }
 
-/// The line above a backtrace is more useful than the backtrace.
-fn last_line(stderr_tail: &str) -> Option<&str> {
-    let said = stderr_tail
-        .split("stack backtrace:")
-        .next()
-        .unwrap_or_default();
-    said.lines()
-        .rev()
-        .map(str::trim)
-        .find(|line| !line.is_empty() && !line.starts_with("note: "))
+/// What standard error says about the end. Nothing with SIGKILL, of which no program knows.
+fn line_of_the_end<'a>(ending: &AttemptEnding<'a>) -> Option<&'a str> {
+    let words = Words::of(ending.stderr_tail);
+    match (ending.stopped, ending.exit) {
+        (Some(StopCause::Timeout(_) | StopCause::Stall(_)), _) => words.line_before_a_stop(),
+        (_, Exit::Signal(9)) => None,
+        _ => words.line(),
+    }
 }
 
 #[cfg(test)]

@@ -337,6 +337,30 @@ fn the_reason_ends_with_the_last_line_of_standard_error() {
 }
 
 #[test]
+fn a_line_that_a_stop_may_have_caused_is_not_in_the_reason() {
+    let ends_with_path = |exit, stopped: Option<StopCause>, tail: &'static str| {
+        let (_, reason) = judged_child(&ChildKind::Relay, exit, |ending| {
+            ending.stopped = stopped;
+            ending.stderr_tail = tail;
+        });
+        (reason.ends_with("/1/stderr.txt"), reason)
+    };
+    let traceback = "waiting\nTraceback (most recent call last):\n  File \"x.py\"\n\
+                     RuntimeError: DataLoader worker (pid(s) 2483) exited unexpectedly\n";
+    let (timeout, stall) = (StopCause::Timeout(LIMIT), StopCause::Stall(LIMIT));
+    for (exit, stopped, tail, wanted) in [
+        (Exit::Status(130), Some(timeout), traceback, true),
+        (Exit::Status(130), Some(stall), traceback, true),
+        (Exit::Status(130), Some(stall), "waiting\n", false),
+        (Exit::Signal(9), None, "x is deprecated\n", true),
+        (Exit::Signal(11), None, traceback, false),
+    ] {
+        let (found, reason) = ends_with_path(exit, stopped, tail);
+        assert_eq!(found, wanted, "{reason}");
+    }
+}
+
+#[test]
 fn words_about_a_program_are_about_the_one_that_ran() {
     let engine = ChildKind::Engine("python engines/gpt.py".to_owned());
     let of_engine = |exit, change: fn(&mut AttemptEnding)| judged_child(&engine, exit, change).1;
