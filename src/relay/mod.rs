@@ -10,6 +10,7 @@ mod forward;
 mod guard;
 mod keeper;
 mod kept;
+mod life;
 mod lines;
 mod metrics;
 mod near_miss;

@@ -17,6 +17,7 @@ use kiln_core::{kinds::command::Stream, units::clock::monotonic_nanoseconds};
 use super::{
     forward::Forward,
     kept::KeptOutput,
+    life::{Done, Life},
     lines::Lines,
     metrics::{Metrics, WindowMark},
     program::{self, ProgramEnd, Started},
@@ -64,8 +65,7 @@ pub(super) struct Streams {
 struct Shared {
     metrics: Mutex<Metrics>,
     bytes: AtomicU64,
-    /// Bytes and hundredths of a second of CPU time at the last look.
-    seen: Mutex<(u64, f64)>,
+    life: Mutex<Life>,
 }
 
 impl Streams {
@@ -148,20 +148,16 @@ impl Streams {
         self.shared.metrics().unmatched()
     }
 
-    /// Whether the program, or anything that it started, wrote or computed since the last call.
+    /// Whether the program, or anything that it started, wrote or computed since the last sign of
+    /// life.
     pub(super) fn has_worked(&self) -> bool {
-        let now = (
-            self.shared.bytes.load(Ordering::Relaxed),
-            kiln_hardware::cpu_seconds_below(std::process::id()),
-        );
-        let mut seen = self
-            .shared
-            .seen
-            .lock()
-            .unwrap_or_else(PoisonError::into_inner);
-        let has_worked = now.0 != seen.0 || (now.1 - seen.1).abs() > 1e-6;
-        *seen = now;
-        has_worked
+        let now = Done {
+            at: Instant::now(),
+            bytes: self.shared.bytes.load(Ordering::Relaxed),
+            cpu_seconds: kiln_hardware::cpu_seconds_below(std::process::id()),
+        };
+        let life = self.shared.life.lock();
+        life.unwrap_or_else(PoisonError::into_inner).has_worked(now)
     }
 
     /// The outputs of an ended program. `end_left` is called once they have ended, or have stayed
@@ -192,7 +188,7 @@ impl Shared {
         Self {
             metrics: Mutex::new(metrics),
             bytes: AtomicU64::new(0),
-            seen: Mutex::new((0, 0.0)),
+            life: Mutex::new(Life::new(Instant::now())),
         }
     }
 
