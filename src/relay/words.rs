@@ -16,6 +16,9 @@ const OF_LAUNCHERS: [&str; 2] = ["ChildFailedError", "CalledProcessError"];
 /// warning, a bar of progress, Hydra's hint.
 const ASIDES: [&str; 5] = ["warn(", "%|", "it/s", "s/it", "HYDRA_FULL_ERROR=1"];
 
+/// What is left of tqdm's second bar.
+const CURSOR_UP: &str = "\u{1b}[A";
+
 /// The end of an output, and the exceptions of Python's tracebacks in it.
 #[derive(Debug)]
 pub struct Words<'a> {
@@ -167,6 +170,7 @@ fn is_frame(rest: &str) -> bool {
 fn is_aside(line: &str) -> bool {
     !line.contains(char::is_alphanumeric)
         || line.starts_with("note: ")
+        || line == CURSOR_UP
         || ASIDES.iter().any(|words| line.contains(words))
         || is_warning_of_python(line)
 }
@@ -308,7 +312,7 @@ mod tests {
             ),
             (
                 "loading\n/x/tree.py:21: `is` is deprecated, use `in`\n=====\n\
-                 \r100%|####| 10/10 [00:01<00:00]",
+                 \r100%|####| 10/10 [00:01<00:00]\n\u{1b}[A",
                 "loading",
             ),
             ("first\nplease give --data\n\n", "please give --data"),
