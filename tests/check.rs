@@ -107,7 +107,7 @@ fn good_files_are_named_with_what_they_ask_for() {
                     good/plain.yaml: ok, 1 trial: mlp on text\n\
                     good/search.yaml: ok, a search for `kiln tune`: successive-halving of gpt on \
                     generated, over model.d_model, train.optimizer.learning_rate, train.steps\n\
-                    good/command.yaml: ok, 4 points: command on none, over model.values.library \
+                    good/command.yaml: ok, 4 points: command, over model.values.library \
                     (2), model.values.resume (2)\n\
                     good/base/fragment.yaml: ok, a fragment for other files to extend\n";
     assert_eq!(String::from_utf8(output.stdout.clone()).unwrap(), expected);

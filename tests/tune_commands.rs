@@ -93,7 +93,7 @@ fn a_trial_of_a_search_is_that_of_a_grid_and_the_choice_is_a_file_to_run() {
         "peak: 48, limit: 37, noise: 0",
     );
     let checked = Ended::of(place.kiln(&["check", "x.yaml"]).output().unwrap());
-    let expected = "x.yaml: ok, a search for `kiln tune`: largest-batch of command on none, over \
+    let expected = "x.yaml: ok, a search for `kiln tune`: largest-batch of command, over \
                     model.values.bs\n";
     assert_eq!(checked.stdout, expected, "{checked:?}");
     let found = recommendation(&tune(&place, &[]));

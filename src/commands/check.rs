@@ -3,7 +3,7 @@
 use std::path::{Path, PathBuf};
 
 use kiln_core::{
-    spec::{self, Problem, SearchedKeys},
+    spec::{self, Experiment, Problem, SearchedKeys},
     units::counted,
 };
 
@@ -118,15 +118,23 @@ fn check(file: &Path, set: &[String]) -> Result<String, Stop> {
         let keys = SearchedKeys::of(&experiment.model);
         let keys = search.keys(&keys).join(", ");
         return Ok(format!(
-            "a search for `kiln tune`: {} of {} on {}, over {keys}",
+            "a search for `kiln tune`: {} of {}, over {keys}",
             search.kind(),
-            experiment.model.kind(),
-            experiment.data.kind()
+            kinds(experiment)
         ));
     }
     let planned = plan_loaded(loaded)?;
     planned.warn();
     Ok(describe(&planned))
+}
+
+/// `gpt on text`; a command has no data.
+fn kinds(experiment: &Experiment) -> String {
+    let (model, data) = (experiment.model.kind(), experiment.data.kind());
+    match data {
+        "none" => model.to_owned(),
+        _ => format!("{model} on {data}"),
+    }
 }
 
 /// A short summary of the experiment.
@@ -143,11 +151,7 @@ fn describe(planned: &Planned) -> String {
         (points, 1) => counted(points as usize, "point"),
         (points, repeats) => format!("{} × {repeats} repeats", counted(points as usize, "point")),
     };
-    let kinds = format!(
-        "{points}: {} on {}",
-        experiment.model.kind(),
-        experiment.data.kind()
-    );
+    let kinds = format!("{points}: {}", kinds(experiment));
     if axes.is_empty() {
         kinds
     } else {
