@@ -30,9 +30,16 @@ pub(super) fn read(pid: u32) -> Option<ProcessUse> {
     })
 }
 
-/// Memory of a process in which a page that several processes hold counts as its share, in bytes;
+/// Memory of a process in which a page that several processes hold counts as its share, in bytes; 0
+/// once the process is gone. One of another user does not show its pages: all that it holds counts.
+pub(super) fn share_bytes(pid: u32) -> u64 {
+    proportional_bytes(pid)
+        .or_else(|| read(pid).map(|used| used.resident_bytes))
+        .unwrap_or(0)
+}
+
 /// `None` if the kernel does not tell. It walks all pages: some ms for each GB.
-pub(super) fn proportional_bytes(pid: u32) -> Option<u64> {
+fn proportional_bytes(pid: u32) -> Option<u64> {
     let text = fs::read_to_string(format!("/proc/{pid}/smaps_rollup")).ok()?;
     kibibytes(&text, "Pss:").map(|kib| kib * 1024)
 }
@@ -110,6 +117,20 @@ mod tests {
                 of_ended_children: 0.5
             })
         );
+    }
+
+    /// One that has ended and was not waited for can be seen, and holds nothing.
+    #[test]
+    fn an_ended_process_has_no_share() {
+        let mut ended = std::process::Command::new("true").spawn().unwrap();
+        let began = std::time::Instant::now();
+        while read(ended.id()).is_some() {
+            assert!(began.elapsed().as_secs() < 60, "it never ended");
+        }
+        assert!(owner(ended.id()).is_some());
+        assert_eq!((share_bytes(ended.id()), share_bytes(u32::MAX)), (0, 0));
+        assert!(share_bytes(std::process::id()) > 0);
+        ended.wait().unwrap();
     }
 
     #[test]

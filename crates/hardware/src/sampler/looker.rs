@@ -166,11 +166,9 @@ impl Looker {
         let gpu_absence = gpu
             .as_ref()
             .and_then(|look| look.reason().map(str::to_owned));
-        let mut family = tree::family(target.watch.pid);
-        if target.watch.without_root {
-            family.remove(0);
-        }
-        let used = tree::read(&family, target.wants_pages);
+        let list = || tree::members(target.watch.pid, target.watch.without_root);
+        let family = list();
+        let used = tree::read(&family, target.wants_pages, list);
         let cpu = used.map(|_| CpuTimes::of(monotonic_nanoseconds, &family));
         let cores = target
             .cpu_before
