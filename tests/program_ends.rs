@@ -380,8 +380,7 @@ at=$(cat \"$2/at\" 2>/dev/null || echo 0)
 echo \"from $at\"
 while [ $at -lt 5 ]; do at=$((at + 1)); [ $at -lt 3 ] || : >\"$1/at-work\"; [ $at -lt 3 ] || [ -e release ] || sleep 300 & wait $!; done
 echo \"at $at\"";
-    let model =
-        "  checkpoints: true\n  metrics: {at: {line: 'at (\\d+)'}, from: {line: 'from (\\d+)'}}";
+    let model = "  checkpoints: true\n  metrics: {at: {line: 'at (\\d+)'}, from: {line: 'from (\\d+)'}, wall: {measured: wall_seconds}}";
     let place = Place::of_command(
         &format!("  argv: [sh, save.sh, '{{folder}}', '{{checkpoint_folder}}']\n{model}"),
         "",
@@ -398,6 +397,16 @@ echo \"at $at\"";
     assert_eq!(resumed.status, Some(0), "{resumed:?}");
     assert_eq!(place.column("metric.at")[1], "5.0");
     assert_eq!(place.column("metric.from")[1], "3.0", "it began anew");
+    assert_eq!(
+        place.column("metric.wall")[1],
+        "",
+        "it is of the rest alone"
+    );
+    let notes = &place.column("notes")[1];
+    assert!(
+        notes.contains("resumed: the program found its checkpoint"),
+        "{notes}"
+    );
 }
 
 #[test]

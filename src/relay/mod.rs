@@ -18,6 +18,7 @@ mod number;
 mod pattern;
 mod program;
 mod result;
+mod resumed;
 mod streams;
 mod talk;
 mod words;
@@ -84,6 +85,10 @@ pub fn run(trial_file: &Path) -> i32 {
         trial_file,
         guard,
         talk: Talk::default(),
+        finds_checkpoint: resumed::finds_checkpoint(
+            file.attempt,
+            file.checkpoint_folder.as_deref(),
+        ),
     }
     .run()
 }
@@ -111,6 +116,8 @@ struct Relay<'a> {
     trial_file: &'a Path,
     guard: Guard,
     talk: Talk,
+    /// Whether an earlier attempt left a checkpoint.
+    finds_checkpoint: bool,
 }
 
 impl Relay<'_> {
@@ -249,12 +256,13 @@ impl Relay<'_> {
         if let Ok((_, at)) = window {
             self.say_window(false, at);
         }
-        let figures = result::Figures {
+        let mut figures = result::Figures {
             window: window.ok(),
             numbers,
             notes: read.metrics.notes(),
             peak_memory_bytes: ended.peak_memory_bytes,
         };
+        resumed::mark(self.command, self.finds_checkpoint, &mut figures);
         self.end(verdict, Some(figures))
     }
 

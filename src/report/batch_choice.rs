@@ -154,7 +154,7 @@ fn batches<'a>(
     for point in points.iter().filter(|point| others(point) == wanted) {
         let (Some(row), Some(speed)) = (
             point.completed().next(),
-            point.statistic(|row| row.samples_per_second),
+            point.statistic(|row| row.of_whole_work(row.samples_per_second)),
         ) else {
             continue;
         };

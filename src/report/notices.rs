@@ -54,7 +54,7 @@ pub fn notices(table: &TrialTable, findings: &[RuleFinding]) -> Vec<String> {
 /// not explain.
 fn input_pipeline(points: &[Point<'_>], axes: &[String]) -> Option<String> {
     let pairs = synthetic_twins(points, axes)?;
-    let rates = Rates::of(points, |row| row.samples_per_second);
+    let rates = Rates::of(points, |row| row.of_whole_work(row.samples_per_second));
     let gains = || {
         pairs.iter().filter_map(|(real, synthetic)| {
             Some((rates.gain(*real, *synthetic, pairs.len())?, *real))
@@ -83,7 +83,7 @@ fn input_pipeline(points: &[Point<'_>], axes: &[String]) -> Option<String> {
     }
     let rate = |place: usize| {
         points[place]
-            .statistic(|row| row.samples_per_second)
+            .statistic(|row| row.of_whole_work(row.samples_per_second))
             .map(|rate| rate.mean)
     };
     let costs = pairs

@@ -148,7 +148,13 @@ impl Objective {
     pub(super) fn value(&self, row: &TrialRow) -> Option<f64> {
         match self.by {
             RankedBy::Speed => None,
-            RankedBy::Metric(metric, _) => row.metric(metric).filter(|value| value.is_finite()),
+            RankedBy::Metric(metric, _) => {
+                let value = row.metric(metric).filter(|value| value.is_finite());
+                match metric {
+                    Metric::SecondsToTarget => row.of_whole_work(value),
+                    _ => value,
+                }
+            }
         }
     }
 

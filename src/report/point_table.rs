@@ -11,7 +11,7 @@ use kiln_core::{
 
 use super::{
     metrics::accuracy,
-    points::{Point, ended, points},
+    points::{Point, SAMPLES, TOKENS, ended, points},
     ranking::Ranking,
 };
 
@@ -66,17 +66,17 @@ const COLUMNS: [PointColumn; 16] = [
     PointColumn {
         name: "samples_per_second",
         meaning: "Mean over the completed trials.",
-        cell: PointCell::Mean(|row| row.samples_per_second, short),
+        cell: PointCell::Mean(SAMPLES.0, short),
     },
     PointColumn {
         name: "samples_per_second_deviation",
         meaning: "Sample standard deviation; empty for a single trial.",
-        cell: PointCell::Text(|point| deviation(point, |row| row.samples_per_second)),
+        cell: PointCell::Text(|point| deviation(point, SAMPLES.0)),
     },
     PointColumn {
         name: "tokens_per_second",
         meaning: "Mean over the completed trials.",
-        cell: PointCell::Mean(|row| row.tokens_per_second, short),
+        cell: PointCell::Mean(TOKENS.0, short),
     },
     PointColumn {
         name: "data_wait_fraction",
@@ -137,10 +137,7 @@ const COLUMNS: [PointColumn; 16] = [
         name: "trial_seconds",
         meaning: "Mean wall time of a completed trial, of those that were not resumed.",
         // The row of a trial that was resumed has the time since then.
-        cell: PointCell::Mean(
-            |row| row.trial_seconds.filter(|_| row.resumed_at_step.is_none()),
-            short,
-        ),
+        cell: PointCell::Mean(TrialRow::whole_seconds, short),
     },
     PointColumn {
         name: FEWER_RUNS,
@@ -341,6 +338,8 @@ pub fn point_table_manual() -> String {
 
 #[cfg(test)]
 mod tests {
+    use kiln_core::record::note::ResumedCommand;
+
     use super::{
         super::points::tests::{row, table},
         *,
@@ -383,6 +382,40 @@ mod tests {
              0.1,2,,,1010,14,2.6000,0.1414,12.35,trial_seconds 1\n\
              0.01,1,,valid_loss,1010,,1.2500,,12.35,\n\
              10,0,1 oom,,,,,,,\n"
+        );
+    }
+
+    /// Its wall time is of the rest, and a rate that it works out may be of another time.
+    #[test]
+    fn a_command_that_resumed_has_its_loss_in_the_means_and_no_times() {
+        let trained = |id, rate, loss, seconds| TrialRow {
+            valid_loss: Some(loss),
+            trial_seconds: Some(seconds),
+            ..row(id, rate)
+        };
+        let note = format!("{}: {}", ResumedCommand::COLUMN, ResumedCommand::TEXT);
+        let resumed = TrialRow {
+            notes: Some(note),
+            ..trained(3, 900.0, 2.7, 1.0)
+        };
+        let text = point_table(
+            &table(
+                &["model.values.n"],
+                vec![
+                    (trained(1, 100.0, 2.4, 8.0), &["1"]),
+                    (trained(2, 110.0, 2.5, 7.0), &["2"]),
+                    (resumed, &["2"]),
+                ],
+            ),
+            Some(spec::Objective::of(Metric::SamplesPerSecond, None)),
+        );
+        // Nothing is the fastest while one of the trials has no rate of its whole work.
+        assert_eq!(
+            text,
+            "model.values.n,completed,others,best_by,samples_per_second,valid_loss,\
+             valid_loss_deviation,trial_seconds,fewer_runs\n\
+             1,1,,,100,2.4000,,8,\n\
+             2,2,,,110,2.6000,0.1414,7,samples_per_second 1 trial_seconds 1\n"
         );
     }
 

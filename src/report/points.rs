@@ -159,9 +159,11 @@ pub(super) fn sweeps_devices(axes: &[String]) -> bool {
 /// Axes that choose devices.
 pub(super) const DEVICES: &[&str] = &["run.devices", "run.devices_per_trial"];
 /// Tokens per second, with the unit.
-pub(super) const TOKENS: (Speed, &str) = (|row| row.tokens_per_second, "tokens/s");
+pub(super) const TOKENS: (Speed, &str) =
+    (|row| row.of_whole_work(row.tokens_per_second), "tokens/s");
 /// Samples per second, with the unit.
-pub(super) const SAMPLES: (Speed, &str) = (|row| row.samples_per_second, "samples/s");
+pub(super) const SAMPLES: (Speed, &str) =
+    (|row| row.of_whole_work(row.samples_per_second), "samples/s");
 
 /// Returns the speed by which the points of a run are ranked, with its unit: samples per second, or
 /// tokens per second where samples have different lengths. Where no row has it: steps per second,
@@ -181,7 +183,7 @@ pub(super) fn speed(points: &[Point<'_>], axes: &[String]) -> (Speed, &'static s
         return (throughput, unit);
     }
     let steps: Speed = |row| {
-        row.median_step_seconds
+        row.of_whole_work(row.median_step_seconds)
             .filter(|seconds| *seconds > 0.0)
             .map(|seconds| 1.0 / seconds)
     };

@@ -115,8 +115,8 @@ impl<'a> Tuning<'a> {
         Probe {
             choice,
             outcome: row.outcome,
-            samples_per_second: row.samples_per_second,
-            tokens_per_second: row.tokens_per_second,
+            samples_per_second: row.of_whole_work(row.samples_per_second),
+            tokens_per_second: row.of_whole_work(row.tokens_per_second),
             memory_held_bytes: row.memory_held_bytes(),
             memory_limit_bytes: row.memory_limit_bytes,
             data_wait_fraction: row.data_wait_fraction,

@@ -246,7 +246,7 @@ impl Known {
     fn of(row: TrialRow) -> Self {
         Self {
             // The row of a trial that was resumed has the time since then.
-            seconds: row.trial_seconds.filter(|_| row.resumed_at_step.is_none()),
+            seconds: row.whole_seconds(),
             memory_bytes: row.memory_held_bytes(),
             engine: row.engine,
             device_name: row.device_name,

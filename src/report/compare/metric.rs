@@ -118,10 +118,16 @@ impl ComparedMetric {
             Self::Column(column) => return vec![MetricColumn::Named(column)],
             Self::Accuracy(metric) => return vec![MetricColumn::Accuracy(metric)],
             Self::Throughput => &[
-                ("tokens_per_second", |row| row.tokens_per_second),
-                ("samples_per_second", |row| row.samples_per_second),
+                ("tokens_per_second", |row| {
+                    row.of_whole_work(row.tokens_per_second)
+                }),
+                ("samples_per_second", |row| {
+                    row.of_whole_work(row.samples_per_second)
+                }),
             ],
-            Self::StepTime => &[("median_step_seconds", |row| row.median_step_seconds)],
+            Self::StepTime => &[("median_step_seconds", |row| {
+                row.of_whole_work(row.median_step_seconds)
+            })],
             // Both sides use one kind of memory: the memory of a process is not that of a device.
             Self::Memory => &[
                 ("peak_allocated_bytes", |row| {

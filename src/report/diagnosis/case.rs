@@ -81,7 +81,9 @@ impl<'a> RunContext<'a> {
                 .len()
         });
         let blocks = Blocks::of(points);
-        let rates = Rates::within(points, &blocks, |row| row.samples_per_second);
+        let rates = Rates::within(points, &blocks, |row| {
+            row.of_whole_work(row.samples_per_second)
+        });
         let pairs_of = |lines: &HashMap<Vec<&str>, Vec<usize>>| {
             lines
                 .values()
@@ -161,8 +163,11 @@ impl<'a> Crowds<'a> {
                 .collect::<Vec<_>>()
         };
         let has_crowds = of_point.iter().any(|parts| parts.len() > 1);
-        let rates =
-            has_crowds.then(|| Rates::within(&alone(), blocks, |row| row.samples_per_second));
+        let rates = has_crowds.then(|| {
+            Rates::within(&alone(), blocks, |row| {
+                row.of_whole_work(row.samples_per_second)
+            })
+        });
         let comparable = |parts: &Range<usize>| {
             parts
                 .clone()
@@ -459,7 +464,7 @@ impl<'a> TrialContext<'a> {
                 point,
                 &point.name(self.axes()),
                 "samples_per_second",
-                |row| row.samples_per_second,
+                |row| row.of_whole_work(row.samples_per_second),
             )
         };
         [

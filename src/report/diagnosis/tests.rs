@@ -3,7 +3,10 @@
 
 use kiln_core::{
     plan::Outcome,
-    record::{TableRow, TrialRow, TrialTable, note::ReplayedSteps},
+    record::{
+        TableRow, TrialRow, TrialTable,
+        note::{ReplayedSteps, ResumedCommand},
+    },
 };
 
 use super::*;
@@ -1020,6 +1023,20 @@ fn workers_are_too_many_by_the_run_or_else_by_the_cores() {
         found[0].next_yaml,
         "sweep: {grid: {data.num_workers: [4, 40]}, repeats: 5}\n"
     );
+    // The rates of commands that resumed are of a part of the work.
+    let note = format!("{}: {}", ResumedCommand::COLUMN, ResumedCommand::TEXT);
+    let resumed = TrialRow {
+        notes: Some(note),
+        ..of(4)
+    };
+    let points = [(resumed, "4"), (of(40), "40")];
+    let found = diagnose(&in_turns(
+        "data.num_workers",
+        &points,
+        &[&FIVE_FASTER, &FIVE],
+    ));
+    let is_of_rates = |found: &RuleFinding| found.says.contains("more samples/s");
+    assert!(!found.iter().any(is_of_rates), "{found:?}");
 }
 
 #[test]

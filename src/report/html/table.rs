@@ -156,7 +156,7 @@ const RESOURCES: [NumberColumn; 7] = [
     NumberColumn {
         head: "time",
         meaning: "duration of the whole trial",
-        of: |row| row.trial_seconds,
+        of: TrialRow::whole_seconds,
         print: |value| Seconds(value).to_string(),
         is_peak: false,
     },

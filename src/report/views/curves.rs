@@ -137,7 +137,7 @@ fn losses(name: &str, color: usize, row: &TrialRow, course: &Course, clock: Cloc
     // step.
     let start = row
         .run_seconds
-        .filter(|_| row.resumed_at_step.is_none())
+        .filter(|_| !row.is_resumed())
         .or(course.steps.first().map(|step| step.run_seconds))
         .unwrap_or(0.0);
     let at = |step: u64, samples: u64, seconds: f64| match clock {

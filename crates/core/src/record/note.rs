@@ -383,7 +383,39 @@ impl fmt::Display for OutOfJobTime {
     }
 }
 
+/// The program of a command resumed from a checkpoint of an earlier attempt; a note of its own.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct ResumedCommand;
+
+impl ResumedCommand {
+    /// The name under which it is noted.
+    pub const COLUMN: &str = "resumed";
+    pub const TEXT: &str =
+        "the program found its checkpoint, so times, rates and energy are of the rest of its work";
+
+    /// Whether the row has it.
+    pub fn is_of(row: &TrialRow) -> bool {
+        row.note(Self::COLUMN) == Some(Self::TEXT)
+    }
+}
+
 impl TrialRow {
+    /// Whether the attempt resumed from a checkpoint, so that `trial_seconds` is of the rest.
+    pub fn is_resumed(&self) -> bool {
+        self.resumed_at_step.is_some() || ResumedCommand::is_of(self)
+    }
+
+    /// Wall time of a trial from its beginning; `None` if the attempt resumed.
+    pub fn whole_seconds(&self) -> Option<f64> {
+        self.trial_seconds.filter(|_| !self.is_resumed())
+    }
+
+    /// A time, rate or energy of the row. `None` of a command that resumed, where it is of an
+    /// unknown part of the work; a training measures it in a window after the checkpoint.
+    pub fn of_whole_work(&self, number: Option<f64>) -> Option<f64> {
+        number.filter(|_| !ResumedCommand::is_of(self))
+    }
+
     /// The note on a column.
     pub fn note(&self, column: &str) -> Option<&str> {
         self.notes
@@ -417,6 +449,27 @@ mod tests {
             notes: notes_cell(&notes),
             ..TrialRow::default()
         }
+    }
+
+    #[test]
+    fn a_row_is_resumed_by_its_column_or_its_note() {
+        let of = |notes: &[(&str, &str)], resumed_at_step| TrialRow {
+            trial_seconds: Some(2.0),
+            resumed_at_step,
+            ..noted(notes)
+        };
+        let told = |row: TrialRow| {
+            let rate = row.of_whole_work(Some(1.0));
+            (row.is_resumed(), row.whole_seconds(), rate)
+        };
+        let note = [(ResumedCommand::COLUMN, ResumedCommand::TEXT)];
+        assert_eq!(told(of(&[], None)), (false, Some(2.0), Some(1.0)));
+        // A training has its rate from a window after the checkpoint.
+        assert_eq!(told(of(&[], Some(9))), (true, None, Some(1.0)));
+        assert_eq!(told(of(&note, None)), (true, None, None));
+        // A metric of this name may have a note too.
+        let other = [("resumed", "'x' is not a number")];
+        assert!(!told(of(&other, None)).0);
     }
 
     #[test]

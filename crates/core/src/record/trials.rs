@@ -80,7 +80,8 @@ impl TrialRow {
 
     /// The same of one of the two energies.
     pub fn energy_per_sample(&self, joules: Option<f64>) -> Option<f64> {
-        self.per_sample(joules.filter(|_| self.mig_profile.is_none()))
+        let joules = joules.filter(|_| self.mig_profile.is_none());
+        self.per_sample(self.of_whole_work(joules))
     }
 
     /// Divides a sum over the measured window by its samples.

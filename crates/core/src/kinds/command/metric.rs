@@ -320,7 +320,7 @@ pub enum MetricTarget {
 }
 
 /// Columns of `trials.csv` that a metric of their name fills.
-pub const FILLED_COLUMNS: [&str; 22] = [
+pub const FILLED_COLUMNS: [&str; 23] = [
     "samples_per_second",
     "tokens_per_second",
     "train_loss",
@@ -343,6 +343,7 @@ pub const FILLED_COLUMNS: [&str; 22] = [
     "seconds_to_target",
     "peak_allocated_bytes",
     "peak_reserved_bytes",
+    "resumed_at_step",
 ];
 
 /// Names of metrics that are shown while a trial runs.
@@ -364,7 +365,8 @@ impl MetricTarget {
     pub fn is_count(self) -> bool {
         match self {
             Self::Column(name) => {
-                name.ends_with("_bytes") || ["steps", "parameters"].contains(&name)
+                let counts = ["steps", "parameters", "resumed_at_step"];
+                name.ends_with("_bytes") || counts.contains(&name)
             }
             Self::Progress => true,
             Self::Own => false,
@@ -442,6 +444,6 @@ mod tests {
         assert_eq!(metric_target("step"), MetricTarget::Progress);
         let counts = FILLED_COLUMNS.map(metric_target);
         let counts = counts.iter().filter(|target| target.is_count());
-        assert_eq!(counts.count(), 4);
+        assert_eq!(counts.count(), 5);
     }
 }
