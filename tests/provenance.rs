@@ -155,6 +155,30 @@ fn all_changed_files_are_named_at_once_and_a_new_one_is_told() {
     );
 }
 
+/// A module of the program has no hash.
+#[test]
+fn a_repository_that_changed_between_launches_is_told_on_resume_alone() {
+    let place = place(SCRIPT);
+    fs::write(place.path("train.sh"), ". ./model.sh").unwrap();
+    fs::write(place.path("model.sh"), "true").unwrap();
+    let git = |arguments: &[&str]| git_in(&place.path(""), arguments);
+    git(&["init", "-q"]);
+    git(&["add", "train.sh", "model.sh", "x.yaml"]);
+    git(&["commit", "-q", "-m", "first"]);
+    run_one(&place);
+    fs::write(place.path("model.sh"), "true;").unwrap();
+    let words = "has changed since launch 1 (it has uncommitted changes now)";
+    let planned = place.run("", &["--dry-run"]);
+    assert!(!planned.stderr.contains(words), "{planned:?}");
+    let ended = place.run("", &[]);
+    assert_eq!(
+        (ended.status, place.runs(), place.rows().len()),
+        (Some(0), 1, 3),
+        "{ended:?}"
+    );
+    assert_eq!(ended.stderr.matches(words).count(), 1, "{ended:?}");
+}
+
 #[test]
 fn a_program_that_was_moved_is_the_same_and_another_of_its_name_is_not() {
     let place = place("  argv: [./bench, '{n}']");

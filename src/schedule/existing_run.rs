@@ -61,6 +61,8 @@ pub(super) struct Old {
     pub(super) programs: Option<Programs>,
     /// What a resume accepts about them, in sentences.
     pub(super) told: Vec<String>,
+    /// The first launch that measured something.
+    pub(super) first_measured: Option<u64>,
 }
 
 /// Reads the newest run of the experiment; changes nothing. `here` is called only if the decision
@@ -134,6 +136,7 @@ pub(super) fn find(
                 changed,
                 programs,
                 told: about_programs.told,
+                first_measured,
             })))
         }
         Err(what) if finished && wanted.reruns => Err(RunStop::Refused(format!(

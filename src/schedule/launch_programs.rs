@@ -9,7 +9,7 @@ use kiln_core::{
 use super::{
     RunRequest, RunStop,
     existing_run::{ExistingRun, Old},
-    provenance::{Described, Programs, interpreters},
+    provenance::{Described, Programs, interpreters, repositories},
 };
 use crate::readings::Paths;
 
@@ -48,6 +48,9 @@ impl LaunchPrograms {
         let mut same = None;
         if let ExistingRun::Old(old) = found {
             notices.extend(old.told.iter().cloned());
+            if let Some(first) = old.first_measured {
+                notices.extend(repositories(&old.file, first, &described));
+            }
             let list_of = |name: &str| packages_text(&old.folder, name);
             notices.extend(interpreters(&old.file, &described, list_of));
             same = same_packages(old, &described);

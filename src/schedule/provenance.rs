@@ -26,7 +26,7 @@ use kiln_core::{input, limits::PROGRAM_FILE_BYTES, plan::Trial, spec::Experiment
 use collect::Sources;
 use stamp::Stamp;
 
-pub(super) use changes::{Changed, advice, interpreters};
+pub(super) use changes::{Changed, advice, interpreters, repositories};
 pub(super) use loaded::LoadedLibraries;
 pub(super) use record::Described;
 
