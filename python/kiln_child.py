@@ -100,6 +100,21 @@ def _is_figure(name, value):
     return isinstance(value, (dict, list, tuple))
 
 
+def _is_of_command(path):
+    """Whether a `trial.yaml`, which has one key per line, is of a command."""
+    try:
+        with open(path, encoding="utf-8") as file:
+            lines = file.read().splitlines()
+    except (OSError, ValueError):
+        return False
+    section = None
+    for text in lines:
+        section = text if text[:1].strip() else section
+        if section == "model:" and text == "  kind: command":
+            return True
+    return False
+
+
 def _name_of_loss(value):
     return "NaN" if math.isnan(value) else "inf" if value > 0 else "-inf"
 
@@ -467,6 +482,9 @@ class Trial:
         path = sys.argv[-1] if len(sys.argv) > 1 and os.path.basename(sys.argv[-1]) == "trial.yaml" else None
         if path is None:
             return self
+        if _is_of_command(path):
+            sys.exit(f"{self._program}: kiln_child.trial() is not for a command (`model.kind: command`); print numbers with "
+                     "kiln_child.line(), which metrics read by `key`, or make the program a `model.kind: custom` or an engine of `run.engines`")
         # Messages have standard output for themselves: what the program and its libraries print goes to stderr.txt.
         self._messages = os.fdopen(os.dup(1), "wb", buffering=0)
         os.dup2(2, 1)

@@ -38,7 +38,7 @@ PROGRAM = """
 class Child:
     """One child: its folder, and what it left behind."""
 
-    def __init__(self, text, asked=None):
+    def __init__(self, text, asked=None, trial_file=None):
         self.place = tempfile.TemporaryDirectory()
         self.folder = pathlib.Path(self.place.name)
         program = self.folder / "line.py"
@@ -47,6 +47,9 @@ class Child:
         command = [sys.executable, "-I", str(program)]
         if asked is not None:
             (self.folder / "trial.asked.json").write_text(json.dumps({**asked, "folder": str(self.folder)}), encoding="utf-8")
+            command.append(str(self.folder / "trial.yaml"))
+        if trial_file is not None:
+            (self.folder / "trial.yaml").write_text(trial_file, encoding="utf-8")
             command.append(str(self.folder / "trial.yaml"))
         environment = {name: value for name, value in os.environ.items() if not name.startswith("KILN_")}
         self.process = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, env=environment)
@@ -374,6 +377,16 @@ class WithoutKiln(unittest.TestCase):
     def test_one_line_of_numbers_for_a_command(self):
         child = Child("import kiln_child\nkiln_child.line(samples_per_second=812.5, step=3)").end()
         self.assertEqual(child.messages, [{"samples_per_second": 812.5, "step": 3}])
+
+    def test_a_trial_in_a_command_is_refused_with_what_to_do(self):
+        text = "import kiln_child\nwith kiln_child.trial() as trial:\n    pass"
+        child = Child(text, trial_file="kiln_trial: 1\nmodel:\n  argv:\n  - python\n  kind: command\ntrain:\n  steps: 1\n").end()
+        self.assertEqual((child.status, child.stdout), (1, ""), child.stderr)
+        self.assertIn("kiln_child.trial() is not for a command (`model.kind: command`); print numbers with kiln_child.line()", child.stderr)
+        # The last line is the reason that kiln shows.
+        self.assertIn("`run.engines`", child.stderr.splitlines()[-1])
+        for model in ["model:\n  kind: custom\ndata:\n  kind: command\n", "model:\n  kind: custom\n  own:\n    kind: command\n"]:
+            self.assertNotIn("is not for a command", Child(text, trial_file=model).end().stderr)
 
 
 class TheFile(unittest.TestCase):
