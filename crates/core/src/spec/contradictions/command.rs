@@ -232,11 +232,7 @@ impl<'a> Faults<'a> {
                         "`model.values.{name}` is not used, and `{{{near}}}` names no value; give \
                          both the same name"
                     ),
-                    None => format!(
-                        "`model.values.{name}` is not used: no argument or variable of the file \
-                         names it; write `{{{name}}}` in `argv`, or in `environment` if the program \
-                         reads a variable, or remove it"
-                    ),
+                    None => unused(name),
                 };
                 self.push(&key, message);
             }
@@ -406,6 +402,17 @@ impl<'a> Faults<'a> {
     }
 }
 
+/// Says that a value is not used. What a program reads from variables is not known from the file.
+fn unused(name: &str) -> String {
+    let variable = value_variable(name);
+    let own = variable.strip_prefix("KILN_VALUE_").unwrap_or(&variable);
+    format!(
+        "`model.values.{name}` is not used: no argument or variable of the file names it; write \
+         `{{{name}}}` in `argv`, or `environment: {{{own}: \"{{{name}}}\"}}` if the program reads a \
+         variable, which may then be `{variable}` too, or remove it"
+    )
+}
+
 /// The places of the `-c` and of the program text among the arguments of a shell.
 fn program_text(arguments: &[(usize, &str)]) -> Option<(usize, usize)> {
     let mut option = None;
@@ -467,6 +474,19 @@ fn shown(text: &str) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_value_that_is_read_from_a_variable_is_told_how_to_name_it() {
+        let told = unused("batch-size");
+        assert!(
+            told.contains("`environment: {BATCH_SIZE: \"{batch-size}\"}`"),
+            "{told}"
+        );
+        assert!(
+            told.contains("may then be `KILN_VALUE_BATCH_SIZE` too"),
+            "{told}"
+        );
+    }
 
     #[test]
     fn the_program_text_of_a_shell_is_found_behind_its_options() {
