@@ -21,6 +21,7 @@ mod recommendation;
 mod run_settings;
 mod steps_and_samples;
 mod subject;
+mod two_values;
 mod views;
 
 pub mod diagnosis;

@@ -14,8 +14,10 @@ use kiln_core::{
 use serde::Serialize;
 use serde_json::Value;
 
-use super::words::shown_value;
-use crate::report::programs::{drop_moved, further_libraries, package_facts, program_facts};
+use crate::report::{
+    programs::{drop_moved, further_libraries, package_facts, program_facts},
+    two_values,
+};
 
 /// A fact that two runs recorded differently. `None`: not set, where all that is set was recorded, else
 /// not recorded.
@@ -63,13 +65,13 @@ impl Fact {
         })
     }
 
-    /// A side as a page shows it.
-    pub(in crate::report) fn shown(&self, side: &Option<String>) -> String {
-        match side {
-            Some(value) => shown_value(value),
-            None if self.is_whole => "(not set)".to_owned(),
-            None => "(not recorded)".to_owned(),
-        }
+    /// Both sides as a page shows them.
+    pub(super) fn sides(&self) -> [String; 2] {
+        let none = match self.is_whole {
+            true => "(not set)",
+            false => "(not recorded)",
+        };
+        two_values::sides([self.base.as_deref(), self.new.as_deref()], none)
     }
 }
 
@@ -317,7 +319,7 @@ mod tests {
             facts([Some(&base), Some(&new)], experiments.map(Some), [None; 2])
                 .into_iter()
                 .map(|fact| {
-                    let [base, new] = [&fact.base, &fact.new].map(|side| fact.shown(side));
+                    let [base, new] = fact.sides();
                     (fact.what, base, new)
                 })
                 .collect();
@@ -382,7 +384,7 @@ mod tests {
         let told: Vec<String> = found
             .iter()
             .map(|fact| {
-                let [base, new] = [&fact.base, &fact.new].map(|side| fact.shown(side));
+                let [base, new] = fact.sides();
                 format!("{}: {base} → {new}", fact.what)
             })
             .collect();

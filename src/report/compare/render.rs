@@ -506,7 +506,7 @@ fn differences_by_now(facts: &[Fact]) -> String {
 /// The first of them.
 fn lines_of(facts: &[Fact]) -> impl Iterator<Item = String> {
     facts.iter().take(MOST_FACTS).map(|fact| {
-        let [base, new] = [&fact.base, &fact.new].map(|side| fact.shown(side));
+        let [base, new] = fact.sides();
         format!("{}: {base} → {new}", fact.what)
     })
 }

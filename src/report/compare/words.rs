@@ -6,7 +6,7 @@ use kiln_core::{
 };
 
 use super::{Compared, ComparedMetric, Comparison, DisturbedRun, TreatedKey, Unlike, Verdict};
-use crate::report::layout::significant;
+use crate::report::{layout::significant, two_values};
 
 /// Condition for a number to be part of a ratio, as `metric` checks it.
 pub(super) const USABLE: &str = "from 1e-150 to 1e150";
@@ -51,16 +51,6 @@ pub(super) fn of_differences(point: &str, comparison: &Comparison) -> Option<Str
     })
 }
 
-pub(super) fn shown_value(value: &str) -> String {
-    match value.chars().count() {
-        0 => "(empty)".to_owned(),
-        many if many > LONGEST_FACT => {
-            format!("{}…", value.chars().take(LONGEST_FACT).collect::<String>())
-        }
-        _ => value.to_owned(),
-    }
-}
-
 /// `train.precision: f32 → bf16`.
 pub(super) fn treated(one: &TreatedKey) -> String {
     // Settings have a dot, columns have none.
@@ -68,11 +58,8 @@ pub(super) fn treated(one: &TreatedKey) -> String {
         true => "(not set)",
         false => "(none)",
     };
-    let side = |value: &Option<String>| {
-        let value = value.as_deref().map(shown_value);
-        value.unwrap_or_else(|| none.to_owned())
-    };
-    format!("{}: {} → {}", one.key, side(&one.base), side(&one.new))
+    let [base, new] = two_values::sides([one.base.as_deref(), one.new.as_deref()], none);
+    format!("{}: {base} → {new}", one.key)
 }
 
 /// Reasons why numbers are not compared, each once; of several each names its points.
@@ -328,5 +315,21 @@ pub(super) fn visible(share: f64) -> String {
     }
 }
 
-/// Values longer than this are cut, in characters.
-const LONGEST_FACT: usize = 60;
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn long_values_of_a_treatment_show_their_first_difference() {
+        let argv = |end: &str| Some(format!("[\"python\",{}{end}", "\"--option\",".repeat(10)));
+        let told = treated(&TreatedKey {
+            key: "model.argv".to_owned(),
+            base: argv("\"a\"]"),
+            new: argv("\"b\"]"),
+        });
+        assert!(
+            told.contains("\"a\"] → …") && told.ends_with("\"b\"]"),
+            "{told}"
+        );
+    }
+}

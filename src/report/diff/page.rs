@@ -5,12 +5,8 @@ use std::fmt::Write;
 use kiln_core::units::{counted, short_hash, without_controls};
 
 use super::{FactPair, RunDiff, Section};
-use crate::output::markdown;
+use crate::{output::markdown, report::two_values};
 
-/// Values longer than this are cut, in characters.
-const LONGEST: usize = 72;
-/// Characters of a long value that stand before the first difference.
-const BEFORE: usize = 24;
 /// Keys are padded to this width at most.
 const WIDEST_KEY: usize = 44;
 
@@ -138,7 +134,7 @@ fn padded(lines: &[(String, String)]) -> String {
 fn unknown_line(pair: &FactPair) -> (String, String) {
     let cut = |value: &String| match value.is_empty() {
         true => String::new(),
-        false => format!(": {}", cut_at(&short_hash(value), 0)),
+        false => format!(": {}", two_values::cut(&short_hash(value))),
     };
     let told = match (&pair.a, &pair.b) {
         (None, None) => "by neither".to_owned(),
@@ -156,25 +152,5 @@ fn sides(pair: &FactPair) -> [String; 2] {
         _ => "(none)",
     };
     let [a, b] = [&pair.a, &pair.b].map(|side| side.as_deref().map(short_hash));
-    let (Some(a), Some(b)) = (&a, &b) else {
-        return [a, b].map(|side| side.map_or(none.to_owned(), |side| cut_at(&side, 0)));
-    };
-    let common = a.chars().zip(b.chars()).take_while(|(a, b)| a == b).count();
-    let is_long = [a, b].iter().any(|side| side.chars().count() > LONGEST);
-    let from = match is_long && common > LONGEST / 2 {
-        true => common - BEFORE,
-        false => 0,
-    };
-    [cut_at(a, from), cut_at(b, from)]
-}
-
-/// So many characters of a value, from a place on.
-fn cut_at(value: &str, from: usize) -> String {
-    let shown: String = value.chars().skip(from).take(LONGEST).collect();
-    let before = if from > 0 { "…" } else { "" };
-    let after = match value.chars().count() > from + LONGEST {
-        true => "…",
-        false => "",
-    };
-    format!("{before}{shown}{after}")
+    two_values::sides([a.as_deref(), b.as_deref()], none)
 }
