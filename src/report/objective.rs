@@ -198,10 +198,14 @@ impl Objective {
         }
     }
 
-    /// `fastest`, `lowest validation loss`.
+    /// `fastest`, `lowest validation loss`; the best of a metric whose name begins with such a word.
     pub(super) fn superlative(&self) -> String {
+        let is_superlative = |name: &str| name.starts_with("lowest") || name.starts_with("highest");
         match self.by {
             RankedBy::Speed => "fastest".to_owned(),
+            RankedBy::Metric(metric, _) if is_superlative(words(metric)) => {
+                format!("best `{}`", words(metric))
+            }
             RankedBy::Metric(metric, Goal::Min) => format!("lowest {}", words(metric)),
             RankedBy::Metric(metric, Goal::Max) => format!("highest {}", words(metric)),
         }
@@ -347,6 +351,21 @@ mod tests {
             assert_eq!(found.by, RankedBy::Speed, "{axes:?}");
             assert!(!found.is_trade_off && found.why.is_none());
         }
+    }
+
+    #[test]
+    fn the_superlative_is_not_doubled() {
+        let told = |metric, goal| {
+            let asked = spec::Objective::of(metric, Some(goal));
+            Objective::asked(asked).superlative()
+        };
+        let own = Metric::Own;
+        assert_eq!(told(own("metric.lowest"), Goal::Min), "best `lowest`");
+        assert_eq!(
+            told(own("metric.highest_fps"), Goal::Max),
+            "best `highest_fps`"
+        );
+        assert_eq!(told(own("metric.fps"), Goal::Max), "highest fps");
     }
 
     #[test]

@@ -73,9 +73,12 @@ impl Scale {
         self.rate(best, goal) / self.rate(next, goal)
     }
 
-    /// A ratio of rates: `12.3 %`; on the scale of differences the difference.
+    /// A ratio of rates: `12.3 %`, above 1000 % `a factor of 14.0`; on the scale of differences the
+    /// difference.
     pub(super) fn words(self, ratio: f64) -> String {
         match self {
+            Self::Ratio if ratio >= 1e6 => format!("a factor of {ratio:.2e}"),
+            Self::Ratio if ratio > 11.0 => format!("a factor of {}", significant(ratio)),
             Self::Ratio => Fraction(ratio - 1.0).to_string(),
             Self::Difference { unit, .. } => significant(ratio.ln() * unit),
         }
@@ -670,6 +673,13 @@ mod tests {
             let lead = scale.lead(values[first][0], values[last][0], goal);
             assert_eq!(scale.words(lead), "100", "{goal:?}");
         }
+    }
+
+    #[test]
+    fn a_lead_of_more_than_1000_percent_is_a_factor() {
+        assert_eq!(Scale::Ratio.words(11.0), "1000.0 %");
+        assert_eq!(Scale::Ratio.words(14.0), "a factor of 14.0");
+        assert_eq!(Scale::Ratio.words(377_000_106.0), "a factor of 3.77e8");
     }
 
     #[test]
