@@ -10,7 +10,7 @@ use kiln_core::{
 /// A metric as a column.
 pub(super) struct MetricColumn {
     pub(super) metric: Metric,
-    pub(super) head: &'static str,
+    head: &'static str,
     pub(super) meaning: &'static str,
     /// Rank on a page that is too narrow for all columns; the highest stay.
     pub(super) keep: u8,
@@ -64,6 +64,15 @@ pub(super) const LEARNED: [MetricColumn; 5] = [
 ];
 
 impl MetricColumn {
+    /// Its head; the name of its column in `trials.csv` where a metric of the `command` is named as
+    /// the head.
+    pub(super) fn head(&self, command: &[Metric]) -> &'static str {
+        match command.iter().any(|metric| metric.key() == self.head) {
+            true => self.metric.name(),
+            false => self.head,
+        }
+    }
+
     pub(super) fn of(&self, row: &TrialRow) -> Option<f64> {
         row.metric(self.metric)
     }

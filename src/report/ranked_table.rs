@@ -121,6 +121,7 @@ impl RankedTable<'_> {
 
     fn columns(&self) -> Vec<PageColumn> {
         let ranking = self.0;
+        let of_command: Vec<Metric> = ranking.metrics_of_command().collect();
         let mut columns = vec![PageColumn::of_marks(
             self.listed().map(|ranked| ranked.is_marked),
         )];
@@ -129,26 +130,27 @@ impl RankedTable<'_> {
         if let Some(metric) = ranking.objective.metric() {
             let of = |row: &TrialRow| ranking.objective.value(row);
             let print = |value| metric_with_spread(metric, value);
-            columns.push(self.statistic(metric_head(metric), MUST_STAY, of, print));
+            let head = metric_head(metric, &of_command);
+            columns.push(self.statistic(head, MUST_STAY, of, print));
         }
         columns.push(self.failures());
         columns.extend(self.rates());
         for learned in &LEARNED {
             if ranking.objective.metric() != Some(learned.metric) {
                 columns.push(self.mean(
-                    learned.head,
+                    learned.head(&of_command),
                     learned.keep,
                     |row| learned.of(row),
                     |value| learned.text(value, 3),
                 ));
             }
         }
-        let own = ranking.metrics_of_command().filter_map(|metric| {
+        let own = of_command.iter().filter_map(|&metric| {
             let is_ranked = ranking.objective.metric() == Some(metric);
             (!is_ranked).then(|| {
                 let of = move |row: &TrialRow| row.metric(metric);
                 let print = |value| metric_with_spread(metric, value);
-                self.statistic(metric_head(metric), 60, of, print)
+                self.statistic(metric_head(metric, &of_command), 60, of, print)
             })
         });
         columns.extend(own);
@@ -305,10 +307,10 @@ fn reason(row: &TrialRow) -> Option<&str> {
     row.note("window_seconds")
 }
 
-/// Head of a metric's column.
-pub(super) fn metric_head(metric: Metric) -> &'static str {
+/// Head of a metric's column, beside the metrics of the `command`.
+pub(super) fn metric_head(metric: Metric, command: &[Metric]) -> &'static str {
     match (metrics::column(metric), metric) {
-        (Some(column), _) => column.head,
+        (Some(column), _) => column.head(command),
         (None, Metric::SecondsToTarget) => "to target",
         (None, other) => objective::words(other),
     }

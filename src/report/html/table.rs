@@ -265,7 +265,7 @@ impl PointTable {
                 Some(sorted(text, value.mean))
             };
             let cells = lines.iter().map(|line| cell(line).unwrap_or_default());
-            self.add_filled(column.head, column.meaning, cells.collect());
+            self.add_filled(column.head(metrics), column.meaning, cells.collect());
         }
         for metric in metrics {
             let cell = |line: &HtmlLine<'_>| {
@@ -275,7 +275,7 @@ impl PointTable {
             };
             let cells = lines.iter().map(|line| cell(line).unwrap_or_default());
             let meaning = "metric of the command: mean over its runs ± standard deviation";
-            self.add_filled(metric_head(*metric), meaning, cells.collect());
+            self.add_filled(metric_head(*metric, metrics), meaning, cells.collect());
         }
         self.add_numbers(&RESOURCES, lines);
         let first = |line: &HtmlLine<'_>| Some(line.point.rows.first()?.trial.0.clone());
@@ -336,7 +336,7 @@ impl PointTable {
         };
         let cells = lines.iter().map(|line| cell(line).unwrap_or_default());
         self.add_filled(
-            metric_head(Metric::SecondsToTarget),
+            metric_head(Metric::SecondsToTarget, &[]),
             "time until `train.target` was reached: mean over its runs ± standard deviation",
             cells.collect(),
         );

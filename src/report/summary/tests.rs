@@ -457,6 +457,33 @@ fn a_narrow_terminal_keeps_axes_and_throughput_and_says_what_it_left_out() {
 }
 
 #[test]
+fn a_commands_metric_of_the_name_of_a_head_leaves_two_heads() {
+    let trained = |id| {
+        let mut row = full(id, 100.0);
+        row.metrics.insert("loss".to_owned(), 3.25);
+        row
+    };
+    let rows = vec![(trained(1), &["4"][..]), (trained(2), &["8"][..])];
+    let mut table = table(&["train.batch_size"], rows);
+    let heads = |table: &TrialTable| {
+        let page = summary(table, 0, None, WIDE);
+        let line = page.lines().find(|line| line.contains("valid loss"));
+        format!(" {} ", line.unwrap_or_default())
+    };
+    let without = heads(&table);
+    assert!(
+        without.contains("  loss ") && !without.contains("train_loss"),
+        "{without}"
+    );
+    table.metrics = vec!["metric.loss".to_owned()];
+    let with = heads(&table);
+    assert!(
+        with.contains(" train_loss ") && with.contains("  loss "),
+        "{with}"
+    );
+}
+
+#[test]
 fn only_a_terminal_gets_escapes() {
     let table = table(&[], vec![(row(1, 10.0), &[])]);
     assert!(
