@@ -56,6 +56,42 @@ fn each_end_of_a_program_has_its_outcome_and_its_reason() {
 }
 
 #[test]
+fn the_metrics_of_the_page_read_what_frameworks_write() {
+    let page = include_str!("../docs/command.md");
+    let trainer = "{'loss': 9.5, 'epoch': 0.1}\n{'eval_loss': 2.5, 'epoch': 0.8}\n{'train_runtime': \
+                   0.6, 'train_samples_per_second': 946.9, 'train_loss': 3.5, 'epoch': 0.8}\n";
+    let logger = "epoch,step,train_loss,val_loss\n0,4,5.5,\n0,9,,2.5\n1,14,4.5,\n";
+    // Beginning of a row of the page; what such a script writes to both outputs and to a file.
+    let scripts = [
+        ("PyTorch", "step 10 loss 3.5\nvalid loss 2.5\n", "", ""),
+        ("the same through", "", "INFO:root:valid loss 2.5\n", ""),
+        ("`transformers.Trainer`", trainer, "", ""),
+        ("Lightning", "", "", logger),
+    ];
+    for (script, out, err, csv) in scripts {
+        let beginning = format!("| {script}");
+        let row = page.lines().find(|line| line.starts_with(&beginning));
+        let cell = row.unwrap().trim_end_matches(" |").rsplit(" | ").next();
+        let metrics = cell.unwrap().replace('`', "");
+        let place = Place::of_command(
+            &format!(
+                "  argv: [sh, -c, 'cat out; cat err >&2; cp csv \"$1/metrics.csv\"', sh, \
+                 \"{{folder}}\"]\n  metrics: {{{metrics}}}"
+            ),
+            "",
+        );
+        for (name, text) in [("out", out), ("err", err), ("csv", csv)] {
+            fs::write(place.path(name), text).unwrap();
+        }
+        let ended = place.run("", &[]);
+        assert_eq!(place.column("valid_loss"), ["2.5"], "{script}: {ended:?}");
+        if metrics.contains("train_loss:") {
+            assert_eq!(place.column("train_loss"), ["3.5"], "{script}: {ended:?}");
+        }
+    }
+}
+
+#[test]
 fn a_missing_metric_fails_the_trial_and_says_what_was_looked_for() {
     let place = Place::of_command(
         "  argv: [echo, hello]\n  metrics: {gflops: {line: 'GFLOP/s: ([0-9.]+)'}}",
