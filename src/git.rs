@@ -41,6 +41,41 @@ pub(crate) fn stdout(arguments: &[&str]) -> io::Result<Option<Vec<u8>>> {
     ask(arguments).map(|answer| answer.is_success.then_some(answer.stdout))
 }
 
+/// The files that differ between two commits of the repository around the current folder, but for
+/// those under `results`; `None` if git cannot tell.
+pub(crate) fn changed_files(old: &str, new: &str, results: &Path) -> Option<Vec<String>> {
+    // They come from a file, and git takes an argument that begins with a dash for an option.
+    let is_hash = |commit: &str| commit.bytes().all(|byte| byte.is_ascii_hexdigit());
+    if !is_hash(old) || !is_hash(new) {
+        return None;
+    }
+    let all = [
+        "diff",
+        "--name-only",
+        "--no-ext-diff",
+        "-z",
+        old,
+        new,
+        "--",
+        ":/",
+    ];
+    let but_results = format!(":(exclude){}", results.display());
+    let answered = match stdout(&[all.as_slice(), &[&but_results]].concat()) {
+        // A folder outside the repository cannot be named to git.
+        Ok(None) => stdout(&all),
+        answered => answered,
+    };
+    let names = answered.ok()??;
+    let names = names
+        .split(|byte| *byte == 0)
+        .filter(|name| !name.is_empty());
+    Some(
+        names
+            .map(|name| String::from_utf8_lossy(name).into_owned())
+            .collect(),
+    )
+}
+
 /// The path of the current folder from the root of its repository, with `/` at its end; empty in the
 /// root and outside of a repository.
 pub(crate) fn prefix() -> String {

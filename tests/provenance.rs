@@ -24,14 +24,19 @@ const SCRIPT: &str = "  argv: [sh, train.sh, '{n}']";
 
 /// Runs the first trial alone.
 fn run_one(place: &Place) {
-    let planned = place.kiln(&["plan", "x.yaml", "--json"]).output().unwrap();
-    let plan: Value = serde_json::from_slice(&planned.stdout).unwrap();
-    let first = plan["trials"][0]["id"]
-        .as_str()
-        .unwrap_or_else(|| panic!("{plan}"));
-    let ended = place.run("", &["--only", first]);
+    let ended = run_number(place, 0);
     assert_eq!(ended.status, Some(0), "{ended:?}");
     assert_eq!(place.rows().len(), 1);
+}
+
+/// Runs one trial of the plan.
+fn run_number(place: &Place, number: usize) -> Ended {
+    let planned = place.kiln(&["plan", "x.yaml", "--json"]).output().unwrap();
+    let plan: Value = serde_json::from_slice(&planned.stdout).unwrap();
+    let trial = plan["trials"][number]["id"]
+        .as_str()
+        .unwrap_or_else(|| panic!("{plan}"));
+    place.run("", &["--only", trial])
 }
 
 fn sum(text: &str) -> String {
@@ -177,6 +182,33 @@ fn a_repository_that_changed_between_launches_is_told_on_resume_alone() {
         "{ended:?}"
     );
     assert_eq!(ended.stderr.matches(words).count(), 1, "{ended:?}");
+}
+
+#[test]
+fn a_commit_of_results_is_no_change_and_one_of_a_module_names_it() {
+    let place = place(SCRIPT);
+    fs::write(place.path("train.sh"), ". ./model.sh").unwrap();
+    fs::write(place.path("model.sh"), "true").unwrap();
+    let git = |arguments: &[&str]| git_in(&place.path(""), arguments);
+    git(&["init", "-q"]);
+    git(&["add", "train.sh", "model.sh", "x.yaml"]);
+    git(&["commit", "-q", "-m", "first"]);
+    run_one(&place);
+    git(&["add", "-f", "results"]);
+    git(&["commit", "-q", "-m", "results"]);
+    let resumed = run_number(&place, 1);
+    assert!(!resumed.stderr.contains("has changed since"), "{resumed:?}");
+    fs::write(place.path("model.sh"), "true;").unwrap();
+    git(&["commit", "-q", "-a", "-m", "another model"]);
+    let resumed = place.run("", &[]);
+    assert_eq!(
+        resumed
+            .stderr
+            .matches(": model.sh), and rows of both")
+            .count(),
+        1,
+        "{resumed:?}"
+    );
 }
 
 #[test]

@@ -49,7 +49,7 @@ impl LaunchPrograms {
         if let ExistingRun::Old(old) = found {
             notices.extend(old.told.iter().cloned());
             if let Some(first) = old.first_measured {
-                notices.extend(repositories(&old.file, first, &described));
+                notices.extend(repositories(&old.file, first, &described, request.results));
             }
             let list_of = |name: &str| packages_text(&old.folder, name);
             notices.extend(interpreters(&old.file, &described, list_of));

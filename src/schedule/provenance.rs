@@ -14,6 +14,7 @@ mod loaded;
 mod names;
 mod python;
 mod record;
+mod repositories;
 mod stamp;
 
 use std::{
@@ -26,9 +27,10 @@ use kiln_core::{input, limits::PROGRAM_FILE_BYTES, plan::Trial, spec::Experiment
 use collect::Sources;
 use stamp::Stamp;
 
-pub(super) use changes::{Changed, advice, interpreters, repositories};
+pub(super) use changes::{Changed, advice, interpreters};
 pub(super) use loaded::LoadedLibraries;
 pub(super) use record::Described;
+pub(super) use repositories::repositories;
 
 /// The programs of an experiment as they lie on the disk.
 #[derive(Clone, Debug, Default)]

@@ -66,7 +66,7 @@ impl Fact {
     }
 
     /// Both sides as a page shows them.
-    pub(super) fn sides(&self) -> [String; 2] {
+    pub(in crate::report) fn sides(&self) -> [String; 2] {
         let none = match self.is_whole {
             true => "(not set)",
             false => "(not recorded)",

@@ -9,7 +9,7 @@ use std::{
 use kiln_core::{
     input,
     limits::PROGRAM_FILE_BYTES,
-    record::{PackageList, ProgramRecord, RunFile, programs::Git, run_file::Launch},
+    record::{PackageList, ProgramRecord, RunFile, run_file::Launch},
     spec::expand_home,
     units::{counted, listed, short_hash},
 };
@@ -348,56 +348,6 @@ pub(in crate::schedule) fn interpreters(
     told
 }
 
-/// Sentences on repositories of programs that are in another state than at the launch before.
-/// Launches before `first` measured nothing. The files that a program imports have no hash.
-pub(in crate::schedule) fn repositories(
-    run: &RunFile,
-    first: u64,
-    now: &Described,
-) -> BTreeSet<String> {
-    let measured = || {
-        run.launches
-            .iter()
-            .filter(move |launch| launch.launch >= first)
-    };
-    let mut told = BTreeSet::new();
-    for (key, record) in &now.programs {
-        for (folder, new) in &record.repositories {
-            let before = measured().rev().find_map(|launch| {
-                let old = launch.programs.get(key)?.repositories.get(folder)?;
-                Some((launch.launch, old))
-            });
-            told.extend(before.and_then(|(launch, old)| moved(folder, launch, old, new)));
-        }
-    }
-    told
-}
-
-/// The sentence on one of them; `None` if nothing is known to differ: of changes that are not
-/// committed only that there are some is recorded.
-fn moved(folder: &str, launch: u64, old: &Git, new: &Git) -> Option<String> {
-    let what = match (old.commit == new.commit, old.dirty, new.dirty) {
-        (true, false, true) => "it has uncommitted changes now".to_owned(),
-        (true, true, false) => "it had uncommitted changes then".to_owned(),
-        (true, ..) => return None,
-        (false, _, dirty) => format!(
-            "commit {} → {}{}",
-            short_hash(&old.commit),
-            short_hash(&new.commit),
-            if dirty {
-                " with uncommitted changes"
-            } else {
-                ""
-            }
-        ),
-    };
-    Some(format!(
-        "the program's repository `{folder}` has changed since launch {launch} ({what}), and rows \
-         of both stand in one table; list the files that the program reads in `files` to have them \
-         checked, or start a new run with `--fresh`"
-    ))
-}
-
 /// `numpy 1.26.0 → 2.1.0, scipy 1.11 added`.
 fn differing(old: &BTreeMap<String, String>, new: &BTreeMap<String, String>) -> String {
     let names: BTreeSet<&String> = old.keys().chain(new.keys()).collect();
@@ -411,51 +361,5 @@ fn differing(old: &BTreeMap<String, String>, new: &BTreeMap<String, String>) -> 
     match each.is_empty() {
         true => counted(new.len(), "package"),
         false => listed(&each, ", "),
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn a_repository_is_told_by_its_commit_and_by_changes_that_came_or_went() {
-        let git = |digit: &str, dirty| Git {
-            commit: digit.repeat(40),
-            dirty,
-        };
-        let told = |old, new| moved("~/work", 2, &old, &new);
-        for same in [false, true] {
-            assert_eq!(told(git("a", same), git("a", same)), None);
-        }
-        for (old, new, part) in [
-            (
-                git("a", false),
-                git("a", true),
-                "(it has uncommitted changes now)",
-            ),
-            (
-                git("a", true),
-                git("a", false),
-                "(it had uncommitted changes then)",
-            ),
-            (
-                git("a", true),
-                git("b", false),
-                "(commit aaaaaaaaaaaa… → bbbbbbbbbbbb…)",
-            ),
-            (
-                git("a", false),
-                git("b", true),
-                "bbbbbbbbbbbb… with uncommitted changes)",
-            ),
-        ] {
-            let told = told(old, new).unwrap();
-            assert!(
-                told.contains("`~/work` has changed since launch 2"),
-                "{told}"
-            );
-            assert!(told.contains(part), "{part}: {told}");
-        }
     }
 }

@@ -640,7 +640,8 @@ mod tests {
         fs::write(run.trials_table(), earlier).unwrap();
         assert_eq!(edited(), None);
         // A file server showed a launch to another collector before it shows it here.
-        let (_more, later) = self::run(&[(3, vec![row(2, 1, 3, Completed), row(3, 1, 3, Completed)])]);
+        let (_more, later) =
+            self::run(&[(3, vec![row(2, 1, 3, Completed), row(3, 1, 3, Completed)])]);
         let later = CollectedRows::read(&later).unwrap().text().unwrap();
         fs::write(run.trials_table(), later).unwrap();
         assert_eq!(edited(), None);
