@@ -48,8 +48,8 @@ impl RankedTable<'_> {
         }
         let spread = match ranking.has_repeats {
             true => {
-                "arithmetic means, of memory the highest; ± is the standard deviation over the n \
-                 runs of a point, and a single run has none"
+                "numbers are arithmetic means over the n runs of a point, memory is the highest; ± is \
+                 the standard deviation, and a single run has none"
             }
             false => "one run per point (n = 1), so the spread is unknown",
         };

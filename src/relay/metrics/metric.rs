@@ -1,0 +1,361 @@
+//! One metric of a command: what it is read from, and why it has no number.
+
+use std::path::PathBuf;
+
+use kiln_core::{
+    kinds::command::{
+        CommandMetric, Measured, MetricSource, MetricTarget, Stream, Take, metric_target,
+    },
+    record::{impossible_in, note::LossRose},
+    units::exact,
+};
+
+use super::{
+    super::{
+        files::{self, FileBefore, FileFault},
+        near_miss::NearMisses,
+        number,
+        pattern::{Captured, LinePattern, TextFault},
+    },
+    found::{Found, MOST_NUMBERS},
+};
+
+/// Largest count: up to here a float holds every integer.
+const MOST_COUNT: f64 = 9_007_199_254_740_992.0;
+
+/// Why a program that ended well has no result.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(in crate::relay) enum MetricFault {
+    /// A metric or the window is missing, or a metric is not a number.
+    Missing(String),
+    /// A loss is NaN or infinite.
+    Diverged(String),
+}
+
+/// A metric of a command, and what the program has written of it so far.
+#[derive(Debug)]
+pub(super) struct Metric {
+    pub(super) name: String,
+    pub(super) settings: CommandMetric,
+    target: MetricTarget,
+    pattern: Option<LinePattern>,
+    /// The file that it is read from, and that file before the attempt.
+    file: Option<(FileBefore, PathBuf)>,
+    pub(super) found: Found,
+    /// The first text that should have been a number.
+    not_a_number: Option<TextFault>,
+    /// Why its file could not be read.
+    file_fault: Option<FileFault>,
+    /// The lines with its name, as long as none has matched.
+    near_misses: NearMisses,
+    /// The lines that come nearest, for the reason of a trial without it.
+    pub(super) nearest: String,
+    /// Whether a line of Python's dictionaries, which are no JSON, has its key.
+    is_in_python: bool,
+    /// Whether a line of the output that it is not read from has it.
+    is_on_other: bool,
+}
+
+impl Metric {
+    /// `place` is where a file lies that the settings name.
+    ///
+    /// # Errors
+    /// It is not read from one source, or its pattern is not one.
+    pub(super) fn new(
+        name: &str,
+        settings: &CommandMetric,
+        place: impl Fn(&str) -> PathBuf,
+    ) -> Result<Self, String> {
+        let in_words = |why: String| format!("`model.metrics.{name}` {why}");
+        let (pattern, file) = match settings.source().map_err(in_words)? {
+            MetricSource::Line { pattern, .. } => {
+                (Some(LinePattern::new(pattern).map_err(in_words)?), None)
+            }
+            MetricSource::Csv { file, .. } | MetricSource::Json { file, .. } => {
+                let path = place(file);
+                (None, Some((FileBefore::of(&path), path)))
+            }
+            _ => (None, None),
+        };
+        Ok(Self {
+            file,
+            name: name.to_owned(),
+            settings: settings.clone(),
+            target: metric_target(name),
+            pattern,
+            found: Found::default(),
+            not_a_number: None,
+            file_fault: None,
+            near_misses: NearMisses::of(name),
+            nearest: String::new(),
+            is_in_python: false,
+            is_on_other: false,
+        })
+    }
+
+    pub(super) fn line(&mut self, line: &str, object: Option<&serde_json::Value>, stream: Stream) {
+        if self.stream() != stream {
+            if !self.is_on_other && self.is_needed() && self.is_unmatched() {
+                self.is_on_other = self.is_in(line, object);
+            }
+            return;
+        }
+        self.look_for_value(line, object);
+        if self.is_needed() && self.is_unmatched() {
+            self.near_misses.line(line);
+            self.is_in_python |= self.is_in_dictionary(line);
+        }
+    }
+
+    /// Whether a line has the metric.
+    fn is_in(&self, line: &str, object: Option<&serde_json::Value>) -> bool {
+        match (&self.pattern, &self.settings.key) {
+            (Some(pattern), _) => pattern.find(line).is_some(),
+            (None, Some(key)) => object.is_some_and(|object| number::at(object, key).is_some()),
+            (None, None) => false,
+        }
+    }
+
+    /// Whether a line is a dictionary as Python prints it, with the key.
+    fn is_in_dictionary(&self, line: &str) -> bool {
+        line.trim_start().starts_with("{'")
+            && last_key(&self.settings).is_some_and(|key| line.contains(&format!("'{key}':")))
+    }
+
+    fn look_for_value(&mut self, line: &str, object: Option<&serde_json::Value>) {
+        let settings = &self.settings;
+        if let Some(pattern) = &self.pattern {
+            match pattern.find(line) {
+                Some(Captured::Text(text)) => self.text(text.trim_end_matches([',', ';'])),
+                Some(Captured::Inside(longer)) => self.fault(TextFault::CutOff(longer)),
+                None => {}
+            }
+        } else if let (Some(key), Some(object)) = (&settings.key, object)
+            && let Some(value) = number::at(object, key)
+            // What a program has not measured yet, as in a file of JSON.
+            && !value.is_null()
+        {
+            match number::of_json(value) {
+                Some(value) => self.add(value),
+                None => self.text(&value.to_string()),
+            }
+        }
+    }
+
+    pub(super) fn text(&mut self, text: &str) {
+        match number::parse(text) {
+            Some(value) => self.add(value),
+            None => self.fault(TextFault::of(text)),
+        }
+    }
+
+    /// A text that is not its number; the first that `skip` does not leave out is kept.
+    fn fault(&mut self, fault: TextFault) {
+        match self.found.count < self.settings.skip() {
+            true => self.found.count += 1,
+            false => {
+                self.not_a_number.get_or_insert(fault);
+            }
+        }
+    }
+
+    /// Reads its file, if it has one, once the program has ended.
+    pub(super) fn read_file(&mut self) {
+        let Some((before, path)) = self.file.clone() else {
+            return;
+        };
+        let settings = self.settings.clone();
+        let read = match settings.source() {
+            Ok(MetricSource::Csv { column, .. }) => {
+                files::csv(&path, column, before, |text| self.text(text))
+            }
+            Ok(MetricSource::Json { at, .. }) => {
+                files::json(&path, at, before).map(|value| match value {
+                    Some(value) => self.add(value),
+                    None => self.text("a text, a list or an object"),
+                })
+            }
+            _ => Ok(()),
+        };
+        self.file_fault = read.err();
+    }
+
+    /// The reason for its empty cell, or another remark.
+    pub(super) fn note(&self) -> Option<String> {
+        let settings = &self.settings;
+        if settings.measured == Some(Measured::PeakMemoryBytes) && self.found.count == 0 {
+            return Some("too small to tell from the process that started it".to_owned());
+        }
+        if let Some(fault) = self.not_a_number.as_ref().filter(|_| settings.optional) {
+            return Some(fault.note());
+        }
+        let value = self.found.take(settings.take());
+        if settings.optional
+            && let Some(value) = value.filter(|value| !value.is_finite())
+        {
+            return Some(format!("{value} is not a finite number"));
+        }
+        if self.name == LossRose::COLUMN
+            && let Some(rose) = self.found.loss_rose()
+        {
+            return Some(rose.to_string());
+        }
+        let left_out = self.found.kept().saturating_sub(MOST_NUMBERS as u64);
+        (settings.take() == Take::Median && left_out > 0)
+            .then(|| format!("median of the first {MOST_NUMBERS} of its numbers"))
+    }
+
+    pub(super) fn add(&mut self, value: f64) {
+        let skip = self.settings.skip();
+        let keeps_all = self.settings.take() == Take::Median;
+        self.found.add(value, skip, keeps_all);
+    }
+
+    /// The number of the metric in the unit of its column; `None` if an optional one never came.
+    pub(super) fn number(
+        &self,
+        stdout_lines: u64,
+        stderr_lines: u64,
+    ) -> Result<Option<f64>, MetricFault> {
+        let name = &self.name;
+        if let Some(fault) = &self.not_a_number {
+            let pattern = self.settings.line.as_deref().unwrap_or_default();
+            return match self.settings.optional {
+                true => Ok(None),
+                false => Err(MetricFault::Missing(fault.reason(name, pattern))),
+            };
+        }
+        let Some(value) = self.found.take(self.settings.take()) else {
+            return match self.is_needed() {
+                true => Err(MetricFault::Missing(
+                    self.missing(stdout_lines, stderr_lines),
+                )),
+                false => Ok(None),
+            };
+        };
+        let value = value * self.settings.times();
+        if !value.is_finite() {
+            return match (self.settings.is_loss(name), self.settings.optional) {
+                (true, _) => Err(MetricFault::Diverged(format!("`{name}` is {value}"))),
+                (false, true) => Ok(None),
+                (false, false) => Err(MetricFault::Missing(format!(
+                    "`{name}` is {value}, which is not a number"
+                ))),
+            };
+        }
+        let is_count = (0.0..=MOST_COUNT).contains(&value) && (value - value.round()).abs() <= 1e-6;
+        if self.target.is_count() && !is_count {
+            let why = format!(
+                "`{name}` is {}; it must be an integer from 0 to 2^53",
+                exact(value)
+            );
+            return Err(MetricFault::Missing(why));
+        }
+        match (self.impossible(value), self.settings.optional) {
+            (None, _) => Ok(Some(value)),
+            // Its cell is left empty, with a note.
+            (Some(_), true) => Ok(Some(value)),
+            (Some(why), false) => Err(MetricFault::Missing(format!("`{name}` is {why}"))),
+        }
+    }
+
+    /// Whether a trial without it has failed.
+    fn is_needed(&self) -> bool {
+        !self.settings.optional
+            && self.target != MetricTarget::Progress
+            && self.settings.measured.is_none()
+    }
+
+    /// The output that it is read from, if it is read from lines.
+    pub(super) fn stream(&self) -> Stream {
+        self.settings.on.unwrap_or_default()
+    }
+
+    /// Whether it is read from lines, and none has had it.
+    pub(super) fn is_unmatched(&self) -> bool {
+        let is_of_lines = self.pattern.is_some() || self.settings.key.is_some();
+        is_of_lines && self.found.count == 0 && self.not_a_number.is_none()
+    }
+
+    /// The notice, once, that many lines name it and none has matched so far.
+    pub(super) fn unmatched(&mut self) -> Option<String> {
+        if !self.is_needed() || !self.is_unmatched() {
+            return None;
+        }
+        let (lines, last) = self.near_misses.take_if_many()?;
+        let looked_for = match (&self.settings.line, &self.settings.key) {
+            (Some(pattern), _) => format!("matches '{pattern}'"),
+            (None, key) => format!(
+                "is a JSON object with `{}`",
+                key.as_deref().unwrap_or_default()
+            ),
+        };
+        Some(format!(
+            "metric `{}`: {lines} lines contain this name, and none {looked_for}; the last of them: \
+             {last}; without it the trial fails",
+            self.name
+        ))
+    }
+
+    fn impossible(&self, value: f64) -> Option<String> {
+        let MetricTarget::Column(column) = self.target else {
+            return None;
+        };
+        let why = impossible_in(column, value)?;
+        let remedy = match (1.0..=100.0).contains(&value) {
+            true => " (`times: 0.01` converts percent)",
+            false => "",
+        };
+        Some(format!("{}; {why}{remedy}", exact(value)))
+    }
+
+    fn missing(&self, stdout_lines: u64, stderr_lines: u64) -> String {
+        let name = &self.name;
+        if let Some(fault) = &self.file_fault {
+            return format!("`{name}` never came: {fault}");
+        }
+        let skipped = self.found.count;
+        if skipped > 0 {
+            return format!(
+                "`{name}` came {skipped} times, and `skip` leaves out the first {}",
+                self.settings.skip()
+            );
+        }
+        let near = format!("{}{}", self.remedy(), self.nearest);
+        let (lines, of) = match self.stream() {
+            Stream::Stdout => (stdout_lines, ""),
+            Stream::Stderr => (stderr_lines, " of stderr"),
+        };
+        match self.settings.source() {
+            Ok(MetricSource::Line { pattern, .. }) => {
+                format!("`{name}` never came: '{pattern}' matched none of {lines} lines{of}{near}")
+            }
+            Ok(MetricSource::Key { key, .. }) => format!(
+                "`{name}` never came: none of {lines} lines{of} is a JSON object with `{key}`{near}"
+            ),
+            Ok(MetricSource::Csv { file, column }) => {
+                format!("`{name}` never came: column `{column}` of {file} has no number")
+            }
+            _ => format!("`{name}` never came"),
+        }
+    }
+
+    /// What to write instead, where its lines are known.
+    fn remedy(&self) -> String {
+        match last_key(&self.settings) {
+            _ if self.is_on_other => match self.stream() {
+                Stream::Stdout => "; lines of stderr have it: add `on: stderr`".to_owned(),
+                Stream::Stderr => "; lines of stdout have it: remove `on: stderr`".to_owned(),
+            },
+            Some(key) if self.is_in_python => format!(
+                "; Python's `{{'{key}': …}}` is not JSON: use `line: \"'{key}': '?([^,'}}]+)\"`"
+            ),
+            _ => String::new(),
+        }
+    }
+}
+
+/// The name of the number in the map that has it.
+fn last_key(settings: &CommandMetric) -> Option<&str> {
+    settings.key.as_deref()?.rsplit('.').next()
+}
