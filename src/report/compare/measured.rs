@@ -66,9 +66,9 @@ impl MeasuredPair {
                 .or_else(|| scope::chosen_runs(metric, pair))
                 .or_else(|| {
                     let is_unusable = rows.iter().any(|rows| metric.has_unusable(column, rows));
-                    (is_unusable || is_zero_beside_some(&sides))
-                        .then(|| format!("a `{column}` is not {USABLE}"))
-                }),
+                    is_unusable.then(|| format!("a `{column}` is not {USABLE}"))
+                })
+                .or_else(|| zero_beside_some(column, &sides)),
             sides,
         })
     }
@@ -245,16 +245,21 @@ fn questions(measured: Vec<&MeasuredPair>) -> Vec<Question> {
         .collect()
 }
 
-/// Whether all runs of one side have 0, and some of the other: no rise or fall is clear.
-fn is_zero_beside_some(sides: &Sides) -> bool {
+/// The refusal where all runs of one side have 0, and some of the other; `None` elsewhere.
+fn zero_beside_some(column: &str, sides: &Sides) -> Option<String> {
     let zeros = [&sides.base, &sides.new].map(|runs| {
         let zeros = runs.iter().filter(|run| run.value == 0.0).count();
         (zeros > 0, zeros == runs.len())
     });
-    matches!(
-        zeros,
-        [(_, true), (true, false)] | [(true, false), (_, true)]
-    )
+    let (all, some) = match zeros {
+        [(_, true), (true, false)] => ("base", "new"),
+        [(true, false), (_, true)] => ("new", "base"),
+        _ => return None,
+    };
+    Some(format!(
+        "`{column}` is 0 in all runs of {all} and in some of {some}, so neither a rise nor a fall \
+         is clear"
+    ))
 }
 
 /// The verdict on one metric of one point by itself.

@@ -1051,6 +1051,15 @@ fn an_accuracy_that_is_0_in_all_runs_of_a_side_is_judged() {
         assert_eq!(verdict, Verdict::NotComparable);
         assert!(matches!(gate, Gate::CannotTell(_)), "{gate:?}");
     }
+    let refused = [
+        (zero, few, "base and in some of new"),
+        (few, zero, "new and in some of base"),
+    ];
+    for (base, new, all) in refused {
+        let text = page(&with_accuracies([[base, base], [new, new]]));
+        let words = format!("`valid_top1` is 0 in all runs of {all}");
+        assert!(text.contains(&words) && !text.contains("1e-150"), "{text}");
+    }
 }
 
 #[test]

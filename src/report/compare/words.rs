@@ -274,7 +274,10 @@ pub(super) fn interval_of(comparison: &Comparison) -> Option<String> {
     match comparison.verdict {
         Verdict::TooFewRuns if base == new => Some(format!("none ({})", counted(base, "run"))),
         Verdict::TooFewRuns => Some(format!("none ({base} and {new} runs)")),
-        _ => comparison.interval.map(interval),
+        _ => {
+            let ends = comparison.interval?;
+            Some(interval(ends, comparison.is_of_differences))
+        }
     }
 }
 
@@ -298,9 +301,12 @@ pub(super) fn changes_without_interval(comparisons: &[&Comparison]) -> Option<St
 
 /// Ratio of the ends of an interval above which it is too wide to be useful.
 const FAR_APART: f64 = 4.0;
+/// Width above which one of differences is so too, in parts of base: its lower end may be 0.
+const WIDE: f64 = 1.0;
 
-pub(super) fn interval([low, high]: [f64; 2]) -> String {
-    if high > FAR_APART * low {
+fn interval([low, high]: [f64; 2], is_of_differences: bool) -> String {
+    let is_narrow = is_of_differences && high - low <= WIDE;
+    if high > FAR_APART * low && !is_narrow {
         "too wide to be useful".to_owned()
     } else {
         format!("{} to {}", Change(low), Change(high))
@@ -318,6 +324,16 @@ pub(super) fn visible(share: f64) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn an_interval_of_differences_is_judged_by_its_width() {
+        let wide = "too wide to be useful";
+        assert_eq!(interval([0.0, 0.064], true), "-100.0 % to -93.6 %");
+        assert_eq!(interval([0.0, 0.064], false), wide);
+        assert_eq!(interval([0.0, 1.5], true), wide);
+        // A rise of several times base.
+        assert_eq!(interval([1.5, 4.0], true), "+50.0 % to +300.0 %");
+    }
 
     #[test]
     fn long_values_of_a_treatment_show_their_first_difference() {
