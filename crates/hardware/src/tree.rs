@@ -41,7 +41,8 @@ pub(super) fn read(
         [(_, one)] => (Some(one.resident_bytes), None),
         several if wants_pages => {
             let first = several.iter().map(|(pid, _)| *pid).collect();
-            let sum = least_sum(first, || holders(list()), process::share_bytes);
+            let held = |pid| process::read(pid).map_or(0, |used| used.resident_bytes);
+            let sum = least_sum(first, || holders(list()), process::share_bytes, held);
             (Some(sum), Some(began.elapsed().as_secs_f64()))
         }
         _ => (None, None),
@@ -66,8 +67,14 @@ fn holders(pids: Vec<u32>) -> Vec<u32> {
 
 /// Sum of the shares of the processes. They are read one after another: after a fork or an end, a
 /// page counts in full in one and in part in another. So if the processes have changed, they are
-/// read again, and of sums that all had a change the smallest is taken.
-fn least_sum(mut pids: Vec<u32>, list: impl Fn() -> Vec<u32>, share: impl Fn(u32) -> u64) -> u64 {
+/// read again, and of sums that all had a change the smallest is taken. A process that none of the
+/// sums has may hold part of the pages; but the tree holds no less than the largest of its processes.
+fn least_sum(
+    mut pids: Vec<u32>,
+    list: impl Fn() -> Vec<u32>,
+    share: impl Fn(u32) -> u64,
+    held: impl Fn(u32) -> u64,
+) -> u64 {
     let mut least = u64::MAX;
     for _ in 0..MOST_ROUNDS {
         let sum: u64 = pids.iter().map(|pid| share(*pid)).sum();
@@ -78,7 +85,8 @@ fn least_sum(mut pids: Vec<u32>, list: impl Fn() -> Vec<u32>, share: impl Fn(u32
         least = least.min(sum);
         pids = now;
     }
-    least
+    let largest = pids.iter().map(|pid| held(*pid)).max();
+    least.max(largest.unwrap_or(0))
 }
 
 /// The processes of a tree, its root first.
@@ -297,7 +305,7 @@ pub(super) mod tests {
         );
     }
 
-    /// A root holds 100 pages; in each round one child ends and the next begins, after the root was
+    /// A root holds 100 pages, its child 50 of them; in each round one child ends and the next begins, after the root was
     /// read.
     #[test]
     fn shares_are_read_again_while_processes_come_and_go() {
@@ -311,13 +319,16 @@ pub(super) mod tests {
                 1 => sums[round.get() as usize] - 50,
                 _ => 50,
             };
-            (least_sum(vec![1, 2], list, share), round.get())
+            let held = |pid: u32| if pid == 1 { 100 } else { 50 };
+            (least_sum(vec![1, 2], list, share, held), round.get())
         };
         assert_eq!(sum_with(0, [100, 900, 900]), (100, 1));
         assert_eq!(sum_with(1, [150, 100, 900]), (100, 2));
         // Only the second round has no change in it.
         assert_eq!(sum_with(1, [90, 100, 900]), (100, 2));
         assert_eq!(sum_with(9, [150, 110, 140]), (110, 3));
+        // In each round a child that is not in the list shares the root's pages.
+        assert_eq!(sum_with(9, [70, 60, 80]), (100, 3));
     }
 
     /// A child ends after its parent was read, and its parent then has its time.
