@@ -19,6 +19,9 @@ use crate::{
 /// The largest seed of the experiment file.
 const LAST_SEED: u64 = u32::MAX as u64;
 
+/// The values of a command.
+const VALUES: &str = "model.values.";
+
 /// Makes the points of an experiment.
 pub(super) struct PointMaker<'a> {
     sections: Sections,
@@ -119,10 +122,17 @@ impl<'a> PointMaker<'a> {
         choices: &Choices,
         repeats: u64,
     ) -> Result<CheckedPoint, Vec<KeyFault>> {
-        let chosen = axes
-            .iter()
-            .zip(choices)
-            .filter_map(|(key, choice)| Some((key, choice.as_ref()?)));
+        let values = self.axis_values(axes, choices);
+        let chosen = values.iter().zip(choices);
+        let chosen = chosen.filter_map(|((key, value), choice)| {
+            // A program sees how a number is written: its table shows what it gets.
+            let is_of_program = key.starts_with(VALUES);
+            match choice {
+                Some(choice) if !is_of_program => Some((key, choice)),
+                None if !is_of_program || value.is_null() => None,
+                _ => Some((key, value)),
+            }
+        });
         let settings = Settings::new(&self.sections, chosen, axes)?;
         let facts = self.facts_of(&settings.data);
         let faults = settings.faults(facts.as_ref());
@@ -145,7 +155,7 @@ impl<'a> PointMaker<'a> {
         let identity = identity.map_err(|error| vec![KeyFault::new("model", error.to_string())])?;
         let epoch = facts.as_ref().and_then(|facts| settings.epoch(facts));
         Ok(CheckedPoint {
-            first: first_trial(self.axis_values(axes, choices), settings, facts.as_ref()),
+            first: first_trial(values, settings, facts.as_ref()),
             identity,
             epoch,
         })

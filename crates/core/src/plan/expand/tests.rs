@@ -777,3 +777,22 @@ fn equal_maps_are_one_value_of_an_axis_however_they_are_spelt() {
     let plan = plan(&file(excluded)).unwrap();
     assert_eq!((plan.points, plan.unmatched_excludes.len()), (1, 0));
 }
+
+#[test]
+fn a_program_gets_a_number_as_its_table_shows_it() {
+    let trials = plan(
+        "{kiln: 1, name: x, model: {kind: command, argv: [x, '{v}', '{w}'], values: {v: 1.0, w: \
+         0}}, sweep: {grid: {model.values.v: [1, 0.5]}, include: [{model.values.v: 1.0, \
+         model.values.w: 2}, {model.values.w: 3}]}}",
+    )
+    .unwrap()
+    .trials;
+    let given = |trial: &Trial| match &*trial.model {
+        crate::kinds::Model::Command(command) => command.values["v"].to_string(),
+        _ => String::new(),
+    };
+    let shown = |trial: &Trial| trial.axes[0].1.to_string();
+    let expected = ["1", "0.5", "1", "1"];
+    assert_eq!(trials.iter().map(given).collect::<Vec<_>>(), expected);
+    assert_eq!(trials.iter().map(shown).collect::<Vec<_>>(), expected);
+}
