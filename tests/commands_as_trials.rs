@@ -583,6 +583,28 @@ fn a_reproduction_shows_the_metrics_of_a_command() {
     );
 }
 
+/// Without a loss, and without any number to compare.
+#[test]
+fn whether_a_run_without_a_loss_is_reproduced_cannot_be_told() {
+    let place = Place::of_command(
+        "  argv: [echo, score 1]\n  metrics: {score: {line: 'score (.+)'}}",
+        "",
+    );
+    assert_eq!(place.run("", &[]).status, Some(0));
+    let default: &[&str] = &["reproduce", "x"];
+    let pass: &[&str] = &["reproduce", "x", "--cannot-tell", "pass"];
+    for (arguments, status) in [(default, 4), (pass, 0)] {
+        let again = Ended::of(place.kiln(arguments).output().unwrap());
+        assert!(
+            again.status == Some(status)
+                && again
+                    .stdout
+                    .contains("cannot tell whether it is reproduced"),
+            "{again:?}"
+        );
+    }
+}
+
 /// A changed unit, source or direction is no improvement, and no gate passes for it.
 #[test]
 fn a_metric_that_the_runs_take_otherwise_is_not_compared() {

@@ -326,7 +326,7 @@ fn within(args: &Args, axis: &str) -> Result<Status, Stop> {
     };
     let conclusion = Conclusion::of(&found, &args.asked, None);
     show(&page, args.asked.format(), &conclusion)?;
-    Ok(status(&found, &args.asked, &conclusion.gates))
+    Ok(status(&found, &args.asked, &conclusion))
 }
 
 /// Conclusion of a comparison: a sentence for the end of the page, and an answer for the exit
@@ -460,7 +460,7 @@ fn judge(
         .map_or(Status::Success, |closing| {
             asked.cannot_tell.status(&closing.gate)
         });
-    Ok(surer(status(&found, asked, &conclusion.gates), of_closing))
+    Ok(surer(status(&found, asked, &conclusion), of_closing))
 }
 
 /// Whether `kiln compare --rerun` runs a side again: it has its experiment, which is no search.
@@ -490,19 +490,22 @@ fn record(base: &TableSource, new: &TableSource) -> Option<Vec<Fact>> {
     })
 }
 
-/// Fails if nothing could be compared or a gate fails; prints the result of each gate.
-fn status(found: &Comparisons, asked: &CompareOptions, gates: &[(String, Gate)]) -> Status {
+/// Fails if nothing could be compared or a gate fails; prints the result of each gate. Whether a run
+/// is reproduced has an answer without comparisons, where the rows are comparable.
+fn status(found: &Comparisons, asked: &CompareOptions, conclusion: &Conclusion) -> Status {
     let is_refused = found.pairs.iter().all(|pair| {
         pair.comparisons
             .iter()
             .all(|one| one.verdict == Verdict::NotComparable)
     });
-    let mut status = if is_refused && asked.fail_on.is_empty() {
+    let has_answer =
+        conclusion.closing.is_some() && found.pairs.iter().all(|pair| pair.unlike.is_empty());
+    let mut status = if is_refused && asked.fail_on.is_empty() && !has_answer {
         Status::Failed
     } else {
         Status::Success
     };
-    for (spelled, gate) in gates {
+    for (spelled, gate) in &conclusion.gates {
         note(&format!("gate {spelled}: {}", gate.sentence()));
         status = surer(status, asked.cannot_tell.status(gate));
     }
