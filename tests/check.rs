@@ -177,11 +177,35 @@ fn json_has_an_object_per_file_with_its_problems() {
             "ok": true,
             "summary": "1 trial: mlp on text",
             "problems": [],
+            "warnings": [],
         })
     );
     let problem = &nowhere["problems"][0];
     assert_eq!(problem["line"], Value::Null);
     assert_eq!(problem["message"], "there is no such file");
+}
+
+#[test]
+fn json_has_the_warnings_of_a_file_and_standard_error_has_them_without() {
+    let folder = tempfile::TempDir::new().unwrap();
+    let text = "kiln: 1\nname: x\nmodel: {kind: matmul, size: 8}\ntrain: {steps: 3}\nsweep:\n  \
+                grid: {model.size: [8, 16]}\n  exclude:\n    - {model.size: 9}\n";
+    fs::write(folder.path().join("x.yaml"), text).unwrap();
+    let output = check(folder.path(), &["x.yaml", "--json"], &[]);
+    let found: Value = serde_json::from_slice(&output.stdout).unwrap();
+    assert_eq!((&found["ok"], errors(&output).as_str()), (&json!(true), ""));
+    let warnings = found["warnings"].as_array().unwrap();
+    let [warning] = &warnings[..] else {
+        panic!("{found}");
+    };
+    let said = "`sweep.exclude[0]` matches no point of this sweep";
+    let warning = warning.as_str().unwrap();
+    assert!(
+        warning.starts_with("x.yaml:8:") && warning.contains(said),
+        "{warning}"
+    );
+    let plain = check(folder.path(), &["x.yaml"], &[]);
+    assert!(errors(&plain).contains(said), "{plain:?}");
 }
 
 #[test]

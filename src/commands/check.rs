@@ -40,17 +40,32 @@ pub(super) fn run(args: Args) -> Result<Status, Stop> {
     let is_json = args.json || args.format.is_json();
     let mut status = Status::Success;
     for file in args.files {
-        let checked = check(&file, &args.set);
+        let checked = check(&file, &args.set, is_json);
         if let Err(stop) = &checked {
             status = stop.status;
         }
         match checked {
             checked if is_json => print_json(&format!("{}\n", in_json(&file, &checked)))?,
-            Ok(verdict) => print_line(&format!("{}: ok, {verdict}", file.display()))?,
+            Ok(checked) => print_line(&format!("{}: ok, {}", file.display(), checked.summary))?,
             Err(stop) => stop.print(),
         }
     }
     Ok(status)
+}
+
+/// A file without problems.
+struct Checked {
+    summary: String,
+    warnings: Vec<String>,
+}
+
+impl Checked {
+    fn without_warnings(summary: String) -> Self {
+        Self {
+            summary,
+            warnings: Vec::new(),
+        }
+    }
 }
 
 /// A problem, for programs.
@@ -78,8 +93,12 @@ impl<'a> From<&'a Problem> for Finding<'a> {
     }
 }
 
-fn in_json(file: &Path, checked: &Result<String, Stop>) -> Value {
+fn in_json(file: &Path, checked: &Result<Checked, Stop>) -> Value {
     let name = file.display().to_string();
+    let warnings: &[String] = match checked {
+        Ok(checked) => &checked.warnings,
+        Err(_) => &[],
+    };
     let problems: Vec<Finding<'_>> = match checked {
         Ok(_) => Vec::new(),
         Err(stop) if stop.problems.is_empty() => vec![Finding {
@@ -95,19 +114,22 @@ fn in_json(file: &Path, checked: &Result<String, Stop>) -> Value {
         "kiln_check": CHECK_JSON,
         "file": &name,
         "ok": checked.is_ok(),
-        "summary": checked.as_ref().ok(),
+        "summary": checked.as_ref().ok().map(|checked| &checked.summary),
         "problems": problems,
+        "warnings": warnings,
     })
 }
 
-fn check(file: &Path, set: &[String]) -> Result<String, Stop> {
+/// Warnings are printed here, unless they are for programs.
+fn check(file: &Path, set: &[String], is_json: bool) -> Result<Checked, Stop> {
     let in_base = file
         .parent()
         .and_then(|folder| folder.file_name())
         .is_some_and(|name| name == "base");
     if in_base && set.is_empty() {
         let checked = spec::check_fragment(&request(file.to_owned(), set)).map_err(Stop::problems);
-        return checked.map(|()| "a fragment for other files to extend".to_owned());
+        let summary = "a fragment for other files to extend".to_owned();
+        return checked.map(|()| Checked::without_warnings(summary));
     }
     let loaded = load_file(file.to_owned(), set)?;
     if let Some(search) = &loaded.experiment.sweep.search {
@@ -117,15 +139,20 @@ fn check(file: &Path, set: &[String]) -> Result<String, Stop> {
         let experiment = &loaded.experiment;
         let keys = SearchedKeys::of(&experiment.model);
         let keys = search.keys(&keys).join(", ");
-        return Ok(format!(
+        return Ok(Checked::without_warnings(format!(
             "a search for `kiln tune`: {} of {}, over {keys}",
             search.kind(),
             kinds(experiment)
-        ));
+        )));
     }
     let planned = plan_loaded(loaded)?;
-    planned.warn();
-    Ok(describe(&planned))
+    if !is_json {
+        planned.warn();
+    }
+    Ok(Checked {
+        summary: describe(&planned),
+        warnings: planned.warnings(),
+    })
 }
 
 /// `gpt on text`; a command has no data.

@@ -45,14 +45,7 @@ impl Planned {
     /// Prints what is probably a mistake, although it can be run, to standard error.
     pub(super) fn warn(&self) {
         let mut excerpts = Excerpts::default();
-        for index in &self.plan.unmatched_excludes {
-            let key = format!("sweep.exclude[{index}]");
-            let place = self.loaded.point_location("exclude", *index);
-            let place = place.or_else(|| self.loaded.locate("sweep.exclude"));
-            let what = format!(
-                "`{key}` matches no point of this sweep and drops none; correct its values, or \
-                 remove it"
-            );
+        for (place, what) in self.mistakes() {
             warning(&match &place {
                 Some(place) => format!("{place}: warning: {what}"),
                 None => format!("warning: {what}"),
@@ -60,6 +53,29 @@ impl Planned {
             let lines = place.map(|place| excerpts.of(&place, ""));
             lines.iter().flatten().for_each(|line| note(line));
         }
+    }
+
+    /// The same for programs, each with its place.
+    pub(super) fn warnings(&self) -> Vec<String> {
+        let text = |(place, what): (Option<Location>, String)| match place {
+            Some(place) => format!("{place}: {what}"),
+            None => what,
+        };
+        self.mistakes().into_iter().map(text).collect()
+    }
+
+    fn mistakes(&self) -> Vec<(Option<Location>, String)> {
+        let mistake = |index: &usize| {
+            let key = format!("sweep.exclude[{index}]");
+            let place = self.loaded.point_location("exclude", *index);
+            let place = place.or_else(|| self.loaded.locate("sweep.exclude"));
+            let what = format!(
+                "`{key}` matches no point of this sweep and drops none; correct its values, or \
+                 remove it"
+            );
+            (place, what)
+        };
+        self.plan.unmatched_excludes.iter().map(mistake).collect()
     }
 }
 
