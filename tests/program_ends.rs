@@ -404,7 +404,7 @@ echo \"at $at\"";
     );
     let notes = &place.column("notes")[1];
     assert!(
-        notes.contains("resumed: the program found its checkpoint"),
+        notes.contains("resumed: files of an earlier attempt were in its checkpoint folder"),
         "{notes}"
     );
 }

@@ -383,19 +383,23 @@ impl fmt::Display for OutOfJobTime {
     }
 }
 
-/// The program of a command resumed from a checkpoint of an earlier attempt; a note of its own.
+/// The program of a command may have resumed from what an earlier attempt left; a note of its own.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct ResumedCommand;
 
 impl ResumedCommand {
     /// The name under which it is noted.
     pub const COLUMN: &str = "resumed";
-    pub const TEXT: &str =
+    pub const TEXT: &str = "files of an earlier attempt were in its checkpoint folder, so times, \
+                            rates and energy may be of a part of its work";
+    /// The text in tables of earlier versions.
+    const FORMER_TEXT: &str =
         "the program found its checkpoint, so times, rates and energy are of the rest of its work";
 
     /// Whether the row has it.
     pub fn is_of(row: &TrialRow) -> bool {
-        row.note(Self::COLUMN) == Some(Self::TEXT)
+        let note = row.note(Self::COLUMN);
+        note.is_some_and(|note| [Self::TEXT, Self::FORMER_TEXT].contains(&note))
     }
 }
 
@@ -467,6 +471,8 @@ mod tests {
         // A training has its rate from a window after the checkpoint.
         assert_eq!(told(of(&[], Some(9))), (true, None, Some(1.0)));
         assert_eq!(told(of(&note, None)), (true, None, None));
+        let former = [(ResumedCommand::COLUMN, ResumedCommand::FORMER_TEXT)];
+        assert_eq!(told(of(&former, None)), (true, None, None));
         // A metric of this name may have a note too.
         let other = [("resumed", "'x' is not a number")];
         assert!(!told(of(&other, None)).0);
