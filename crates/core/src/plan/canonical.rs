@@ -3,7 +3,7 @@
 use serde_json::{Map, Value};
 
 /// JSON without spaces, keys in byte order, integers without a fraction.
-pub(super) fn canonical(value: &Value) -> String {
+pub(crate) fn canonical(value: &Value) -> String {
     let mut text = String::new();
     write(value, &mut text);
     text

@@ -27,6 +27,7 @@ mod tickets;
 mod trial;
 mod trial_file;
 
+pub(crate) use canonical::canonical;
 pub use differing::differs_from_defaults;
 pub use disk::expected_disk_bytes;
 pub use expand::{Plan, expand};

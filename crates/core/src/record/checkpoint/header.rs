@@ -13,7 +13,11 @@ use serde_json::Value;
 use sha2::{Digest, Sha256};
 
 use crate::{
-    folder::system_error, input, limits::STATE_BYTES, plan::TrialId, record::run_file::write_json,
+    folder::system_error,
+    input,
+    limits::STATE_BYTES,
+    plan::{TrialId, canonical},
+    record::run_file::write_json,
 };
 
 /// Version of a checkpoint's files.
@@ -39,7 +43,7 @@ pub struct Header {
     pub files: BTreeMap<String, FileContent>,
     /// The state that the training loop needs to resume.
     pub training: Value,
-    /// SHA-256 of all other fields; absent in checkpoints older than this key.
+    /// SHA-256 of all other fields in canonical form; absent in checkpoints older than this key.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub header_sha256: Option<String>,
 }
@@ -125,15 +129,21 @@ pub(super) fn content_sum(header: &[u8]) -> Result<String, String> {
     let mut content: Value =
         serde_json::from_slice(header).map_err(|error| format!("{HEADER}: {error}"))?;
     remove_times(&mut content);
-    Ok(own_sum(content))
+    remove_own_sum(&mut content);
+    // Runs that continue a checkpoint have recorded the sum of this form.
+    Ok(hex::encode(Sha256::digest(content.to_string())))
 }
 
-/// SHA-256 of a header without its own sum, as hex. Numbers keep their text when they are read.
+/// SHA-256 of a header without its own sum, as hex: of its content, not of its text.
 fn own_sum(mut header: Value) -> String {
-    if let Value::Object(fields) = &mut header {
+    remove_own_sum(&mut header);
+    hex::encode(Sha256::digest(canonical(&header)))
+}
+
+fn remove_own_sum(header: &mut Value) {
+    if let Value::Object(fields) = header {
         fields.retain(|name, _| name != OWN_SUM);
     }
-    hex::encode(Sha256::digest(header.to_string()))
 }
 
 /// Removes each field that is a number of seconds.

@@ -1,4 +1,4 @@
-use std::fs;
+use std::{collections::BTreeMap, fs};
 
 use serde_json::json;
 use tempfile::TempDir;
@@ -148,6 +148,25 @@ fn a_header_without_a_sum_of_its_own_is_usable_and_the_sum_of_its_content_is_the
     assert!(!fs::read_to_string(&path).unwrap().contains("header_sha256"));
     assert_eq!(newest(&checkpoints), (Some(5), Vec::new()));
     assert_eq!(content(), with_sum);
+}
+
+/// As `jq -S` writes it.
+#[test]
+fn a_header_with_its_keys_in_another_order_is_the_same() {
+    let (_folder, checkpoints) = checkpoints();
+    write(&checkpoints, 5, Some(0.1 + 0.2));
+    let path = checkpoints.at(5).join(HEADER);
+    let text = fs::read_to_string(&path).unwrap();
+    let sorted: BTreeMap<String, Value> = serde_json::from_str(&text).unwrap();
+    let sorted = serde_json::to_string(&sorted).unwrap();
+    assert!(sorted.starts_with("{\"files\"") && text.find("kiln_checkpoint") < text.find("files"));
+    fs::write(&path, &sorted).unwrap();
+    assert_eq!(newest(&checkpoints), (Some(5), Vec::new()));
+    // Other content is not.
+    let changed = sorted.replace("\"seconds\":1.5", "\"seconds\":1.25");
+    assert_ne!(sorted, changed);
+    fs::write(&path, changed).unwrap();
+    assert_eq!(newest(&checkpoints).0, None);
 }
 
 #[test]
