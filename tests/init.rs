@@ -264,3 +264,71 @@ fn a_name_that_the_file_cannot_give_or_another_file_has_is_told() {
         "{plan:?}"
     );
 }
+
+/// 60 rows of a CSV file; `{n}` is the number of the row.
+fn table(header: &str, row: impl Fn(u32) -> String) -> String {
+    let rows = (0..60).map(|number| {
+        let (month, day) = (1 + number / 28, 1 + number % 28);
+        format!("2023-{month:02}-{day:02},{}\n", row(number))
+    });
+    format!("{header}\n{}", rows.collect::<String>())
+}
+
+#[test]
+fn a_bad_cell_in_the_price_is_told_and_no_other_column_is_taken() {
+    let place = Place::with("");
+    fs::create_dir(place.path("prices")).unwrap();
+    for bad in ["inf", "\"1,234.5\"", "\"50,1\""] {
+        let text = table("Date,Close,Volume", |number| match number {
+            30 => format!("{bad},{}", 100 + number * number),
+            _ => format!("{}.5,{}", 50 + number % 7, 100 + number * number),
+        });
+        fs::write(place.path("prices/a.csv"), text).unwrap();
+        let refused = kiln(&place, &["init", "panel.yaml", "--data", "prices"]);
+        assert_eq!(refused.status, Some(2), "{bad}: {refused:?}");
+        let words = format!("prices/a.csv:32 has `{}`", bad.trim_matches('"'));
+        assert!(refused.stderr.contains(&words), "{words}: {refused:?}");
+    }
+    let below = table("Date,Close,Volume", |number| {
+        format!("{number},{}", 3 + number % 5)
+    });
+    fs::write(place.path("prices/a.csv"), below).unwrap();
+    let refused = kiln(&place, &["init", "panel.yaml", "--data", "prices"]);
+    assert!(refused.stderr.contains("it goes down to 0"), "{refused:?}");
+}
+
+#[test]
+fn an_id_or_a_year_is_not_what_a_panel_predicts() {
+    let place = Place::with("");
+    fs::create_dir(place.path("sensor")).unwrap();
+    let header = "time,station_id,row,year,temp,rain,wind";
+    let text = table(header, |number| {
+        let wind = if number == 9 { "calm" } else { "3" };
+        format!(
+            "100,{number},{},{}.5,-1,{wind}",
+            2022 + number / 30,
+            20 + number % 5
+        )
+    });
+    fs::write(place.path("sensor/a.csv"), text).unwrap();
+    let written = kiln(&place, &["init", "panel.yaml", "--data", "sensor"]);
+    assert_eq!(written.status, Some(0), "{written:?}");
+    assert!(written.stderr.contains("predicts \"temp\""), "{written:?}");
+    let text = fs::read_to_string(place.path("panel.yaml")).unwrap();
+    for part in [
+        "price: \"temp\"",
+        "columns: [\"station_id\", \"row\", \"year\", \"temp\"]\n",
+        "# left out of `columns`: \"rain\" (below 0), \"wind\" (sensor/a.csv:11 has `calm`)\n",
+    ] {
+        assert!(text.contains(part), "{part}:\n{text}");
+    }
+    let plan = kiln(&place, &["plan", "panel.yaml"]);
+    assert!(!plan.stdout.contains("unknown (?)"), "{plan:?}");
+    let text = table("time,station_id,year", |_| "100,2023".to_owned());
+    fs::write(place.path("sensor/a.csv"), text).unwrap();
+    let refused = kiln(&place, &["init", "other.yaml", "--data", "sensor"]);
+    assert!(
+        refused.stderr.contains("\"station_id\" is constant"),
+        "{refused:?}"
+    );
+}

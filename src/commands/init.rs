@@ -13,7 +13,7 @@ use kiln_core::{
 };
 use kiln_hardware::host::{read, usable_cores};
 
-use self::found_data::{FoundData, find};
+use self::found_data::{Found, FoundData, find};
 use super::{
     Status, Stop,
     machine::{VISIBLE_DEVICES, nvml_library},
@@ -73,10 +73,14 @@ pub(super) fn run(args: Args) -> Result<Status, Stop> {
             "{shown}: this file exists; name another one, or overwrite it with `--force`"
         )));
     }
-    let data = {
+    let found = {
         let is_asked_as_text = args.kind == Some(InitKind::Gpt);
         let find = |path: &Path| find(path, is_asked_as_text);
         args.data.as_deref().map(find).transpose()?
+    };
+    let (data, notes) = match found {
+        Some(Found { data, notes }) => (Some(data), notes),
+        None => (None, Vec::new()),
     };
     let kind = kind(args.kind, data.as_ref())?;
     let machine = Machine::here();
@@ -86,6 +90,7 @@ pub(super) fn run(args: Args) -> Result<Status, Stop> {
              `kiln doctor` says more"
         ));
     }
+    notes.iter().for_each(|line| note(line));
     let name = free_name(&args.file);
     let text = match kind {
         InitKind::Command => command::experiment(&name, &without_controls(&machine.about)),
@@ -360,7 +365,12 @@ fn sections(kind: InitKind, data: Option<&FoundData>, machine: &Machine) -> Sect
                 price,
                 columns,
                 rows,
-            }) => of_panel([path, date, price], columns.as_deref(), *rows, machine),
+                comments,
+            }) => {
+                let comments: String = comments.iter().map(|line| comment(line)).collect();
+                let columns = columns.as_deref();
+                of_panel([path, date, price, &comments], columns, *rows, machine)
+            }
             _ => Sections {
                 description: "Which batch size trains a small LSTM fastest?",
                 model: format!(
@@ -443,15 +453,19 @@ fn of_images(data: Option<&FoundData>, machine: &Machine) -> Sections {
     }
 }
 
+/// A line of comment in a section.
+fn comment(line: &str) -> String {
+    format!("  # {}\n", without_controls(line))
+}
+
 fn of_panel(
-    [path, date, price]: [&String; 3],
+    [path, date, price, comments]: [&String; 4],
     columns: Option<&[String]>,
     rows: u64,
     machine: &Machine,
 ) -> Sections {
     let columns = columns.map_or(String::new(), |columns| {
-        let listed = columns.join(", ");
-        format!("  columns: [{listed}]  # the others have values below 0\n")
+        format!("  columns: [{}]\n", columns.join(", "))
     });
     let length = (rows / 20).clamp(2, 30);
     Sections {
@@ -469,7 +483,7 @@ fn of_panel(
   path: {path}
   date: {date}
   price: {price}           # the column whose next log return is predicted
-{columns}  valid_fraction: 0.1      # the last tenth of the dates validates
+{columns}{comments}  valid_fraction: 0.1      # the last tenth of the dates validates
 "
         ),
         examples: rows / 2,

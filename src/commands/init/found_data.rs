@@ -1,5 +1,7 @@
 //! Looks at a file or folder and says which kind of data it is.
 
+mod panel;
+
 use std::{
     fs,
     io::{BufRead, BufReader, Read},
@@ -7,10 +9,7 @@ use std::{
 };
 
 use kiln_core::input;
-use kiln_data::{
-    error::TO_UTF8,
-    panel::{NumberColumn, columns},
-};
+use kiln_data::error::TO_UTF8;
 
 use super::character_tokenizer;
 use crate::commands::Stop;
@@ -19,10 +18,8 @@ use crate::commands::Stop;
 const MOST_ENTRIES: usize = 10_000;
 /// Bytes of a line, or of the beginning of a text, that are looked at.
 const MOST_BYTES: u64 = 1 << 20;
-/// Columns that a message names.
+/// Names that a message lists.
 const CELLS_SHOWN: usize = 5;
-/// Names of columns that are usually the price, best first.
-const PRICES: [&str; 5] = ["adj close", "adj_close", "close", "price", "value"];
 /// The shortest text of which a model can be trained and validated.
 const LEAST_TEXT: u64 = 200;
 
@@ -45,6 +42,8 @@ pub(super) enum FoundData {
         columns: Option<Vec<String>>,
         /// Length of the shortest file.
         rows: u64,
+        /// Other choices, and the columns left out.
+        comments: Vec<String>,
     },
     Pairs {
         path: String,
@@ -68,8 +67,23 @@ impl FoundData {
     }
 }
 
+/// Data, and what a user should know about the choices that were made.
+#[derive(Debug)]
+pub(super) struct Found {
+    pub(super) data: FoundData,
+    /// A line each.
+    pub(super) notes: Vec<String>,
+}
+
+impl From<FoundData> for Found {
+    fn from(data: FoundData) -> Self {
+        let notes = Vec::new();
+        Self { data, notes }
+    }
+}
+
 /// Looks at what lies at a path. A table is a text only if it is asked for as one.
-pub(super) fn find(path: &Path, is_asked_as_text: bool) -> Result<FoundData, Stop> {
+pub(super) fn find(path: &Path, is_asked_as_text: bool) -> Result<Found, Stop> {
     let refuse = |what: String| Stop::bad_input(format!("{}: {what}", path.display()));
     let found = fs::metadata(path).map_err(|error| match error.kind() {
         std::io::ErrorKind::NotFound => refuse("there is no such file or folder".to_owned()),
@@ -82,13 +96,13 @@ pub(super) fn find(path: &Path, is_asked_as_text: bool) -> Result<FoundData, Sto
     }
     let guessed = match found.is_dir() {
         true => of_folder(path),
-        false if has_ending(path, &["jsonl", "ndjson"]) => pairs(path),
+        false if has_ending(path, &["jsonl", "ndjson"]) => pairs(path).map(Found::from),
         false if has_ending(path, &["csv"]) && !is_asked_as_text => Err(
             "this is one CSV file; a panel of time series is a folder with one CSV file per series: \
              put it into a folder and name that, or add `--kind gpt` to train on its characters"
                 .to_owned(),
         ),
-        false => text(path),
+        false => text(path).map(Found::from),
     };
     guessed.map_err(refuse)
 }
@@ -101,6 +115,15 @@ fn scalar(text: &str) -> String {
 /// A path as a YAML scalar.
 pub(super) fn shown(path: &Path) -> String {
     scalar(&path.to_string_lossy())
+}
+
+/// The first of several, and the number of the others.
+fn few(names: &[String]) -> String {
+    let shown = names[..names.len().min(CELLS_SHOWN)].join(", ");
+    match names.len().saturating_sub(CELLS_SHOWN) {
+        0 => shown,
+        more => format!("{shown} and {more} more"),
+    }
 }
 
 fn has_ending(path: &Path, endings: &[&str]) -> bool {
@@ -156,7 +179,7 @@ fn text(path: &Path) -> Result<FoundData, String> {
     })
 }
 
-fn of_folder(folder: &Path) -> Result<FoundData, String> {
+fn of_folder(folder: &Path) -> Result<Found, String> {
     let inside = entries(folder);
     let with = |endings: &[&str]| {
         inside
@@ -164,20 +187,21 @@ fn of_folder(folder: &Path) -> Result<FoundData, String> {
             .find(|path| path.is_file() && has_ending(path, endings))
     };
     if with(&["csv"]).is_some() {
-        return panel(folder);
+        return panel::panel(folder);
     }
     if let Some(rows) = with(&["jsonl", "ndjson"]) {
-        return pairs(rows);
+        return pairs(rows).map(Found::from);
     }
     let images = images_in(folder) + images_in(&folder.join("train"));
     if images > 0 {
         return Ok(FoundData::Images {
             path: shown(folder),
             images,
-        });
+        }
+        .into());
     }
     if let Some(found) = with(&["txt"]) {
-        return text(found);
+        return text(found).map(Found::from);
     }
     Err(
         "this folder has no data that kiln knows: one folder of PNG or JPEG files per class, CSV \
@@ -214,65 +238,6 @@ fn lines(path: &Path, most: usize) -> Result<(Vec<String>, u64), String> {
         if first.len() < most {
             first.push(String::from_utf8_lossy(&line).trim_end().to_owned());
         }
-    }
-}
-
-fn panel(folder: &Path) -> Result<FoundData, String> {
-    let found = columns(folder).map_err(|error| error.to_string())?;
-    let Some(date) = found.dates.first() else {
-        let cells = found.first_row.iter().take(CELLS_SHOWN);
-        let cells: Vec<String> = cells
-            .map(|(name, cell)| format!("{} {}", scalar(name), scalar(cell)))
-            .collect();
-        return Err(format!(
-            "no column of its CSV files holds a date in each row, such as 2012-09-04 or 2012-09-04 \
-             15:30{}",
-            match cells.is_empty() {
-                true => "; none of them has a complete row".to_owned(),
-                false => format!("; the first row has {}", cells.join(", ")),
-            }
-        ));
-    };
-    let positive: Vec<&NumberColumn> = of_at_least(&found.numbers, f64::MIN_POSITIVE);
-    let named = |wanted: &&str| {
-        positive
-            .iter()
-            .find(|column| column.name.to_lowercase() == **wanted)
-    };
-    let price = PRICES.iter().find_map(named).or(positive.first());
-    let Some(price) = price else {
-        return Err(no_price(&found.numbers));
-    };
-    let usable = of_at_least(&found.numbers, 0.0);
-    let names = || usable.iter().map(|column| scalar(&column.name));
-    Ok(FoundData::Panel {
-        path: shown(folder),
-        date: scalar(date),
-        price: scalar(&price.name),
-        columns: (usable.len() < found.numbers.len()).then(|| names().collect()),
-        rows: found.rows,
-    })
-}
-
-/// The columns without a number below this one.
-fn of_at_least(numbers: &[NumberColumn], least: f64) -> Vec<&NumberColumn> {
-    let columns = numbers.iter();
-    columns.filter(|column| column.smallest >= least).collect()
-}
-
-fn no_price(numbers: &[NumberColumn]) -> String {
-    let found: Vec<String> = numbers
-        .iter()
-        .take(CELLS_SHOWN)
-        .map(|column| format!("{} goes down to {}", scalar(&column.name), column.smallest))
-        .collect();
-    match found.is_empty() {
-        true => "no column of its CSV files holds a number in each row of each file".to_owned(),
-        false => format!(
-            "no column of its CSV files is above 0 throughout ({}); kiln predicts the log return of \
-             one series, such as a price or a count",
-            found.join(", ")
-        ),
     }
 }
 

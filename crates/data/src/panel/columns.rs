@@ -13,10 +13,12 @@ use crate::error::DataError;
 pub struct PanelColumns {
     /// Columns with a date in each row.
     pub dates: Vec<String>,
-    /// Columns with a number in each row, and their smallest.
+    /// Columns with a number in each row.
     pub numbers: Vec<NumberColumn>,
-    /// Rows of the shortest file.
-    pub rows: u64,
+    /// Columns that are neither: a cell is no number, or a file lacks them.
+    pub left_out: Vec<LeftOutColumn>,
+    /// The names of the files, and their rows.
+    pub files: Vec<(String, u64)>,
     /// The first row that was looked at, for a message: names and cells.
     pub first_row: Vec<(String, String)>,
 }
@@ -26,6 +28,20 @@ pub struct PanelColumns {
 pub struct NumberColumn {
     pub name: String,
     pub smallest: f64,
+    /// Whether a file has two different numbers.
+    pub varies: bool,
+    /// Whether each number is that of the row before plus 1, as in an index.
+    pub counts_up: bool,
+}
+
+/// A column that is not one of numbers in each row of each file.
+#[derive(Clone, Debug, PartialEq)]
+pub struct LeftOutColumn {
+    pub name: String,
+    /// Whether a cell is a number.
+    pub has_numbers: bool,
+    /// The first cell that is no number, with its file and line; or the file without the column.
+    pub why: String,
 }
 
 /// Reads all rows of all files of the panel at `path`, a folder or an archive.
@@ -38,7 +54,7 @@ pub fn columns(path: &Path) -> Result<PanelColumns, DataError> {
         let found = of_file(&file.path, &file.bytes()?)?;
         all = Some(match all {
             None => found,
-            Some(before) => before.in_both(&found),
+            Some(before) => before.in_both(found),
         });
     }
     Ok(all.unwrap_or_default())
@@ -46,71 +62,151 @@ pub fn columns(path: &Path) -> Result<PanelColumns, DataError> {
 
 /// The content of a column so far.
 struct Seen {
-    name: String,
+    column: NumberColumn,
     is_date: bool,
-    smallest: Option<f64>,
+    last: Option<f64>,
+    /// The first cell that is no number, and its place.
+    fault: Option<String>,
+}
+
+impl Seen {
+    fn new(name: &[u8]) -> Self {
+        Self {
+            column: NumberColumn {
+                name: rows::text(name),
+                smallest: f64::INFINITY,
+                varies: false,
+                counts_up: true,
+            },
+            is_date: true,
+            last: None,
+            fault: None,
+        }
+    }
+
+    fn add(&mut self, cell: &[u8], place: impl FnOnce() -> String) {
+        self.is_date &= rows::date(cell).is_some();
+        let Some(number) = rows::number(cell) else {
+            let fault = || format!("{} has `{}`", place(), rows::text(cell.trim_ascii()));
+            self.fault.get_or_insert_with(fault);
+            return;
+        };
+        self.column.smallest = self.column.smallest.min(number);
+        if let Some(last) = self.last.replace(number) {
+            self.column.varies |= number != last;
+            self.column.counts_up &= number == last + 1.0;
+        }
+    }
 }
 
 fn of_file(path: &Path, bytes: &[u8]) -> Result<PanelColumns, DataError> {
     let (names, mut reader) = rows::open(path, bytes)?;
-    let mut seen: Vec<Seen> = names
-        .iter()
-        .map(|name| Seen {
-            name: rows::text(name),
-            is_date: true,
-            smallest: Some(f64::INFINITY),
-        })
-        .collect();
+    let mut seen: Vec<Seen> = names.iter().map(Seen::new).collect();
     let mut found = PanelColumns::default();
+    let mut rows = 0;
     let mut record = ByteRecord::new();
     while let Ok(true) = reader.read_byte_record(&mut record) {
         if record.iter().any(rows::is_null) || record.len() != seen.len() {
             continue;
         }
-        if found.rows == 0 {
-            let names = seen.iter().map(|column| column.name.clone());
+        if rows == 0 {
+            let names = seen.iter().map(|seen| seen.column.name.clone());
             found.first_row = names.zip(record.iter().map(rows::text)).collect();
         }
-        found.rows += 1;
+        rows += 1;
         for (column, cell) in seen.iter_mut().zip(&record) {
-            column.is_date &= rows::date(cell).is_some();
-            let number = rows::number(cell);
-            column.smallest = column
-                .smallest
-                .zip(number)
-                .map(|(one, other)| one.min(other));
+            column.add(cell, || {
+                format!("{}:{}", path.display(), line(bytes, &record))
+            });
         }
     }
-    if found.rows == 0 {
+    let name = path.file_name().unwrap_or_default().to_string_lossy();
+    found.files.push((name.into_owned(), rows));
+    if rows == 0 {
         return Ok(found);
     }
-    for column in seen {
-        if column.is_date {
-            found.dates.push(column.name);
-        } else if let Some(smallest) = column.smallest {
-            found.numbers.push(NumberColumn {
-                name: column.name,
-                smallest,
-            });
+    for seen in seen {
+        match seen.fault {
+            _ if seen.is_date => found.dates.push(seen.column.name),
+            None => found.numbers.push(seen.column),
+            Some(why) => found.left_out.push(LeftOutColumn {
+                name: seen.column.name,
+                has_numbers: seen.last.is_some(),
+                why,
+            }),
         }
     }
     Ok(found)
 }
 
+/// The line of a row, from 1.
+fn line(bytes: &[u8], record: &ByteRecord) -> usize {
+    let start = record
+        .position()
+        .map_or(0, |position| position.byte() as usize);
+    // The position may be that of the newline before the row.
+    let ends = bytes[start..]
+        .iter()
+        .take_while(|byte| b"\r\n".contains(byte))
+        .count();
+    let before = &bytes[..start + ends];
+    1 + before.iter().filter(|byte| **byte == b'\n').count()
+}
+
 impl PanelColumns {
-    fn in_both(mut self, other: &Self) -> Self {
+    fn in_both(mut self, mut other: Self) -> Self {
         self.dates.retain(|name| other.dates.contains(name));
-        let of_other = |name: &str| other.numbers.iter().find(|column| column.name == name);
-        self.numbers = self
-            .numbers
-            .into_iter()
-            .filter_map(|column| {
-                let smallest = column.smallest.min(of_other(&column.name)?.smallest);
-                Some(NumberColumn { smallest, ..column })
-            })
-            .collect();
-        self.rows = self.rows.min(other.rows);
+        for column in std::mem::take(&mut self.numbers) {
+            let of_other = other.numbers.iter().find(|also| also.name == column.name);
+            match of_other {
+                Some(also) => self.numbers.push(NumberColumn {
+                    smallest: column.smallest.min(also.smallest),
+                    varies: column.varies || also.varies,
+                    counts_up: column.counts_up && also.counts_up,
+                    ..column
+                }),
+                None => {
+                    let why = other.why_not(&column.name);
+                    self.left_out.push(LeftOutColumn {
+                        name: column.name,
+                        has_numbers: true,
+                        why,
+                    });
+                }
+            }
+        }
+        for column in std::mem::take(&mut other.numbers) {
+            if !self.has(&column.name) {
+                let why = self.why_not(&column.name);
+                self.left_out.push(LeftOutColumn {
+                    name: column.name,
+                    has_numbers: true,
+                    why,
+                });
+            }
+        }
+        for column in other.left_out {
+            if !self.has(&column.name) {
+                self.left_out.push(column);
+            }
+        }
+        self.files.append(&mut other.files);
         self
+    }
+
+    fn has(&self, name: &str) -> bool {
+        self.numbers.iter().any(|column| column.name == name)
+            || self.left_out.iter().any(|column| column.name == name)
+    }
+
+    /// Why a column is not among the numbers.
+    fn why_not(&self, name: &str) -> String {
+        let told = self.left_out.iter().find(|column| column.name == name);
+        let file = self.files.first().map_or("", |(file, _)| file);
+        told.map_or_else(
+            || format!("{file} has no such column of numbers"),
+            |column| column.why.clone(),
+        )
     }
 }
 
@@ -132,13 +228,42 @@ mod tests {
         write("b.csv", "rain,time,temp,more\n0.5,2024-01-01,4,1\n");
         let found = columns(folder.path()).unwrap();
         assert_eq!(found.dates, ["time"]);
-        let number = |name: &str, smallest| NumberColumn {
-            name: name.to_owned(),
-            smallest,
-        };
-        assert_eq!(found.numbers, [number("temp", -1.12), number("rain", 0.0)]);
-        assert_eq!((found.rows, found.first_row.len()), (1, 4));
+        let numbers = found.numbers.iter();
+        let numbers: Vec<(&str, f64)> = numbers
+            .map(|column| (column.name.as_str(), column.smallest))
+            .collect();
+        assert_eq!(numbers, [("temp", -1.12), ("rain", 0.0)]);
+        let rows = [("a.csv".to_owned(), 2), ("b.csv".to_owned(), 1)];
+        assert_eq!((&found.files[..], found.first_row.len()), (&rows[..], 4));
         write("c.csv", "time,temp\n");
         assert_eq!(columns(folder.path()).unwrap().numbers, []);
+    }
+
+    #[test]
+    fn a_column_with_a_bad_cell_is_told_with_the_place_of_the_cell() {
+        let folder = tempfile::tempdir().unwrap();
+        let write = |name: &str, text: &str| fs::write(folder.path().join(name), text).unwrap();
+        write(
+            "a.csv",
+            "date,close,id,group,place\r\n2024-01-01,1.5,7,1,x\r\n2024-01-02,inf,8,1,y\r\n",
+        );
+        write("b.csv", "date,close,id,group,size\n2024-01-01,2,1,2,3\n");
+        let found = columns(folder.path()).unwrap();
+        let kinds = found.numbers.iter();
+        let kinds: Vec<(&str, bool, bool)> = kinds
+            .map(|column| (column.name.as_str(), column.varies, column.counts_up))
+            .collect();
+        assert_eq!(kinds, [("id", true, true), ("group", false, false)]);
+        let left_out = found.left_out.iter();
+        let left_out: Vec<(&str, bool)> = left_out
+            .map(|column| (column.name.as_str(), column.has_numbers))
+            .collect();
+        assert_eq!(
+            left_out,
+            [("close", true), ("place", false), ("size", true)]
+        );
+        let bad = folder.path().join("a.csv").display().to_string();
+        assert_eq!(found.left_out[0].why, format!("{bad}:3 has `inf`"));
+        assert_eq!(found.left_out[2].why, "a.csv has no such column of numbers");
     }
 }
