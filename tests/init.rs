@@ -332,3 +332,19 @@ fn an_id_or_a_year_is_not_what_a_panel_predicts() {
         "{refused:?}"
     );
 }
+
+#[test]
+fn a_short_file_does_not_set_the_window_of_a_panel() {
+    let place = place();
+    let short = table("Date,Open,Close", |number| format!("1,{}", 2 + number));
+    let short: Vec<&str> = short.lines().take(6).collect();
+    fs::write(place.path("prices/CCC.csv"), short.join("\n")).unwrap();
+    let written = kiln(&place, &["init", "panel.yaml", "--data", "prices"]);
+    let words = "note: CCC.csv has 5 rows, too few for one window (`seq_len` 6 needs 8 rows); the \
+                 model sees nothing of such a file\n";
+    assert!(written.stderr.ends_with(words), "{written:?}");
+    let text = fs::read_to_string(place.path("panel.yaml")).unwrap();
+    assert!(text.contains("seq_len: 6 "), "{text}");
+    let plan = kiln(&place, &["plan", "panel.yaml"]);
+    assert!(!plan.stdout.contains("unknown (?)"), "{plan:?}");
+}

@@ -467,7 +467,7 @@ fn of_panel(
     let columns = columns.map_or(String::new(), |columns| {
         format!("  columns: [{}]\n", columns.join(", "))
     });
-    let length = (rows / 20).clamp(2, 30);
+    let length = found_data::window(rows);
     Sections {
         description: "Which batch size trains an LSTM over a panel of time series fastest?",
         model: format!(

@@ -11,6 +11,7 @@ use std::{
 use kiln_core::input;
 use kiln_data::error::TO_UTF8;
 
+pub(super) use self::panel::window;
 use super::character_tokenizer;
 use crate::commands::Stop;
 
@@ -40,7 +41,7 @@ pub(super) enum FoundData {
         price: String,
         /// The columns that the model reads; `None` for all columns of numbers.
         columns: Option<Vec<String>>,
-        /// Length of the shortest file.
+        /// Length of the file in the middle.
         rows: u64,
         /// Other choices, and the columns left out.
         comments: Vec<String>,

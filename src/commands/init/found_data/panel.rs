@@ -2,6 +2,7 @@
 
 use std::path::Path;
 
+use kiln_core::units::counted;
 use kiln_data::panel::{NumberColumn, PanelColumns, columns};
 
 use super::{CELLS_SHOWN, Found, FoundData, few, scalar};
@@ -30,6 +31,8 @@ pub(super) fn panel(folder: &Path) -> Result<Found, String> {
             price
         }
     };
+    let rows = median(&found.files);
+    notes.extend(too_short(&found.files, window(rows)));
     let usable: Vec<&NumberColumn> = of_at_least(&found.numbers, 0.0).collect();
     let left_out = left_out(&found);
     let names = || usable.iter().map(|column| scalar(&column.name));
@@ -48,15 +51,39 @@ pub(super) fn panel(folder: &Path) -> Result<Found, String> {
             date: scalar(date),
             price: scalar(&price.name),
             columns: (!left_out.is_empty()).then(|| names().collect()),
-            rows: shortest(&found.files),
+            rows,
             comments,
         },
         notes,
     })
 }
 
-fn shortest(files: &[(String, u64)]) -> u64 {
-    files.iter().map(|(_, rows)| *rows).min().unwrap_or(0)
+/// Rows of the file in the middle: a short file among long ones does not count.
+fn median(files: &[(String, u64)]) -> u64 {
+    let mut rows: Vec<u64> = files.iter().map(|(_, rows)| *rows).collect();
+    rows.sort_unstable();
+    rows.get(rows.len() / 2).copied().unwrap_or(0)
+}
+
+/// The rows of an example, for files with so many rows.
+pub(in crate::commands::init) fn window(rows: u64) -> u64 {
+    (rows / 20).clamp(2, 30)
+}
+
+/// Names the files without an example. One has the returns of its rows, and a return to predict.
+fn too_short(files: &[(String, u64)], window: u64) -> Option<String> {
+    let short = files.iter().filter(|(_, rows)| *rows < window + 2);
+    let short: Vec<String> = short
+        .map(|(name, rows)| format!("{name} has {}", counted(*rows as usize, "row")))
+        .collect();
+    (!short.is_empty()).then(|| {
+        format!(
+            "note: {}, too few for one window (`seq_len` {window} needs {}); the model sees nothing \
+             of such a file",
+            few(&short),
+            counted(window as usize + 2, "row")
+        )
+    })
 }
 
 fn no_date(found: &PanelColumns) -> String {
