@@ -1,6 +1,6 @@
 //! `kiln init`: each written file is checked, planned and run.
 
-use std::{fs, path::Path};
+use std::{fs, io::Write, path::Path};
 
 use fake_nvml::{Scenario, install::install};
 
@@ -347,4 +347,112 @@ fn a_short_file_does_not_set_the_window_of_a_panel() {
     assert!(text.contains("seq_len: 6 "), "{text}");
     let plan = kiln(&place, &["plan", "panel.yaml"]);
     assert!(!plan.stdout.contains("unknown (?)"), "{plan:?}");
+}
+
+#[test]
+fn a_folder_of_rows_trains_on_its_training_file() {
+    let place = Place::with("");
+    fs::create_dir(place.path("rows")).unwrap();
+    let row = |text: &str| format!("{{\"prompt\": \"{text} a\", \"response\": \"b\"}}\n");
+    for (name, text) in [("test", "x"), ("train", "y"), ("valid", "y")] {
+        let path = place.path(&format!("rows/{name}.jsonl"));
+        // Some editors start a file with a byte order mark.
+        fs::write(path, "\u{feff}".to_owned() + &row(text).repeat(40)).unwrap();
+    }
+    let written = kiln(&place, &["init", "rows.yaml", "--data", "rows"]);
+    assert_eq!(written.status, Some(0), "{written:?}");
+    let words = "note: train.jsonl is for training; not used: test.jsonl\n";
+    assert!(written.stderr.ends_with(words), "{written:?}");
+    let text = fs::read_to_string(place.path("rows.yaml")).unwrap();
+    for part in [
+        "path: \"rows/train.jsonl\"",
+        "valid_path: \"rows/valid.jsonl\"",
+    ] {
+        assert!(text.contains(part), "{part}:\n{text}");
+    }
+    let tokenizer = fs::read_to_string(place.path("rows/tokenizer.json")).unwrap();
+    assert!(tokenizer.contains("\"y\"") && !tokenizer.contains("\"x\""));
+    let plan = kiln(&place, &["plan", "rows.yaml"]);
+    assert_eq!(plan.status, Some(0), "{plan:?}");
+    assert!(!plan.stdout.contains("unknown (?)"), "{plan:?}");
+    for name in ["train", "valid"] {
+        fs::remove_file(place.path(&format!("rows/{name}.jsonl"))).unwrap();
+    }
+    for name in ["a", "b"] {
+        fs::write(place.path(&format!("rows/{name}.jsonl")), row("z")).unwrap();
+    }
+    let refused = kiln(&place, &["init", "other.yaml", "--data", "rows"]);
+    assert_eq!(refused.status, Some(2), "{refused:?}");
+    let words = "a.jsonl, b.jsonl, test.jsonl; name one, such as `--data rows/a.jsonl`";
+    assert!(refused.stderr.contains(words), "{refused:?}");
+}
+
+#[test]
+fn a_folder_of_several_texts_is_not_one_text() {
+    let place = place();
+    fs::create_dir(place.path("texts")).unwrap();
+    for name in ["a.txt", "b.txt"] {
+        fs::copy(place.path("corpus.txt"), place.path("texts").join(name)).unwrap();
+    }
+    let refused = kiln(&place, &["init", "texts.yaml", "--data", "texts"]);
+    assert_eq!(refused.status, Some(2), "{refused:?}");
+    assert!(
+        refused.stderr.contains("a.txt, b.txt; name one"),
+        "{refused:?}"
+    );
+}
+
+#[test]
+fn keys_of_rows_are_taken_by_their_names_or_refused() {
+    let place = Place::with("");
+    let init = |rows: &str| {
+        fs::write(place.path("rows.jsonl"), rows).unwrap();
+        kiln(
+            &place,
+            &["init", "rows.yaml", "--force", "--data", "rows.jsonl"],
+        )
+    };
+    let refused = init(r#"{"id": "1", "de": "a", "en": "b"}"#);
+    assert_eq!(refused.status, Some(2), "{refused:?}");
+    let words = "the texts `id`, `de`, `en`, and their names do not say";
+    assert!(refused.stderr.contains(words), "{refused:?}");
+    let blank = "{\"input\": \"\", \"instruction\": \"a\", \"output\": \"b\"}\n";
+    let written = init(&blank.repeat(40));
+    assert_eq!(written.status, Some(0), "{written:?}");
+    assert!(!written.stderr.contains("`input`"), "{written:?}");
+    let text = || fs::read_to_string(place.path("rows.yaml")).unwrap();
+    assert!(text().contains("prompt_key: \"instruction\""), "{}", text());
+    let filled = blank.replace("\"\"", "\"c\"");
+    let written = init(&(blank.to_owned() + &filled.repeat(40)));
+    let words = "note: `input` is not read, the prompt is `instruction` alone";
+    assert!(written.stderr.contains(words), "{written:?}");
+    assert!(text().contains("  # not read: \"input\"\n"), "{}", text());
+    assert_eq!(kiln(&place, &["plan", "rows.yaml"]).status, Some(0));
+}
+
+#[test]
+fn packed_rows_are_rows_and_other_tables_are_told_what_to_do() {
+    let place = place();
+    let rows = fs::read(place.path("chat/rows.jsonl")).unwrap();
+    let packed = fs::File::create(place.path("chat/rows.jsonl.gz")).unwrap();
+    let mut packed = flate2::write::GzEncoder::new(packed, flate2::Compression::fast());
+    packed.write_all(&rows).unwrap();
+    packed.finish().unwrap();
+    let data = ["--data", "chat/rows.jsonl.gz"];
+    let written = kiln(&place, &[&["init", "packed.yaml"], &data[..]].concat());
+    assert_eq!(written.status, Some(0), "{written:?}");
+    let text = fs::read_to_string(place.path("packed.yaml")).unwrap();
+    assert!(text.contains("path: \"chat/rows.jsonl.gz\""), "{text}");
+    assert!(text.contains("prompt_key: \"question\""), "{text}");
+    let list = "[{\"prompt\": \"a\", \"response\": \"b\"}]\n".repeat(40);
+    for (name, words) in [
+        ("list.json", "`jq -c '.[]' list.json > rows.jsonl`"),
+        ("list.jsonl", "`jq -c '.[]' list.jsonl > rows.jsonl`"),
+        ("pairs.tsv", "separated by tabs"),
+    ] {
+        fs::write(place.path(name), &list).unwrap();
+        let refused = kiln(&place, &["init", "other.yaml", "--data", name]);
+        assert_eq!(refused.status, Some(2), "{name}: {refused:?}");
+        assert!(refused.stderr.contains(words), "{name}: {refused:?}");
+    }
 }

@@ -496,10 +496,12 @@ fn of_pairs(data: Option<&FoundData>, machine: &Machine) -> Sections {
     let (data, rows) = match data {
         Some(FoundData::Pairs {
             path,
+            valid,
             tokenizer,
             prompt,
             response,
             rows,
+            comments,
             ..
         }) => (
             format!(
@@ -508,11 +510,19 @@ fn of_pairs(data: Option<&FoundData>, machine: &Machine) -> Sections {
   tokenizer: {}
   prompt_key: {prompt}
   response_key: {response}
-  valid_fraction: 0.1      # the last tenth of the rows validates
-  max_prompt_tokens: 128   # longer ones are cut, and counted
+{}{}  max_prompt_tokens: 128   # longer ones are cut, and counted
   max_response_tokens: 128
 ",
-                found_data::shown(tokenizer)
+                found_data::shown(tokenizer),
+                comments
+                    .iter()
+                    .map(|line| comment(line))
+                    .collect::<String>(),
+                match valid {
+                    Some(valid) => format!("  valid_path: {valid}\n"),
+                    None => "  valid_fraction: 0.1      # the last tenth of the rows validates\n"
+                        .to_owned(),
+                }
             ),
             *rows,
         ),

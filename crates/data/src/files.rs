@@ -48,7 +48,10 @@ const MOST_XZ_MEMORY: u64 = 256 << 20;
 
 /// Streams a file's uncompressed bytes, at most the limit; the suffix of `named` selects the
 /// decompression.
-pub(super) fn open(path: &Path, named: &Path, limit: &'static Limit) -> io::Result<Box<dyn Read>> {
+///
+/// # Errors
+/// The file cannot be opened, or is no regular file.
+pub fn open(path: &Path, named: &Path, limit: &'static Limit) -> io::Result<Box<dyn Read>> {
     open_at_most(path, named, limit, limit.value())
 }
 

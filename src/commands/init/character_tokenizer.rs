@@ -6,20 +6,22 @@ use std::{
     path::Path,
 };
 
-use kiln_core::input;
+use kiln_core::limits::DATA_BYTES;
+use kiln_data::files;
 use serde_json::{Map, Value, json};
 
 /// Tokens that `data.pad_token`, `data.end_token` and `data.unknown_token` name by default.
 const SPECIAL: [&str; 3] = ["[PAD]", "[EOS]", "[UNK]"];
 
-/// Returns a `tokenizer.json` with the characters of these keys of a JSONL file. Lines that are not
+/// Returns a `tokenizer.json` with the characters of these keys of a JSONL file, plain or compressed. Lines that are not
 /// JSON are passed over: a run names them.
 pub(super) fn of_rows(path: &Path, keys: [&str; 2]) -> Result<String, String> {
-    let file = input::open(path).map_err(|error| error.to_string())?;
+    let file = files::open(path, path, &DATA_BYTES).map_err(|error| error.to_string())?;
     let mut characters = BTreeSet::new();
     for line in BufReader::new(file).lines() {
         let line = line.map_err(|error| error.to_string())?;
-        let row: Map<String, Value> = serde_json::from_str(&line).unwrap_or_default();
+        let row: Map<String, Value> =
+            serde_json::from_str(line.trim_start_matches('\u{feff}')).unwrap_or_default();
         let texts = keys.iter().filter_map(|key| row.get(*key)?.as_str());
         characters.extend(texts.flat_map(str::chars));
     }

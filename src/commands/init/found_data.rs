@@ -1,6 +1,8 @@
 //! Looks at a file or folder and says which kind of data it is.
 
+mod pairs;
 mod panel;
+mod parts;
 
 use std::{
     fs,
@@ -8,11 +10,14 @@ use std::{
     path::{Path, PathBuf},
 };
 
-use kiln_core::input;
-use kiln_data::error::TO_UTF8;
+use kiln_core::{input, limits::DATA_BYTES};
+use kiln_data::{error::TO_UTF8, files};
 
 pub(super) use self::panel::window;
-use super::character_tokenizer;
+use self::{
+    pairs::{list, pairs},
+    parts::{Parts, parts},
+};
 use crate::commands::Stop;
 
 /// Entries of a folder that are looked at.
@@ -48,12 +53,16 @@ pub(super) enum FoundData {
     },
     Pairs {
         path: String,
+        /// The file whose rows validate.
+        valid: Option<String>,
         tokenizer: PathBuf,
         /// The tokenizer to write, where there is none: its text.
         made: Option<String>,
         prompt: String,
         response: String,
         rows: u64,
+        /// Keys that are not read.
+        comments: Vec<String>,
     },
 }
 
@@ -97,10 +106,19 @@ pub(super) fn find(path: &Path, is_asked_as_text: bool) -> Result<Found, Stop> {
     }
     let guessed = match found.is_dir() {
         true => of_folder(path),
-        false if has_ending(path, &["jsonl", "ndjson"]) => pairs(path).map(Found::from),
-        false if has_ending(path, &["csv"]) && !is_asked_as_text => Err(
+        false if is_rows(path) => pairs(path, None),
+        false if is_asked_as_text => text(path).map(Found::from),
+        false if has_ending(path, &["json"]) => json(path),
+        false if has_ending(path, &["tsv"]) => Err(
+            "this is a table whose cells are separated by tabs; write prompts and responses as one \
+             JSON object per line into a .jsonl file, time series as CSV files into a folder, or add \
+             `--kind gpt` to train on its characters"
+                .to_owned(),
+        ),
+        false if has_ending(path, &["csv"]) => Err(
             "this is one CSV file; a panel of time series is a folder with one CSV file per series: \
-             put it into a folder and name that, or add `--kind gpt` to train on its characters"
+             put it into a folder and name that; write prompts and responses as one JSON object per \
+             line into a .jsonl file; or add `--kind gpt` to train on its characters"
                 .to_owned(),
         ),
         false => text(path).map(Found::from),
@@ -116,6 +134,33 @@ fn scalar(text: &str) -> String {
 /// A path as a YAML scalar.
 pub(super) fn shown(path: &Path) -> String {
     scalar(&path.to_string_lossy())
+}
+
+/// A file of JSON that does not end in .jsonl: a text, unless it is a list.
+fn json(path: &Path) -> Result<Found, String> {
+    let (first, _) = lines(path, 1)?;
+    match first.first() {
+        Some(line) if line.starts_with('[') => Err(list(path)),
+        _ => text(path).map(Found::from),
+    }
+}
+
+/// Whether the name is that of a JSONL file, plain or compressed.
+fn is_rows(path: &Path) -> bool {
+    has_ending(&unpacked(path), &["jsonl", "ndjson"])
+}
+
+/// The name without `.gz` or `.xz`.
+fn unpacked(path: &Path) -> PathBuf {
+    match has_ending(path, &["gz", "xz"]) {
+        true => path.with_extension(""),
+        false => path.to_owned(),
+    }
+}
+
+fn name_of(path: &Path) -> String {
+    let name = path.file_name().unwrap_or_default();
+    name.to_string_lossy().into_owned()
 }
 
 /// The first of several, and the number of the others.
@@ -187,11 +232,23 @@ fn of_folder(folder: &Path) -> Result<Found, String> {
             .iter()
             .find(|path| path.is_file() && has_ending(path, endings))
     };
+    let of_kind = |is_it: fn(&Path) -> bool| -> Vec<PathBuf> {
+        let files = inside.iter().filter(|path| path.is_file() && is_it(path));
+        files.cloned().collect()
+    };
     if with(&["csv"]).is_some() {
         return panel::panel(folder);
     }
-    if let Some(rows) = with(&["jsonl", "ndjson"]) {
-        return pairs(rows).map(Found::from);
+    let rows = of_kind(is_rows);
+    if !rows.is_empty() {
+        let Parts {
+            train,
+            valid,
+            unused,
+        } = parts(folder, &rows)?;
+        let mut found = pairs(&train, valid.as_deref())?;
+        found.notes.extend(not_used(&train, &unused));
+        return Ok(found);
     }
     let images = images_in(folder) + images_in(&folder.join("train"));
     if images > 0 {
@@ -201,14 +258,31 @@ fn of_folder(folder: &Path) -> Result<Found, String> {
         }
         .into());
     }
-    if let Some(found) = with(&["txt"]) {
-        return text(found).map(Found::from);
+    let texts = of_kind(|path| has_ending(&unpacked(path), &["txt"]));
+    if !texts.is_empty() {
+        let Parts {
+            train,
+            valid,
+            mut unused,
+        } = parts(folder, &texts)?;
+        // A text is validated on its own last part.
+        unused.extend(valid);
+        let mut found = Found::from(text(&train)?);
+        found.notes.extend(not_used(&train, &unused));
+        return Ok(found);
     }
     Err(
         "this folder has no data that kiln knows: one folder of PNG or JPEG files per class, CSV \
          files with a date in each row, a JSONL file, or a .txt file"
             .to_owned(),
     )
+}
+
+/// Names the files of a folder that are left aside.
+fn not_used(train: &Path, unused: &[PathBuf]) -> Option<String> {
+    let names: Vec<String> = unused.iter().map(|file| name_of(file)).collect();
+    let (train, others) = (name_of(train), few(&names));
+    (!names.is_empty()).then(|| format!("note: {train} is for training; not used: {others}"))
 }
 
 /// Number of images in the folders of a folder.
@@ -221,9 +295,9 @@ fn images_in(folder: &Path) -> u64 {
         .count() as u64
 }
 
-/// The first lines of a file, and the number of all of them.
+/// The first lines of a file, plain or compressed, and the number of all of them.
 fn lines(path: &Path, most: usize) -> Result<(Vec<String>, u64), String> {
-    let file = input::open(path).map_err(|error| error.to_string())?;
+    let file = files::open(path, path, &DATA_BYTES).map_err(|error| error.to_string())?;
     let mut reader = BufReader::new(file);
     let (mut first, mut count) = (Vec::new(), 0);
     loop {
@@ -237,50 +311,9 @@ fn lines(path: &Path, most: usize) -> Result<(Vec<String>, u64), String> {
         }
         count += 1;
         if first.len() < most {
-            first.push(String::from_utf8_lossy(&line).trim_end().to_owned());
+            let line = String::from_utf8_lossy(&line);
+            // Some editors start a file with a byte order mark.
+            first.push(line.trim_start_matches('\u{feff}').trim_end().to_owned());
         }
     }
-}
-
-fn pairs(path: &Path) -> Result<FoundData, String> {
-    let (first, rows) = lines(path, 1)?;
-    let row: serde_json::Map<String, serde_json::Value> = first
-        .first()
-        .and_then(|line| serde_json::from_str(line).ok())
-        .ok_or("its first line is not a JSON object, such as {\"prompt\": …, \"response\": …}")?;
-    let texts: Vec<&String> = row
-        .iter()
-        .filter(|(_, value)| value.is_string())
-        .map(|(key, _)| key)
-        .collect();
-    let named = |names: &[&str], other: Option<&String>| {
-        let mut rest = texts.iter().copied().filter(|key| Some(*key) != other);
-        let first = rest.clone().next();
-        rest.find(|key| names.contains(&key.as_str())).or(first)
-    };
-    let response_names = ["response", "answer", "output", "completion", "target"];
-    let prompt = named(
-        &["prompt", "question", "instruction", "input", "source"],
-        texts
-            .iter()
-            .copied()
-            .find(|key| response_names.contains(&key.as_str())),
-    );
-    let response = named(&response_names, prompt);
-    let (Some(prompt), Some(response)) = (prompt, response) else {
-        return Err("its first row has no two texts, a prompt and a response".to_owned());
-    };
-    let tokenizer = path.with_file_name("tokenizer.json");
-    let made = match tokenizer.symlink_metadata() {
-        Ok(_) => None,
-        Err(_) => Some(character_tokenizer::of_rows(path, [prompt, response])?),
-    };
-    Ok(FoundData::Pairs {
-        path: shown(path),
-        tokenizer,
-        made,
-        prompt: scalar(prompt),
-        response: scalar(response),
-        rows,
-    })
 }

@@ -1,0 +1,128 @@
+//! A JSONL file as prompts and responses: the keys of both.
+
+use std::path::Path;
+
+use serde_json::{Map, Value};
+
+use super::{Found, FoundData, few, lines, scalar, shown};
+use crate::commands::init::character_tokenizer;
+
+/// Rows whose keys are looked at.
+const ROWS_LOOKED_AT: usize = 100;
+/// Names of keys that are usually the prompt, best first.
+const PROMPTS: [&str; 5] = ["prompt", "question", "instruction", "input", "source"];
+/// Names of keys that are usually the response, best first.
+const RESPONSES: [&str; 5] = ["response", "answer", "output", "completion", "target"];
+/// Names of keys that a response may depend on beside the prompt.
+const FURTHER: [&str; 5] = ["input", "instruction", "context", "system", "history"];
+
+/// `valid` is a file of rows that validate.
+pub(super) fn pairs(path: &Path, valid: Option<&Path>) -> Result<Found, String> {
+    let (first, rows) = lines(path, ROWS_LOOKED_AT)?;
+    let begin = first.first().map_or("", String::as_str);
+    if begin.starts_with('[') {
+        return Err(list(path));
+    }
+    if object(begin).is_none() {
+        return Err(
+            "its first line is not a JSON object, such as {\"prompt\": …, \"response\": …}"
+                .to_owned(),
+        );
+    }
+    let texts = text_keys(&first);
+    let [prompt, response] = keys(&texts)?;
+    let others: Vec<&String> = texts
+        .iter()
+        .filter(|key| ![prompt, response].contains(key))
+        .collect();
+    let (mut comments, mut notes) = (Vec::new(), Vec::new());
+    if !others.is_empty() {
+        let names: Vec<String> = others.iter().map(|key| scalar(key)).collect();
+        comments.push(format!("not read: {}", few(&names)));
+    }
+    let further = others.iter().find(|key| is_one(&FURTHER, key));
+    notes.extend(further.map(|key| {
+        format!(
+            "note: `{key}` is not read, the prompt is `{prompt}` alone; if responses depend on \
+             `{key}`, write both into one text"
+        )
+    }));
+    let tokenizer = path.with_file_name("tokenizer.json");
+    let made = match tokenizer.symlink_metadata() {
+        Ok(_) => None,
+        Err(_) => Some(character_tokenizer::of_rows(path, [prompt, response])?),
+    };
+    let data = FoundData::Pairs {
+        path: shown(path),
+        valid: valid.map(shown),
+        tokenizer,
+        made,
+        prompt: scalar(prompt),
+        response: scalar(response),
+        rows,
+        comments,
+    };
+    Ok(Found { data, notes })
+}
+
+/// What to do with a JSON list.
+pub(super) fn list(path: &Path) -> String {
+    format!(
+        "this is one JSON list, and kiln reads one JSON object per line; `jq -c '.[]' {} > \
+         rows.jsonl` writes such a file",
+        path.display()
+    )
+}
+
+fn object(line: &str) -> Option<Map<String, Value>> {
+    serde_json::from_str(line).ok()
+}
+
+/// The keys of texts that are not blank in every row.
+fn text_keys(lines: &[String]) -> Vec<String> {
+    let mut keys: Vec<String> = Vec::new();
+    for row in lines.iter().filter_map(|line| object(line)) {
+        for (key, value) in row {
+            let is_text = value.as_str().is_some_and(|text| !text.trim().is_empty());
+            if is_text && !keys.contains(&key) {
+                keys.push(key);
+            }
+        }
+    }
+    keys
+}
+
+fn is_one(names: &[&str], key: &str) -> bool {
+    names.contains(&key.to_lowercase().as_str())
+}
+
+/// The keys of the prompt and the response. One of them may have any name if it is the only other.
+fn keys(texts: &[String]) -> Result<[&String; 2], String> {
+    if texts.len() < 2 {
+        return Err("its rows have no two texts, a prompt and a response".to_owned());
+    }
+    let named = |names: &[&str]| {
+        let mut names = names.iter();
+        names.find_map(|name| texts.iter().find(|key| is_one(&[*name], key)))
+    };
+    let only_other = |one: &String| {
+        let is_id = |key: &str| key.to_lowercase() == "id" || key.ends_with("_id");
+        let mut others = texts.iter().filter(|key| *key != one && !is_id(key));
+        others.next().filter(|_| others.next().is_none())
+    };
+    let found = match (named(&PROMPTS), named(&RESPONSES)) {
+        (Some(prompt), Some(response)) => Some([prompt, response]),
+        (Some(prompt), None) => only_other(prompt).map(|response| [prompt, response]),
+        (None, Some(response)) => only_other(response).map(|prompt| [prompt, response]),
+        (None, None) => None,
+    };
+    found.ok_or_else(|| {
+        let names: Vec<String> = texts.iter().map(|key| format!("`{key}`")).collect();
+        format!(
+            "its rows have the texts {}, and their names do not say which is the prompt and which the \
+             response; rename these two keys to `prompt` and `response`, or write the experiment file \
+             yourself, with `data.prompt_key` and `data.response_key`",
+            few(&names)
+        )
+    })
+}
