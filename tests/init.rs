@@ -456,3 +456,26 @@ fn packed_rows_are_rows_and_other_tables_are_told_what_to_do() {
         assert!(refused.stderr.contains(words), "{name}: {refused:?}");
     }
 }
+
+#[test]
+fn a_table_beside_folders_of_images_does_not_hide_them() {
+    let place = place();
+    fs::write(place.path("photos/labels.csv"), "file,label\n0.jpg,cat\n").unwrap();
+    let written = kiln(&place, &["init", "photos.yaml", "--data", "photos"]);
+    assert_eq!(written.status, Some(0), "{written:?}");
+    let words = "note: the folders are the classes of the images; not used: labels.csv\n";
+    assert!(written.stderr.ends_with(words), "{written:?}");
+    let text = fs::read_to_string(place.path("photos.yaml")).unwrap();
+    assert!(text.contains("kind: image-folder"), "{text}");
+    // A folder of pictures beside a panel is none of its classes.
+    fs::create_dir(place.path("prices/plots")).unwrap();
+    fs::copy(
+        place.path("photos/cat/0.jpg"),
+        place.path("prices/plots/a.jpg"),
+    )
+    .unwrap();
+    let written = kiln(&place, &["init", "prices.yaml", "--data", "prices"]);
+    assert_eq!(written.status, Some(0), "{written:?}");
+    let text = fs::read_to_string(place.path("prices.yaml")).unwrap();
+    assert!(text.contains("kind: panel-csv"), "{text}");
+}

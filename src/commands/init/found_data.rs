@@ -227,16 +227,28 @@ fn text(path: &Path) -> Result<FoundData, String> {
 
 fn of_folder(folder: &Path) -> Result<Found, String> {
     let inside = entries(folder);
-    let with = |endings: &[&str]| {
-        inside
-            .iter()
-            .find(|path| path.is_file() && has_ending(path, endings))
-    };
     let of_kind = |is_it: fn(&Path) -> bool| -> Vec<PathBuf> {
         let files = inside.iter().filter(|path| path.is_file() && is_it(path));
         files.cloned().collect()
     };
-    if with(&["csv"]).is_some() {
+    let images = images_in(folder) + images_in(&folder.join("train"));
+    let of_images = || FoundData::Images {
+        path: shown(folder),
+        images,
+    };
+    if has_classes(folder) || has_classes(&folder.join("train")) {
+        let tables = of_kind(|path| has_ending(&unpacked(path), &["csv", "jsonl", "ndjson"]));
+        let names: Vec<String> = tables.iter().map(|file| name_of(file)).collect();
+        let mut found = Found::from(of_images());
+        if !names.is_empty() {
+            found.notes.push(format!(
+                "note: the folders are the classes of the images; not used: {}",
+                few(&names)
+            ));
+        }
+        return Ok(found);
+    }
+    if !of_kind(|path| has_ending(path, &["csv"])).is_empty() {
         return panel::panel(folder);
     }
     let rows = of_kind(is_rows);
@@ -250,13 +262,8 @@ fn of_folder(folder: &Path) -> Result<Found, String> {
         found.notes.extend(not_used(&train, &unused));
         return Ok(found);
     }
-    let images = images_in(folder) + images_in(&folder.join("train"));
     if images > 0 {
-        return Ok(FoundData::Images {
-            path: shown(folder),
-            images,
-        }
-        .into());
+        return Ok(of_images().into());
     }
     let texts = of_kind(|path| has_ending(&unpacked(path), &["txt"]));
     if !texts.is_empty() {
@@ -285,13 +292,25 @@ fn not_used(train: &Path, unused: &[PathBuf]) -> Option<String> {
     (!names.is_empty()).then(|| format!("note: {train} is for training; not used: {others}"))
 }
 
+/// Whether several folders of a folder have images: a single one may have pictures of a report.
+fn has_classes(folder: &Path) -> bool {
+    let classes = entries(folder);
+    let classes = classes.iter().filter(|class| class.is_dir());
+    let mut classes = classes.filter(|class| entries(class).iter().any(|path| is_image(path)));
+    classes.nth(1).is_some()
+}
+
+fn is_image(path: &Path) -> bool {
+    path.is_file() && has_ending(path, &["png", "jpg", "jpeg"])
+}
+
 /// Number of images in the folders of a folder.
 fn images_in(folder: &Path) -> u64 {
     let classes = entries(folder).into_iter().filter(|path| path.is_dir());
     let images = classes.flat_map(|class| entries(&class));
     images
         .take(MOST_ENTRIES)
-        .filter(|path| path.is_file() && has_ending(path, &["png", "jpg", "jpeg"]))
+        .filter(|path| is_image(path))
         .count() as u64
 }
 
