@@ -505,3 +505,31 @@ fn real_data_is_counted_in_prompts_and_responses_and_in_what_was_cut_of_them() {
         2
     );
 }
+
+#[test]
+fn malformed_data_are_bad_input_and_missing_data_are_not() {
+    let folder = folder_with(
+        "kiln: 1\nname: x\nmodel: {kind: gpt, d_model: 8, num_layers: 1, num_heads: 2, seq_len: 4}\n\
+         data: {kind: text, path: a.txt}\ntrain: {steps: 2, batch_size: 1}\n",
+    );
+    let missing = plan(folder.path(), &["x.yaml"]);
+    assert!(missing.status.success(), "{}", stderr(&missing));
+    assert!(stdout(&missing).contains("unknown (?): "));
+    std::fs::write(folder.path().join("a.txt"), b"caf\xe9 au lait").unwrap();
+    let fault = "a.txt is not UTF-8 text: byte 3";
+    for arguments in [
+        &["x.yaml"][..],
+        &["x.yaml", "x.yaml"],
+        &["x.yaml", "--json"],
+    ] {
+        let malformed = plan(folder.path(), arguments);
+        assert_eq!(malformed.status.code(), Some(2), "{arguments:?}");
+        assert!(stderr(&malformed).contains(fault), "{}", stderr(&malformed));
+    }
+    let mut check = Command::new(env!("CARGO_BIN_EXE_kiln"));
+    let check = check.current_dir(folder.path()).args(["check", "x.yaml"]);
+    let checked = check.output().unwrap();
+    assert!(checked.status.success(), "{}", stderr(&checked));
+    let words = format!("x.yaml: warning: {fault}");
+    assert!(stderr(&checked).contains(&words), "{}", stderr(&checked));
+}

@@ -14,7 +14,7 @@ use super::{
     Status, Stop,
     json_option::JsonFormat,
     planned::{FactFinder, Planned, load_file, plan_loaded, prober, request},
-    print_json, print_line,
+    print_json, print_line, warning,
 };
 
 /// Version of the format of `--json`.
@@ -146,12 +146,17 @@ fn check(file: &Path, set: &[String], is_json: bool) -> Result<Checked, Stop> {
         )));
     }
     let planned = plan_loaded(loaded)?;
+    let mut warnings = planned.warnings();
+    warnings.extend(planned.malformed.iter().cloned());
     if !is_json {
         planned.warn();
+        for line in &planned.malformed {
+            warning(&format!("{}: warning: {line}", file.display()));
+        }
     }
     Ok(Checked {
         summary: describe(&planned),
-        warnings: planned.warnings(),
+        warnings,
     })
 }
 

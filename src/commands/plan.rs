@@ -59,11 +59,13 @@ pub(super) struct Args {
 pub(super) fn run(args: Args) -> Result<Status, Stop> {
     let mut status = Status::Success;
     for file in &args.files {
-        match planned_file(file, &args) {
-            Ok(planned) => {
-                planned.warn();
-                show(&planned, &args)?;
-            }
+        let planned = planned_file(file, &args);
+        if let Ok(planned) = &planned {
+            planned.warn();
+            show(planned, &args)?;
+        }
+        match planned.and_then(|planned| planned.has_usable_data()) {
+            Ok(()) => {}
             Err(stop) if args.files.len() == 1 => return Err(stop),
             Err(stop) => {
                 stop.print();

@@ -35,6 +35,8 @@ pub(super) struct Planned {
     /// Reasons why some facts about the data are unknown; a trial that reads this data cannot run
     /// here.
     pub(super) notes: Vec<String>,
+    /// The notes about data that are here and cannot be used as they are.
+    pub(super) malformed: Vec<String>,
     /// Counts of the prompts and responses that are read.
     pub(super) remarks: Vec<String>,
     /// `data_sha256` of a launch.
@@ -42,6 +44,15 @@ pub(super) struct Planned {
 }
 
 impl Planned {
+    /// # Errors
+    /// Data are here and cannot be used as they are.
+    pub(super) fn has_usable_data(&self) -> Result<(), Stop> {
+        match self.malformed.is_empty() {
+            true => Ok(()),
+            false => Err(Stop::of_lines(Status::BadInput, &self.malformed)),
+        }
+    }
+
     /// Prints what is probably a mistake, although it can be run, to standard error.
     pub(super) fn warn(&self) {
         let mut excerpts = Excerpts::default();
@@ -161,6 +172,7 @@ pub(super) fn plan_loaded(loaded: Loaded) -> Result<Planned, Stop> {
     Ok(Planned {
         plan,
         notes: lines(finder.notes),
+        malformed: lines(finder.malformed),
         remarks: lines(finder.remarks),
         data,
         loaded,
@@ -302,6 +314,8 @@ pub(super) struct FactFinder {
     data_folder: Option<PathBuf>,
     cache: Option<PathBuf>,
     notes: RefCell<BTreeSet<String>>,
+    /// Those of the notes that are about malformed data.
+    malformed: RefCell<BTreeSet<String>>,
     remarks: RefCell<BTreeSet<String>>,
     hashes: RefCell<BTreeMap<String, BTreeSet<String>>>,
     /// Kinds of which some data are not here.
@@ -320,6 +334,7 @@ impl FactFinder {
             data_folder: data_folder(),
             cache: cache_folder(variable("XDG_CACHE_HOME"), variable("HOME")),
             notes: RefCell::default(),
+            malformed: RefCell::default(),
             remarks: RefCell::default(),
             hashes: RefCell::default(),
             incomplete: RefCell::default(),
@@ -391,7 +406,11 @@ impl FactFinder {
                 found
             }
             Err(error) => {
-                self.notes.borrow_mut().insert(error.to_string());
+                let note = error.to_string();
+                if error.is_malformed() {
+                    self.malformed.borrow_mut().insert(note.clone());
+                }
+                self.notes.borrow_mut().insert(note);
                 self.incomplete.borrow_mut().insert(data.kind().to_owned());
                 None
             }

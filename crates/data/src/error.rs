@@ -91,6 +91,23 @@ pub enum DataError {
 }
 
 impl DataError {
+    /// Whether the data are here and cannot be used as they are. Otherwise they are missing, or this
+    /// machine cannot read them.
+    pub fn is_malformed(&self) -> bool {
+        match self {
+            Self::NotFound { .. } | Self::NoText | Self::OtherContent { .. } => false,
+            Self::Panel(PanelError::NotFound { .. } | PanelError::NoFiles { .. }) => false,
+            Self::NoFile { path, .. } => path.exists(),
+            Self::Read { error, .. } => matches!(
+                error.kind(),
+                io::ErrorKind::InvalidData
+                    | io::ErrorKind::InvalidInput
+                    | io::ErrorKind::UnexpectedEof
+            ),
+            _ => true,
+        }
+    }
+
     /// The error of bytes that are not UTF-8.
     pub(super) fn not_utf8(path: PathBuf, error: &FromUtf8Error) -> Self {
         let bytes = error.as_bytes();
@@ -145,6 +162,25 @@ fn describe_no_file(path: &Path) -> &'static str {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn what_is_missing_is_not_malformed() {
+        let read = |kind: io::ErrorKind| DataError::Read {
+            path: "a.txt.gz".into(),
+            error: kind.into(),
+        };
+        let no_file = |path: &str| DataError::NoFile {
+            key: "data.path",
+            path: path.into(),
+        };
+        assert!(DataError::Empty { path: "a".into() }.is_malformed());
+        assert!(read(io::ErrorKind::UnexpectedEof).is_malformed());
+        assert!(!read(io::ErrorKind::PermissionDenied).is_malformed());
+        assert!(no_file("/").is_malformed());
+        assert!(!no_file("/there is no such file").is_malformed());
+        let empty = PanelError::NoFiles { path: "a".into() };
+        assert!(!DataError::Panel(empty).is_malformed());
+    }
 
     #[test]
     fn the_remedy_for_other_bytes_is_that_of_what_they_are() {
