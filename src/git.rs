@@ -76,6 +76,21 @@ pub(crate) fn changed_files(old: &str, new: &str, results: &Path) -> Option<Vec<
     )
 }
 
+/// The rule by which git ignores a file, such as ".gitignore:3 `*.csv`"; `None` if git does not
+/// ignore the file, or cannot tell.
+pub(crate) fn ignored_by(file: &Path) -> Option<String> {
+    let (folder, name) = (file.parent()?, file.file_name()?.to_str()?);
+    let name = format!("./{name}");
+    let told = stdout_in(folder, &["check-ignore", "-v", "--", &name]).ok()??;
+    let told = String::from_utf8_lossy(&told);
+    let (rule, _) = told.split_once('\t')?;
+    let mut parts = rule.splitn(3, ':');
+    let (place, line, pattern) = (parts.next()?, parts.next()?, parts.next()?);
+    // A rule that takes the file back is told too.
+    let is_ignored = !pattern.starts_with('!');
+    is_ignored.then(|| format!("{place}:{line} `{pattern}`"))
+}
+
 /// The path of the current folder from the root of its repository, with `/` at its end; empty in the
 /// root and outside of a repository.
 pub(crate) fn prefix() -> String {
@@ -142,6 +157,20 @@ mod tests {
         plain.args(status).current_dir(folder.path());
         answer(plain, Duration::from_secs(60), MOST_BYTES).unwrap();
         assert!(folder.path().join("run").exists());
+    }
+
+    #[test]
+    fn the_rule_that_ignores_a_file_is_told_and_one_that_takes_it_back_is_none() {
+        let folder = tempfile::tempdir().unwrap();
+        let file = folder.path().join("sub/a.csv");
+        fs::create_dir(folder.path().join("sub")).unwrap();
+        fs::write(folder.path().join(".gitignore"), "x\n*.csv\n").unwrap();
+        assert_eq!(ignored_by(&file), None, "outside of a repository");
+        assert!(in_repository(folder.path(), &["init", "-q"]).is_success);
+        assert_eq!(ignored_by(&file).as_deref(), Some(".gitignore:2 `*.csv`"));
+        fs::write(folder.path().join("sub/.gitignore"), "!a.csv\n").unwrap();
+        assert_eq!(ignored_by(&file), None);
+        assert_eq!(ignored_by(&file.with_file_name("a.txt")), None);
     }
 
     #[test]

@@ -1,7 +1,7 @@
 //! `kiln run` with scripted children: every end of a trial has its outcome, its row and its exit
 //! status.
 
-use std::{collections::HashMap, fs, io::Read};
+use std::{collections::HashMap, fs, io::Read, process::Command};
 
 use kiln_core::record::tables::TRIALS;
 
@@ -55,6 +55,40 @@ fn a_sweep_completes_and_leaves_its_tables() {
         ignored.contains("*/*/trials/") && ignored.contains("*/latest\n"),
         "{ignored}"
     );
+}
+
+#[test]
+fn tables_are_committed_where_the_project_ignores_csv_and_a_rule_that_wins_is_named() {
+    let place = Place::with("train: {steps: 10}");
+    let git = |arguments: &[&str]| {
+        let mut git = Command::new("git");
+        let output = git.current_dir(place.path("")).args(arguments).output();
+        let ended = Ended::of(output.unwrap());
+        assert_eq!(ended.status, Some(0), "{ended:?}");
+        ended.stdout
+    };
+    git(&["init", "-q"]);
+    fs::write(place.path(".gitignore"), "*.csv\n*.json\n").unwrap();
+    let ended = place.run("completes", &[]);
+    assert!(ended.stdout.contains("Worth committing"), "{ended:?}");
+    git(&["add", "-A"]);
+    let added = git(&["ls-files", "results"]);
+    for name in ["run.json", "trials.csv", "summary.csv", "snapshots.csv"] {
+        assert!(added.contains(&format!("/{name}\n")), "{name}: {added}");
+    }
+    assert!(
+        !added.contains("/trials/") && !added.contains("samples.csv"),
+        "{added}"
+    );
+    fs::write(place.path(".gitignore"), "# large\nresults/\n").unwrap();
+    let ended = place.run("completes", &["--fresh"]);
+    assert!(
+        ended
+            .stdout
+            .contains("git ignores the tables of this run (rule .gitignore:2 `results/`)"),
+        "{ended:?}"
+    );
+    assert!(!ended.stdout.contains("Worth committing"), "{ended:?}");
 }
 
 #[test]
@@ -672,7 +706,7 @@ fn a_committed_file_names_no_folder_of_the_user() {
     );
     let sha256 =
         serde_json::from_str::<serde_json::Value>(&run_file).unwrap()["experiment_sha256"].clone();
-    let ended = std::process::Command::new("sha256sum")
+    let ended = Command::new("sha256sum")
         .arg(home.join("work/results/x/latest/experiment.yaml"))
         .output()
         .unwrap();

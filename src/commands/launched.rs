@@ -19,6 +19,7 @@ use super::{
     print, print_json,
 };
 use crate::{
+    git,
     progress::ProgressMode,
     report::{self, compare::how_to_compare},
     schedule::{
@@ -291,14 +292,22 @@ fn shown_path(folder: &RunFolder) -> String {
     without_controls(&folder.path().display().to_string())
 }
 
-/// Names what to commit: the whole folder, of which git takes only what is small.
+/// Names what to commit: the whole folder, of which git takes only what is small; or the rule by
+/// which git takes no table.
 pub(super) fn worth_committing(folder: &RunFolder) -> String {
     let path = shown_path(folder);
     let summary = match folder.summary_table().is_file() {
         true => "  (summary.csv is the short table)",
         false => "",
     };
-    format!("Worth committing (weights and readings stay out of git):\n  {path}{summary}\n")
+    let title = match git::ignored_by(&folder.trials_table()) {
+        Some(rule) => format!(
+            "git ignores the tables of this run (rule {}); change that rule to commit them",
+            without_controls(&rule)
+        ),
+        None => "Worth committing (weights and readings stay out of git)".to_owned(),
+    };
+    format!("{title}:\n  {path}{summary}\n")
 }
 
 /// Writes `summary.csv`. A run is complete without it, so an error is only a note.

@@ -38,8 +38,9 @@ const UNBORN: &str = ".new-";
 /// The first line of `results/.gitignore`, with which those of older versions begin too.
 const IGNORED_HEAD: &str = "# kiln commits ";
 /// The rest of that line, and the patterns: everything except the small tables, the experiment and
-/// `run.json` is ignored. `latest` would change with every run.
-const IGNORED: [&str; 10] = [
+/// `run.json` is ignored, and those also where the project ignores files like them. `latest` would
+/// change with every run.
+const IGNORED: [&str; 19] = [
     "summary.csv, experiment.yaml, run.json, trials.csv, snapshots.csv, snapshot-*.txt and \
      packages-*.txt; the rest is large or local",
     "*/*/trials/",
@@ -51,6 +52,15 @@ const IGNORED: [&str; 10] = [
     "*/*/queue/",
     "*/*/launches/",
     ".programs/",
+    "!*/*/experiment.yaml",
+    "!*/*/run.json",
+    "!*/*/trials.csv",
+    "!*/*/summary.csv",
+    "!*/*/snapshots.csv",
+    "!*/*/snapshot-*.txt",
+    "!*/*/packages-*.txt",
+    "!*/*/recommendation.md",
+    "!*/*/chosen.yaml",
 ];
 /// Patterns of the first version.
 const FIRST_IGNORED: usize = 5;
@@ -612,6 +622,11 @@ mod tests {
         let new = written(old);
         assert!(new.contains(".kiln-lock\n*/latest\n"), "{new}");
         assert_eq!(written(&new), new);
+        // The version before ignored the same and took nothing back.
+        let lines = new.split_inclusive('\n');
+        let without: String = lines.filter(|line| !line.starts_with('!')).collect();
+        assert_ne!(without, new);
+        assert_eq!(written(&without), new);
         for changed in [
             format!("{old}*/keep.csv\n"),
             old.replace("*/*/samples.csv\n", ""),
