@@ -1,6 +1,6 @@
 //! `kiln ls`: every run with its state.
 
-use std::fs;
+use std::{fs, process::Command};
 
 use serde_json::Value;
 
@@ -32,6 +32,56 @@ fn an_experiment_kept_on_another_disk_behind_a_link_is_listed() {
     assert!(
         mistyped.status == Some(2) && mistyped.stderr.contains("KILN_BEAT_SECONDS=abc"),
         "{mistyped:?}"
+    );
+}
+
+#[test]
+fn what_a_switch_of_branches_leaves_of_a_run_is_no_run_and_is_not_added_to_git() {
+    let place = Place::with("train: {steps: 10}");
+    let git = |arguments: &[&str]| {
+        let mut git = Command::new("git");
+        let who = ["-c", "user.name=x", "-c", "user.email=x@example.com"];
+        let output = git
+            .current_dir(place.path(""))
+            .args(who)
+            .args(arguments)
+            .output();
+        let ended = Ended::of(output.unwrap());
+        assert_eq!(ended.status, Some(0), "{ended:?}");
+        ended.stdout
+    };
+    let kiln = |words: &[&str]| Ended::of(place.kiln(words).output().unwrap());
+    git(&["init", "-q"]);
+    git(&["add", "x.yaml"]);
+    git(&["commit", "-q", "-m", "first"]);
+    git(&["checkout", "-q", "-b", "other"]);
+    assert_eq!(place.run("completes", &[]).status, Some(0));
+    let name = fs::read_link(place.latest()).unwrap();
+    let run = format!("results/x/{}", name.display());
+    git(&["add", "results"]);
+    git(&["commit", "-q", "-m", "results"]);
+    git(&["checkout", "-q", "-"]);
+    assert!(place.path(&run).join("trials").is_dir());
+    let added = git(&["add", "-A", "--dry-run"]);
+    assert!(!added.contains("/trials/"), "{added}");
+
+    assert_eq!(list(&place).len(), 0);
+    let said = kiln(&["ls"]).stderr;
+    assert!(
+        said.contains(&format!("{run}: no record of a run is here")),
+        "{said}"
+    );
+    for named in [run.as_str(), "results/x/latest"] {
+        let refused = kiln(&["rm", named, "--yes"]);
+        assert_eq!(refused.status, Some(2), "{refused:?}");
+        assert!(refused.stderr.contains("another branch"), "{refused:?}");
+    }
+    assert!(place.path(&run).join("trials").is_dir());
+    let ended = place.run("completes", &[]);
+    assert_eq!(
+        (ended.status, list(&place).len()),
+        (Some(0), 1),
+        "{ended:?}"
     );
 }
 
@@ -189,7 +239,7 @@ fn the_names_for_a_shell_are_plain_and_bash_completes_them() {
         program.parent().unwrap().display(),
         std::env::var("PATH").unwrap()
     );
-    let output = std::process::Command::new("bash")
+    let output = Command::new("bash")
         .args(["-c", script])
         .current_dir(place.path("."))
         .env("PATH", path)

@@ -16,7 +16,7 @@ use kiln_core::{
         collect,
         lock::{Holder, holder},
         run_file::Launch,
-        run_folder::LATEST,
+        run_folder::{LATEST, experiments, leftovers},
         tables::TRIALS,
     },
     spec,
@@ -27,7 +27,7 @@ use serde::Serialize;
 use super::{
     Status, Stop,
     json_option::JsonFormat,
-    page_style, print, print_json, print_line,
+    note, page_style, print, print_json, print_line,
     runs::{NamedRun, newest_first},
     sources::table_of,
     tickets,
@@ -124,6 +124,7 @@ pub(super) fn run(args: Args) -> Result<Status, Stop> {
     if args.names {
         return print(&short_names(&runs)).map(|()| Status::Success);
     }
+    tell_leftovers(results);
     let lines = lines(results, &runs);
     if args.json || args.format.is_json() {
         let text = serde_json::to_string_pretty(&lines)
@@ -151,6 +152,25 @@ pub(super) fn run(args: Args) -> Result<Status, Stop> {
     };
     print(&format!("{}{more}", table(&lines, width)))?;
     Ok(Status::Success)
+}
+
+/// Names what a switch to another branch has left of runs, which are not listed.
+fn tell_leftovers(results: &Path) {
+    let experiments = experiments(results).unwrap_or_default();
+    let left = experiments.iter().flat_map(|name| leftovers(results, name));
+    let left: Vec<RunFolder> = left.collect();
+    let Some(first) = left.first() else {
+        return;
+    };
+    let more = match left.len() - 1 {
+        0 => String::new(),
+        more => format!(" and {}", counted(more, "other folder")),
+    };
+    note(&without_controls(&format!(
+        "{}{more}: no record of a run is here, only what git ignores; the record may be on another \
+         branch",
+        first.path().display()
+    )));
 }
 
 /// ` on gpu017, gpu018`: the nodes of the launches that have tickets.

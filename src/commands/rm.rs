@@ -38,6 +38,7 @@ pub(super) struct Args {
 pub(super) fn run(args: Args) -> Result<Status, Stop> {
     let mut doomed: Vec<RunFolder> = Vec::new();
     for named in &args.runs {
+        refuse_leftover(named, &args.results)?;
         let run = runs::run_folder(named, &args.results)?;
         refuse_unordered(named, &run)?;
         if !doomed.contains(&run) {
@@ -74,6 +75,24 @@ pub(super) fn run(args: Args) -> Result<Status, Stop> {
 /// The path as short as it can be: relative to the current folder.
 fn shown(run: &RunFolder) -> String {
     runs::below_here(run.path()).display().to_string()
+}
+
+/// Refuses what a switch to another branch has left of a run: git does not say here that it tracks
+/// the run, and the weights may be the only ones.
+fn refuse_leftover(named: &str, results: &Path) -> Result<(), Stop> {
+    let paths = [PathBuf::from(named), results.join(named)];
+    let mut folders = paths
+        .iter()
+        .filter_map(|path| path.canonicalize().ok())
+        .map(RunFolder::at);
+    match folders.find(RunFolder::is_leftover) {
+        None => Ok(()),
+        Some(run) => Err(Stop::bad_input(format!(
+            "{}: no record of a run is here, only what git ignores; the record may be on another \
+             branch; if it is not, delete the folder yourself",
+            shown(&run)
+        ))),
+    }
 }
 
 /// Refuses a short name where the record of this run or of a newer one cannot be read: the order of

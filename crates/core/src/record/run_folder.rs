@@ -35,6 +35,7 @@ pub const RESPONSES: &str = "responses.jsonl";
 pub const TRIAL_YAML: &str = "trial.yaml";
 /// Prefix of a run in creation; it is renamed once its first files exist.
 const UNBORN: &str = ".new-";
+const GITIGNORE: &str = ".gitignore";
 /// The first line of `results/.gitignore`, with which those of older versions begin too.
 const IGNORED_HEAD: &str = "# kiln commits ";
 /// The rest of that line, and the patterns: everything except the small tables, the experiment and
@@ -64,6 +65,19 @@ const IGNORED: [&str; 19] = [
 ];
 /// Patterns of the first version.
 const FIRST_IGNORED: usize = 5;
+
+/// What the record of a run is made of; a folder with none of it holds no run.
+const RECORD: [&str; 5] = [
+    "run.json",
+    "trials.csv",
+    "experiment.yaml",
+    "queue",
+    "launches",
+];
+/// What git ignores of a run, and leaves where it takes the record away.
+const IGNORED_PARTS: [&str; 2] = ["trials", "samples.csv"];
+/// The `.gitignore` of a run: the one above is gone on a branch that has no results.
+const OF_RUN_IGNORED: &[u8] = b"/trials/\n/.gitignore\n";
 
 /// One run's folder: `results/<name>/<UTC>-<git short>/`.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
@@ -197,6 +211,13 @@ impl RunFolder {
         })
     }
 
+    /// Whether the folder holds only what git ignored: a switch to another branch takes the record of
+    /// a committed run away and leaves the rest.
+    pub fn is_leftover(&self) -> bool {
+        let has = |name: &&str| self.0.join(name).symlink_metadata().is_ok();
+        is_run_name(&self.name()) && !RECORD.iter().any(has) && IGNORED_PARTS.iter().any(has)
+    }
+
     /// The folder's own name, `<UTC>-<git short>`.
     pub fn name(&self) -> String {
         self.0
@@ -316,7 +337,8 @@ pub fn create(
     let unborn = OsString::from(format!("{UNBORN}{stamp}"));
     folder.make_new_folder(&unborn)?;
     let run = RunFolder(parent.join(&unborn));
-    let made = fill(&run).and_then(|()| {
+    let ignored = run.write(&run.path().join(GITIGNORE), OF_RUN_IGNORED);
+    let made = ignored.and_then(|()| fill(&run)).and_then(|()| {
         run.open()?.sync()?;
         let named = free_name(&parent, stamp);
         folder.rename(&unborn, named.file_name().unwrap_or_default())?;
@@ -382,12 +404,31 @@ pub fn remove(run: &RunFolder) -> io::Result<()> {
 
 /// The runs of one experiment, oldest first: by the number in `run.json`, then by name. A run whose
 /// number cannot be read has its place by the time in its name. A run without `run.json` is
-/// recognized by its name.
+/// recognized by its name; one without any record is a leftover and no run.
 pub fn runs(results: &Path, experiment: &str) -> Vec<RunFolder> {
+    let mut runs = folders(results, experiment);
+    runs.retain(|run| !run.is_leftover());
+    // A single run needs no order, and no file is read.
+    match runs.len() {
+        0 | 1 => runs,
+        _ => in_order(runs),
+    }
+}
+
+/// What is left of the runs of one experiment whose record is gone, by name.
+pub fn leftovers(results: &Path, experiment: &str) -> Vec<RunFolder> {
+    let mut left = folders(results, experiment);
+    left.retain(RunFolder::is_leftover);
+    left.sort();
+    left
+}
+
+/// The folders of the runs of one experiment, those of leftovers too.
+fn folders(results: &Path, experiment: &str) -> Vec<RunFolder> {
     let Ok(entries) = fs::read_dir(results.join(experiment)) else {
         return Vec::new();
     };
-    let runs: Vec<_> = entries
+    entries
         .flatten()
         .filter(|entry| entry.file_type().is_ok_and(|kind| kind.is_dir()))
         .map(|entry| RunFolder(entry.path()))
@@ -396,12 +437,7 @@ pub fn runs(results: &Path, experiment: &str) -> Vec<RunFolder> {
                 && run.name() != LATEST
                 && (run.run_file().is_file() || is_run_name(&run.name()))
         })
-        .collect();
-    // A single run needs no order, and no file is read.
-    match runs.len() {
-        0 | 1 => runs,
-        _ => in_order(runs),
-    }
+        .collect()
 }
 
 fn in_order(runs: Vec<RunFolder>) -> Vec<RunFolder> {
@@ -501,7 +537,7 @@ pub fn experiments(results: &Path) -> io::Result<Vec<String>> {
 /// Writes `results/.gitignore` where there is none. That of an older version is replaced, one that
 /// somebody has changed is not.
 fn write_gitignore(results: &Path) -> io::Result<()> {
-    let path = results.join(".gitignore");
+    let path = results.join(GITIGNORE);
     let text = format!("{IGNORED_HEAD}{}\n", IGNORED.join("\n"));
     match OpenOptions::new().create_new(true).write(true).open(&path) {
         Ok(mut file) => file.write_all(text.as_bytes()),
@@ -713,6 +749,26 @@ mod tests {
             runs(results.path(), "x"),
             [RunFolder(results.path().join("x/20260101T000000Z-abc"))]
         );
+    }
+
+    #[test]
+    fn a_folder_with_nothing_but_what_git_ignores_is_no_run() {
+        let results = tempfile::tempdir().unwrap();
+        let add = |name: &str, parts: &[&str]| {
+            let run = RunFolder(results.path().join("x").join(name));
+            fs::create_dir_all(run.trials()).unwrap();
+            for part in parts {
+                fs::write(run.path().join(part), "").unwrap();
+            }
+            run
+        };
+        let tables_alone = add("20260101T000000Z-abc", &["trials.csv", "samples.csv"]);
+        let worked_on = add("20260102T000000Z-abc", &[]);
+        fs::create_dir(worked_on.path().join("queue")).unwrap();
+        let left = add("20260103T000000Z-abc", &["samples.csv", ".gitignore"]);
+        add("notes", &[]);
+        assert_eq!(runs(results.path(), "x"), [tables_alone, worked_on]);
+        assert_eq!(leftovers(results.path(), "x"), [left]);
     }
 
     #[test]
