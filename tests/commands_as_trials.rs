@@ -11,6 +11,34 @@ const ENDS: &str = r#"  argv: [sh, -c, 'echo "speed 10"; echo "speed 12.5"; eval
   metrics: {speed: {line: 'speed ([0-9.]+)', better: high}, train_loss: {key: loss, optional: true}}"#;
 
 #[test]
+fn a_variable_that_looks_like_a_secret_is_warned_of_and_one_of_kilns_reaches_the_program() {
+    let place = Place::of_command(
+        "  argv: [sh, -c, 'test \"$HF_TOKEN\" = own']\n  environment: {API_TOKEN: abc, \
+         TOKENIZERS_PARALLELISM: 'false'}",
+        "",
+    );
+    let kiln = |arguments: &[&str]| {
+        let mut kiln = place.kiln(arguments);
+        Ended::of(kiln.env("HF_TOKEN", "own").output().unwrap())
+    };
+    let warned = "warning: `model.environment.API_TOKEN` looks like a secret";
+    for verb in ["check", "run"] {
+        let ended = kiln(&[verb, "x.yaml"]);
+        assert_eq!(ended.status, Some(0), "{verb}: {ended:?}");
+        assert!(ended.stderr.contains(warned), "{verb}: {ended:?}");
+        assert!(!ended.stderr.contains("TOKENIZERS"), "{verb}: {ended:?}");
+    }
+    assert_eq!(place.column("outcome"), ["completed"]);
+    let set = "model.environment.DB_PASSWORD=hunter2";
+    let ended = kiln(&["check", "x.yaml", "--set", set]);
+    assert!(
+        ended.stderr.contains("`model.environment.DB_PASSWORD`")
+            && !ended.stderr.contains("hunter2"),
+        "{ended:?}"
+    );
+}
+
+#[test]
 fn each_end_of_a_program_has_its_outcome_and_its_reason() {
     let ends = [
         ("exit 0", "completed", ""),

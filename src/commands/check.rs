@@ -14,7 +14,7 @@ use super::{
     Status, Stop,
     json_option::JsonFormat,
     planned::{FactFinder, Planned, load_file, plan_loaded, prober, request},
-    print_json, print_line, warning,
+    print_json, print_line, secrets, warning,
 };
 
 /// Version of the format of `--json`.
@@ -136,6 +136,7 @@ fn check(file: &Path, set: &[String], is_json: bool) -> Result<Checked, Stop> {
         // The machine does not matter here: it only limits how far a search may go.
         let finder = FactFinder::from_environment();
         prober(&loaded, &finder, &|data| finder.find(data), 1, 1)?;
+        secrets::warn(&loaded);
         let experiment = &loaded.experiment;
         let keys = SearchedKeys::of(&experiment.model);
         let keys = search.keys(&keys).join(", ");

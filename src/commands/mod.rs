@@ -37,6 +37,7 @@ mod runs;
 mod same_name;
 mod sample;
 mod schema;
+mod secrets;
 mod snapshot;
 mod sources;
 mod tickets;

@@ -26,7 +26,7 @@ use kiln_data::{
 
 use serde_json::Value;
 
-use super::{Status, Stop, excerpt::Excerpts, note, warning};
+use super::{Status, Stop, excerpt::Excerpts, note, secrets, warning};
 
 /// One experiment, read, checked and planned.
 pub(super) struct Planned {
@@ -64,6 +64,7 @@ impl Planned {
             let lines = place.map(|place| excerpts.of(&place, ""));
             lines.iter().flatten().for_each(|line| note(line));
         }
+        secrets::warn(&self.loaded);
     }
 
     /// The same for programs, each with its place.

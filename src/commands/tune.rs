@@ -22,7 +22,7 @@ use super::{
     note,
     own_file::{OwnMark, refuse_foreign},
     planned::{FactFinder, all_here, load_file, prober},
-    print, print_json,
+    print, print_json, secrets,
 };
 use crate::{
     progress::ProgressMode,
@@ -85,6 +85,9 @@ const LISTED: [&str; 8] = [
 pub(super) fn run(args: Args) -> Result<Status, Stop> {
     let loaded = load(&args)?;
     check_output(&args)?;
+    if !args.launch.quiet {
+        secrets::warn(&loaded);
+    }
     let experiment = &loaded.experiment;
     if experiment.run.on != RunPlace::Here {
         return Err(Stop::bad_input(format!(
