@@ -645,11 +645,20 @@ fn an_unfinished_run_goes_on_wherever_it_began() {
     let place = Place::with(TWO);
     place.run("completes", &["--only", &first_id(&place)]);
     place.move_elsewhere();
-    assert_eq!(place.run("completes", &[]).status, Some(0));
+    let ended = place.run("completes", &[]);
+    assert_eq!(ended.status, Some(0), "{ended:?}");
     assert_eq!(
         (place.runs(), place.column("launch")),
         (1, vec!["1".to_owned(), "2".into()])
     );
+    assert!(
+        ended.stderr.contains("was begun on another machine (Abacus 9000 there")
+            && ended.stderr.contains("`--fresh` starts a new run"),
+        "{ended:?}"
+    );
+    // The second launch was made here.
+    let again = place.run("completes", &["--rerun", "completed"]);
+    assert!(!again.stderr.contains("another machine"), "{again:?}");
 }
 
 #[test]

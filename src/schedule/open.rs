@@ -7,8 +7,8 @@ use kiln_core::{
     kinds::data::Loader,
     plan::{Origin, Outcome, Trial, TrialId},
     record::{
-        AttemptEnd, Check, LaunchFile, LaunchProcess, RunFile, RunFolder, TableError, TornLine,
-        TrialStore, TrialTable, launch_folder,
+        AttemptEnd, Check, LaunchFile, LaunchProcess, RunFile, RunFolder, TableError, TicketQueue,
+        TornLine, TrialStore, TrialTable, launch_folder,
         programs::Git,
         run_file::{EndCause, Launch, LaunchEnded, RUN_FILE, SlurmTask},
         run_folder::{create, next_number},
@@ -28,6 +28,7 @@ use super::{
     instruments::Instruments,
     launch::{FactSources, gather, git, with_programs},
     launch_programs::LaunchPrograms,
+    machine::{self, MachineIdentity},
     provenance::{Described, Programs},
     remaining::rank,
 };
@@ -134,6 +135,7 @@ pub(super) fn open(
         }
         ExistingRun::Old(old) => {
             notices.extend(other_copies(&old));
+            notices.extend(other_machine(&old, instruments));
             add_launch(request, *old, &sources, packages)
         }
     }
@@ -183,6 +185,20 @@ fn other_copies(old: &Old) -> Option<String> {
             describe(std::slice::from_ref(change)).trim()
         )
     })
+}
+
+/// Says that the rows of the run come from another machine. A queue is for several machines.
+fn other_machine(old: &Old, instruments: &Instruments) -> Option<String> {
+    if old.ends.is_empty() || TicketQueue::of(&old.folder).is_some() {
+        return None;
+    }
+    let here = MachineIdentity::of(instruments);
+    let difference = machine::made_elsewhere(&old.file.launches, &here)?;
+    Some(format!(
+        "{} was begun on another machine ({difference}): trials of both stand in one table; \
+         `--fresh` starts a new run",
+        old.folder.path().display()
+    ))
 }
 
 /// Says that the last launch trains with another program than the one before it.
