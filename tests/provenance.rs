@@ -569,6 +569,29 @@ fn the_commit_of_a_programs_repository_is_recorded() {
 }
 
 #[test]
+fn a_repository_whose_commit_git_does_not_tell_is_told() {
+    let place = place("  argv: ['true', '{n}']");
+    let run = |other_owner: &str| {
+        let mut kiln = place.kiln(&["run", "x.yaml", "--fresh"]);
+        kiln.env("GIT_TEST_ASSUME_DIFFERENT_OWNER", other_owner)
+            .env("GIT_CONFIG_GLOBAL", "/dev/null")
+            .env("GIT_CONFIG_SYSTEM", "/dev/null");
+        let ended = Ended::of(kiln.output().unwrap());
+        assert_eq!(ended.status, Some(0), "{ended:?}");
+        ended.stderr
+    };
+    let silent = "no commit is recorded";
+    assert!(!run("1").contains(silent), "outside of a repository");
+    git_in(&place.path(""), &["init", "-q"]);
+    assert!(!run("0").contains(silent), "in one without a commit");
+    let said = run("1");
+    assert!(
+        said.contains("no commit is recorded, because git does not tell it (detected dubious"),
+        "{said}"
+    );
+}
+
+#[test]
 fn a_commit_that_lacks_the_program_is_not_recorded_as_clean() {
     let place = place("  argv: [./bench, '{n}']");
     write_program(&place.path("bench"), "#!/bin/sh\n");

@@ -135,7 +135,26 @@ pub(super) fn git(results: &Path) -> Option<Git> {
     })
 }
 
-/// The same, dirty as well where a file of a program is not in the commit.
+/// Says why git tells no commit of the repository around the working directory; `None` outside of
+/// a repository, and in one without a commit.
+pub(super) fn git_refusal() -> Option<String> {
+    let here = std::env::current_dir().ok()?;
+    let is_repository = |folder: &Path| folder.join(".git").exists();
+    if !here.ancestors().any(is_repository) {
+        return None;
+    }
+    let why = match git::ask(&["rev-parse", "--git-dir"]) {
+        Ok(answer) if answer.is_success => return None,
+        Ok(answer) => answer.stderr.lines().next().unwrap_or_default().to_owned(),
+        Err(error) => error.to_string(),
+    };
+    Some(format!(
+        "no commit is recorded, because git does not tell it ({}); `git status` says what to do",
+        why.trim_start_matches("fatal: ")
+    ))
+}
+
+/// The commit, dirty as well where a file of a program is not in it.
 pub(super) fn with_programs(
     git: Option<Git>,
     programs: &BTreeMap<String, ProgramRecord>,

@@ -26,7 +26,7 @@ use super::{
     disk::cannot_write,
     existing_run::{ExistingRun, Old},
     instruments::Instruments,
-    launch::{FactSources, gather, git, with_programs},
+    launch::{FactSources, gather, git, git_refusal, with_programs},
     launch_programs::LaunchPrograms,
     machine::{self, MachineIdentity},
     provenance::{Described, Programs},
@@ -254,6 +254,9 @@ impl LaunchRecord {
         } = LaunchPrograms::gather(request, found, launch, &paths, git.as_ref())?;
         let worth_saying = preflight.iter().filter(|check| check.is_worth_saying());
         notices.splice(0..0, worth_saying.map(notice));
+        if git.is_none() {
+            notices.extend(git_refusal());
+        }
         let command_line = request.command_line.iter();
         Ok(Self {
             git: with_programs(git, &described.programs),
