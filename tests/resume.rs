@@ -652,7 +652,9 @@ fn an_unfinished_run_goes_on_wherever_it_began() {
         (1, vec!["1".to_owned(), "2".into()])
     );
     assert!(
-        ended.stderr.contains("was begun on another machine (Abacus 9000 there")
+        ended
+            .stderr
+            .contains("was begun on another machine (Abacus 9000 there")
             && ended.stderr.contains("`--fresh` starts a new run"),
         "{ended:?}"
     );

@@ -13,7 +13,7 @@ use serde_json::{Value, json};
 use super::{
     Status, Stop,
     json_option::JsonFormat,
-    planned::{FactFinder, Planned, load_file, plan_loaded, prober, request},
+    planned::{FactFinder, Planned, in_texts, load_file, plan_loaded, prober, request, warn_of},
     print_json, print_line, secrets, warning,
 };
 
@@ -136,15 +136,20 @@ fn check(file: &Path, set: &[String], is_json: bool) -> Result<Checked, Stop> {
         // The machine does not matter here: it only limits how far a search may go.
         let finder = FactFinder::from_environment();
         prober(&loaded, &finder, &|data| finder.find(data), 1, 1)?;
-        secrets::warn(&loaded);
+        let mistakes = secrets::mistakes(&loaded);
+        let warnings = in_texts(mistakes.clone());
+        if !is_json {
+            warn_of(mistakes);
+        }
         let experiment = &loaded.experiment;
         let keys = SearchedKeys::of(&experiment.model);
         let keys = search.keys(&keys).join(", ");
-        return Ok(Checked::without_warnings(format!(
+        let summary = format!(
             "a search for `kiln tune`: {} of {}, over {keys}",
             search.kind(),
             kinds(experiment)
-        )));
+        );
+        return Ok(Checked { summary, warnings });
     }
     let planned = plan_loaded(loaded)?;
     let mut warnings = planned.warnings();

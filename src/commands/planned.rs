@@ -55,25 +55,12 @@ impl Planned {
 
     /// Prints what is probably a mistake, although it can be run, to standard error.
     pub(super) fn warn(&self) {
-        let mut excerpts = Excerpts::default();
-        for (place, what) in self.mistakes() {
-            warning(&match &place {
-                Some(place) => format!("{place}: warning: {what}"),
-                None => format!("warning: {what}"),
-            });
-            let lines = place.map(|place| excerpts.of(&place, ""));
-            lines.iter().flatten().for_each(|line| note(line));
-        }
-        secrets::warn(&self.loaded);
+        warn_of(self.mistakes());
     }
 
     /// The same for programs, each with its place.
     pub(super) fn warnings(&self) -> Vec<String> {
-        let text = |(place, what): (Option<Location>, String)| match place {
-            Some(place) => format!("{place}: {what}"),
-            None => what,
-        };
-        self.mistakes().into_iter().map(text).collect()
+        in_texts(self.mistakes())
     }
 
     fn mistakes(&self) -> Vec<(Option<Location>, String)> {
@@ -87,8 +74,32 @@ impl Planned {
             );
             (place, what)
         };
-        self.plan.unmatched_excludes.iter().map(mistake).collect()
+        let mut mistakes: Vec<_> = self.plan.unmatched_excludes.iter().map(mistake).collect();
+        mistakes.extend(secrets::mistakes(&self.loaded));
+        mistakes
     }
+}
+
+/// Prints probable mistakes to standard error, each with the line of the file in which it is.
+pub(super) fn warn_of(mistakes: Vec<(Option<Location>, String)>) {
+    let mut excerpts = Excerpts::default();
+    for (place, what) in mistakes {
+        warning(&match &place {
+            Some(place) => format!("{place}: warning: {what}"),
+            None => format!("warning: {what}"),
+        });
+        let lines = place.map(|place| excerpts.of(&place, ""));
+        lines.iter().flatten().for_each(|line| note(line));
+    }
+}
+
+/// The same for programs.
+pub(super) fn in_texts(mistakes: Vec<(Option<Location>, String)>) -> Vec<String> {
+    let text = |(place, what): (Option<Location>, String)| match place {
+        Some(place) => format!("{place}: {what}"),
+        None => what,
+    };
+    mistakes.into_iter().map(text).collect()
 }
 
 /// Reads an experiment with `--set` and environment variables applied, and plans its trials.

@@ -1,10 +1,8 @@
 //! Warns of variables of an experiment that are probably secrets: a run writes their values into
 //! files that people commit.
 
-use kiln_core::spec::{Experiment, Loaded};
+use kiln_core::spec::{Experiment, Loaded, Location};
 use serde_json::Value;
-
-use super::warning;
 
 /// Parts of the names of variables that hold a secret.
 const PARTS: [&str; 7] = [
@@ -20,20 +18,18 @@ const PARTS: [&str; 7] = [
 /// Ends of the names of variables that say where a secret lies.
 const PLACES: [&str; 3] = ["_FILE", "_PATH", "_DIR"];
 
-pub(super) fn warn(loaded: &Loaded) {
-    for key in keys(&loaded.experiment) {
+/// A sentence on each, with its place in a file: that of `--set` would be the value.
+pub(super) fn mistakes(loaded: &Loaded) -> Vec<(Option<Location>, String)> {
+    let mistake = |key: String| {
         let what = format!(
-            "warning: `{key}` looks like a secret, and its value is written into experiment.yaml \
-             (with `--set` also into run.json), which people commit; leave it out: a program \
-             inherits the variables of kiln's environment"
+            "`{key}` looks like a secret, and its value is written into experiment.yaml (with `--set` \
+             also into run.json), which people commit; leave it out: a program inherits the variables \
+             of kiln's environment"
         );
-        // Of `--set` the place would be the value.
         let place = loaded.locate(&key);
-        warning(&match place.filter(|place| place.position.is_some()) {
-            Some(place) => format!("{place}: {what}"),
-            None => what,
-        });
-    }
+        (place.filter(|place| place.position.is_some()), what)
+    };
+    keys(&loaded.experiment).into_iter().map(mistake).collect()
 }
 
 /// The keys of the variables with such names and a text.

@@ -21,7 +21,7 @@ use super::{
     machine::{trial_program, warn_of_busy_host},
     note,
     own_file::{OwnMark, refuse_foreign},
-    planned::{FactFinder, all_here, load_file, prober},
+    planned::{FactFinder, all_here, load_file, prober, warn_of},
     print, print_json, secrets,
 };
 use crate::{
@@ -86,7 +86,7 @@ pub(super) fn run(args: Args) -> Result<Status, Stop> {
     let loaded = load(&args)?;
     check_output(&args)?;
     if !args.launch.quiet {
-        secrets::warn(&loaded);
+        warn_of(secrets::mistakes(&loaded));
     }
     let experiment = &loaded.experiment;
     if experiment.run.on != RunPlace::Here {
