@@ -21,7 +21,7 @@ pub use self::reader::{PanelReader, PanelWindow, WindowError};
 use self::{
     files::CsvFile,
     returns::{Moments, Returns},
-    rows::{Rows, WantedColumns},
+    rows::{ColumnKind, Remedies, Rows, WantedColumns},
 };
 
 use super::{
@@ -63,6 +63,9 @@ pub struct SymbolSeries {
 const STOCKNET_INSIDE: &str = "price/raw";
 const STOCKNET_COLUMNS: [&str; 6] = ["Open", "High", "Low", "Close", "Adj Close", "Volume"];
 
+/// The remedy for a row that cannot be read.
+const CORRECT_OR_SKIP: &str = "correct it, or skip such rows with `data.skip_bad: true`";
+
 /// The settings of an experiment for a panel, the same for every kind.
 struct PanelRequest<'a> {
     date: &'a str,
@@ -72,7 +75,7 @@ struct PanelRequest<'a> {
     /// Folder in an archive; if it exists, only its files count.
     inside: Option<&'static str>,
     skip_bad: bool,
-    remedy: &'static str,
+    remedies: Remedies,
     split: &'a PanelSplit,
 }
 
@@ -86,7 +89,16 @@ impl<'a> PanelRequest<'a> {
                 columns: own.columns.clone(),
                 inside: None,
                 skip_bad: own.skip_bad,
-                remedy: "correct it, or skip such rows with `data.skip_bad: true`",
+                remedies: Remedies {
+                    row: CORRECT_OR_SKIP,
+                    number: match own.columns {
+                        Some(_) => CORRECT_OR_SKIP,
+                        None => {
+                            "fill it or remove the row, skip such rows with `data.skip_bad: true`, \
+                             or name the columns that the model needs in `data.columns`"
+                        }
+                    },
+                },
                 split: &own.split,
             }),
             Data::Stocknet(stocknet) => Some(Self {
@@ -95,8 +107,10 @@ impl<'a> PanelRequest<'a> {
                 columns: Some(STOCKNET_COLUMNS.map(str::to_owned).to_vec()),
                 inside: Some(STOCKNET_INSIDE),
                 skip_bad: false,
-                remedy: "the published files have no such row; `kiln data verify stocknet` checks \
-                         your files",
+                remedies: Remedies::all(
+                    "the published files have no such row; `kiln data verify stocknet` checks \
+                     your files",
+                ),
                 split: &stocknet.split,
             }),
             _ => None,
@@ -116,7 +130,7 @@ impl<'a> PanelRequest<'a> {
                 None => "another file has",
             },
             skip_bad: self.skip_bad,
-            remedy: self.remedy,
+            remedies: self.remedies,
         }
     }
 }
@@ -249,19 +263,42 @@ fn read(path: &Path, files: Vec<CsvFile>, request: &PanelRequest<'_>) -> Result<
     })
 }
 
-/// The columns of numbers, from the first file with a row that shows them.
+/// The columns of numbers of the first file that has any. Further files tell about columns without
+/// a value there.
 fn number_columns(path: &Path, files: &[CsvFile], date: &str) -> Result<Vec<String>, DataError> {
+    let has = |columns: &[(String, ColumnKind)], wanted: ColumnKind| {
+        columns.iter().any(|(_, kind)| *kind == wanted)
+    };
+    let mut columns: Vec<(String, ColumnKind)> = Vec::new();
     for file in files {
-        if let Some(columns) = rows::number_columns(&file.path, &file.bytes()?, date)?
-            .filter(|columns| !columns.is_empty())
-        {
-            return Ok(columns);
+        let found = rows::column_kinds(&file.path, &file.bytes()?, date)?.unwrap_or_default();
+        if !columns.is_empty() {
+            fill_gaps(&mut columns, &found);
+        } else if has(&found, ColumnKind::Numbers) {
+            columns = found;
+        }
+        if !columns.is_empty() && !has(&columns, ColumnKind::Gaps) {
+            break;
         }
     }
-    Err(PanelError::NoNumbers {
-        path: path.to_owned(),
+    columns.retain(|(_, kind)| *kind == ColumnKind::Numbers);
+    if columns.is_empty() {
+        return Err(PanelError::NoNumbers {
+            path: path.to_owned(),
+        }
+        .into());
     }
-    .into())
+    Ok(columns.into_iter().map(|(name, _)| name).collect())
+}
+
+/// Takes the kinds of columns without a value from another file.
+fn fill_gaps(columns: &mut [(String, ColumnKind)], other: &[(String, ColumnKind)]) {
+    for (name, kind) in columns {
+        let of_other = other.iter().find(|(other, _)| *other == *name);
+        if let (ColumnKind::Gaps, Some((_, found))) = (*kind, of_other) {
+            *kind = *found;
+        }
+    }
 }
 
 fn assemble(read: Read, valid_fraction: f64) -> LoadedPanel {

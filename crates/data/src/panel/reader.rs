@@ -13,7 +13,7 @@ use kiln_core::{
 use super::{
     read_data,
     returns::{self, Moments},
-    rows::{self, WantedColumns},
+    rows::{self, Remedies, WantedColumns},
 };
 use crate::error::{DataError, PanelError};
 
@@ -116,7 +116,7 @@ impl PanelReader {
             symbols: read.symbols,
             sha256: read.sha256,
             wanted: WantedColumns {
-                remedy: "correct it",
+                remedies: Remedies::all("correct it"),
                 ..read.wanted
             },
         })

@@ -1,12 +1,15 @@
 //! Reads the rows of one symbol: a CSV file in, dates and numbers out. `returns` converts them to
 //! returns.
 
+mod kinds;
+
 use std::path::Path;
 
 use csv::{ByteRecord, ReaderBuilder};
 use jiff::{Timestamp, civil::DateTime, tz::TimeZone};
 use kiln_core::units::counted;
 
+pub(super) use self::kinds::{ColumnKind, column_kinds};
 use crate::error::PanelError;
 
 /// The cell value of a row to skip.
@@ -25,8 +28,27 @@ pub(super) struct WantedColumns {
     pub(super) source: &'static str,
     /// Whether bad rows are skipped; otherwise the first one is an error.
     pub(super) skip_bad: bool,
-    /// The remedy for a bad row in an error message.
-    pub(super) remedy: &'static str,
+    /// The remedies for a bad row in an error message.
+    pub(super) remedies: Remedies,
+}
+
+/// What to do about a bad row, by its fault.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Remedies {
+    /// The row cannot be read.
+    pub(super) row: &'static str,
+    /// A cell is not a number, in a column other than the price's.
+    pub(super) number: &'static str,
+}
+
+impl Remedies {
+    /// The same for each fault.
+    pub(super) const fn all(remedy: &'static str) -> Self {
+        Self {
+            row: remedy,
+            number: remedy,
+        }
+    }
 }
 
 /// The valid rows of a symbol, in time order.
@@ -125,28 +147,6 @@ fn keep_ascending(rows: &mut Rows, columns: usize) {
     rows.dates.truncate(kept);
     rows.values.truncate(kept * columns);
     rows.skipped += (all - kept) as u64;
-}
-
-/// The columns of numbers in a file: those whose cell in the first row without a `null` is a
-/// number. `None` if there is no such row.
-pub(super) fn number_columns(
-    file: &Path,
-    bytes: &[u8],
-    date: &str,
-) -> Result<Option<Vec<String>>, PanelError> {
-    let (names, mut reader) = open(file, bytes)?;
-    let mut record = ByteRecord::new();
-    while let Ok(true) = reader.read_byte_record(&mut record) {
-        if record.iter().any(is_null) {
-            continue;
-        }
-        let numbers = names
-            .iter()
-            .zip(&record)
-            .filter(|(name, cell)| *name != date.as_bytes() && number(cell).is_some());
-        return Ok(Some(numbers.map(|(name, _)| text(name)).collect()));
-    }
-    Ok(None)
 }
 
 pub(super) type Reader<'a> = csv::Reader<&'a [u8]>;
@@ -330,13 +330,17 @@ impl<'a> Cells<'a> {
             .position()
             .map_or(0, |position| position.byte() as usize);
         let (line, column) = place(bytes, start, fault.cell);
+        let remedy = match fault.what {
+            What::NoNumber if fault.cell != self.columns[self.price] => wanted.remedies.number,
+            _ => wanted.remedies.row,
+        };
         let fault = self.describe(record, &fault);
         PanelError::Row {
             file: file.to_owned(),
             line,
             column,
             fault,
-            remedy: wanted.remedy,
+            remedy,
         }
     }
 

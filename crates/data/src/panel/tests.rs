@@ -1,5 +1,7 @@
 //! Complete panels: from files to normalized returns.
 
+mod refusals;
+
 use std::{
     fs,
     path::{Path, PathBuf},

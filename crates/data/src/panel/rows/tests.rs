@@ -8,7 +8,7 @@ fn wanted(skip_bad: bool) -> WantedColumns {
         price: 1,
         source: "`data.columns` names",
         skip_bad,
-        remedy: "mend it",
+        remedies: Remedies::all("mend it"),
     }
 }
 
@@ -248,8 +248,16 @@ fn a_missing_column_is_named_with_those_there_are() {
 }
 
 #[test]
-fn columns_of_numbers_are_told_by_the_first_whole_row() {
-    let columns = |text: &str| number_columns(Path::new("A.csv"), text.as_bytes(), "Date").unwrap();
+fn columns_of_numbers_are_told_by_whole_rows() {
+    let columns = |text: &str| {
+        let kinds = column_kinds(Path::new("A.csv"), text.as_bytes(), "Date").unwrap();
+        kinds.map(|kinds| {
+            let numbers = kinds
+                .into_iter()
+                .filter(|(_, kind)| *kind == ColumnKind::Numbers);
+            numbers.map(|(name, _)| name).collect::<Vec<_>>()
+        })
+    };
     let expected = ["Close", "Volume"].map(str::to_owned).to_vec();
     assert_eq!(
         columns(
