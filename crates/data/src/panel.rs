@@ -11,13 +11,17 @@ mod reader;
 mod returns;
 mod rows;
 
-use std::path::{Path, PathBuf};
+use std::{
+    collections::BTreeMap,
+    path::{Path, PathBuf},
+};
 
 use kiln_core::kinds::data::{Counts, Data, DataFacts, PanelShape, PanelSplit, SymbolReturns};
 use sha2::{Digest, Sha256};
 
 pub use self::columns::{NumberColumn, PanelColumns, columns};
 pub use self::reader::{PanelReader, PanelWindow, WindowError};
+pub use self::rows::SkipReason;
 use self::{
     files::CsvFile,
     returns::{Moments, Returns},
@@ -43,7 +47,19 @@ pub struct LoadedPanel {
     pub null_rows: u64,
     /// Skipped rows that could not be read (`data.skip_bad`).
     pub skipped_rows: u64,
+    /// The same by the reason.
+    pub skipped: Vec<SkippedRows>,
     pub facts: DataFacts,
+}
+
+/// Rows that were skipped for the same reason.
+#[derive(Clone, Debug, PartialEq)]
+pub struct SkippedRows {
+    pub reason: SkipReason,
+    pub rows: u64,
+    /// The name of the file with most of them, and how many it has.
+    pub file: String,
+    pub rows_of_file: u64,
 }
 
 /// One symbol's log returns, in time order.
@@ -98,6 +114,7 @@ impl<'a> PanelRequest<'a> {
                              or name the columns that the model needs in `data.columns`"
                         }
                     },
+                    value: "correct it",
                 },
                 split: &own.split,
             }),
@@ -251,7 +268,9 @@ fn read(path: &Path, files: Vec<CsvFile>, request: &PanelRequest<'_>) -> Result<
     for file in files {
         let bytes = file.bytes()?;
         hash(&mut hasher, &file.symbol, &bytes);
-        rows.push(rows::read(&file.path, &bytes, &wanted)?);
+        let of_file = rows::read(&file.path, &bytes, &wanted)?;
+        rows::refuse_selection(&file.path, &bytes, &of_file, &wanted)?;
+        rows.push(of_file);
         symbols.push(file.symbol);
     }
     Ok(Read {
@@ -313,6 +332,7 @@ fn assemble(read: Read, valid_fraction: f64) -> LoadedPanel {
     let (null_rows, skipped_rows) = rows.iter().fold((0, 0), |(null, skipped), rows| {
         (null + rows.null, skipped + rows.skipped)
     });
+    let skipped = skipped_by_reason(&symbols, &rows);
     let first_valid = returns::first_valid_date(&rows, valid_fraction);
     let positive = returns::positive_columns(&rows, columns);
     let returns: Vec<Returns> = rows
@@ -343,6 +363,7 @@ fn assemble(read: Read, valid_fraction: f64) -> LoadedPanel {
         target_deviation: target.deviation,
         null_rows,
         skipped_rows,
+        skipped,
         facts: DataFacts {
             counts: Counts::Panel {
                 features: features as u64,
@@ -351,6 +372,26 @@ fn assemble(read: Read, valid_fraction: f64) -> LoadedPanel {
             sha256,
         },
     }
+}
+
+fn skipped_by_reason(symbols: &[String], rows: &[Rows]) -> Vec<SkippedRows> {
+    let mut found: BTreeMap<SkipReason, SkippedRows> = BTreeMap::new();
+    for (symbol, rows) in symbols.iter().zip(rows) {
+        for (reason, count) in &rows.reasons {
+            let skipped = found.entry(*reason).or_insert_with(|| SkippedRows {
+                reason: *reason,
+                rows: 0,
+                file: String::new(),
+                rows_of_file: 0,
+            });
+            skipped.rows += count;
+            if *count > skipped.rows_of_file {
+                skipped.file = format!("{symbol}.csv");
+                skipped.rows_of_file = *count;
+            }
+        }
+    }
+    found.into_values().collect()
 }
 
 fn series(

@@ -59,7 +59,16 @@ pub enum PanelError {
         line: usize,
         column: usize,
         fault: String,
-        remedy: &'static str,
+        remedy: String,
+    },
+    #[error("{}: `data.skip_bad` would skip {counts}, of {rows} rows; at most 5 % may be skipped \
+             for such values; {remedy}", .file.display())]
+    Selection {
+        file: PathBuf,
+        /// By reason, in words.
+        counts: String,
+        rows: u64,
+        remedy: String,
     },
 }
 

@@ -179,6 +179,7 @@ impl PanelReader {
             error,
         })?;
         let rows = rows::read(file, &bytes, &self.wanted).map_err(WindowError::Rows)?;
+        rows::refuse_selection(file, &bytes, &rows, &self.wanted).map_err(WindowError::Rows)?;
         let columns = self.wanted.columns.len();
         let found = rows.dates.len();
         if found < seq_len + 1 {

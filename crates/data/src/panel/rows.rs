@@ -1,15 +1,22 @@
 //! Reads the rows of one symbol: a CSV file in, dates and numbers out. `returns` converts them to
 //! returns.
 
+mod fault;
 mod kinds;
+mod order;
 
-use std::path::Path;
+use std::{collections::BTreeMap, path::Path};
 
 use csv::{ByteRecord, ReaderBuilder};
 use jiff::{Timestamp, civil::DateTime, tz::TimeZone};
 use kiln_core::units::counted;
 
-pub(super) use self::kinds::{ColumnKind, column_kinds};
+pub use self::fault::SkipReason;
+use self::fault::{RowFault, What};
+pub(super) use self::{
+    fault::Remedies,
+    kinds::{ColumnKind, column_kinds},
+};
 use crate::error::PanelError;
 
 /// The cell value of a row to skip.
@@ -32,25 +39,6 @@ pub(super) struct WantedColumns {
     pub(super) remedies: Remedies,
 }
 
-/// What to do about a bad row, by its fault.
-#[derive(Clone, Copy, Debug)]
-pub(super) struct Remedies {
-    /// The row cannot be read.
-    pub(super) row: &'static str,
-    /// A cell is not a number, in a column other than the price's.
-    pub(super) number: &'static str,
-}
-
-impl Remedies {
-    /// The same for each fault.
-    pub(super) const fn all(remedy: &'static str) -> Self {
-        Self {
-            row: remedy,
-            number: remedy,
-        }
-    }
-}
-
 /// The valid rows of a symbol, in time order.
 #[derive(Debug, Default)]
 pub(super) struct Rows {
@@ -62,21 +50,15 @@ pub(super) struct Rows {
     pub(super) null: u64,
     /// Skipped bad rows.
     pub(super) skipped: u64,
+    /// The same by the reason.
+    pub(super) reasons: BTreeMap<SkipReason, u64>,
 }
 
-/// Why a row cannot be read: the cell and its fault.
-struct RowFault {
-    cell: usize,
-    what: What,
-}
-
-enum What {
-    CellCount,
-    NoDate,
-    NotAfter(DateTime),
-    NoNumber,
-    BelowZero,
-    NoPrice,
+impl Rows {
+    fn skip(&mut self, reason: SkipReason, count: u64) {
+        self.skipped += count;
+        *self.reasons.entry(reason).or_default() += count;
+    }
 }
 
 /// Positions of the wanted cells in a file.
@@ -102,7 +84,7 @@ pub(super) fn read(file: &Path, bytes: &[u8], wanted: &WantedColumns) -> Result<
     while let Ok(true) = reader.read_byte_record(&mut record) {
         match cells.read(&record, &mut rows) {
             Ok(()) => {}
-            Err(_) if wanted.skip_bad => rows.skipped += 1,
+            Err(fault) if wanted.skip_bad => rows.skip(fault.what.reason(), 1),
             Err(fault) => return Err(cells.error(file, bytes, &record, fault, wanted)),
         }
     }
@@ -113,6 +95,42 @@ pub(super) fn read(file: &Path, bytes: &[u8], wanted: &WantedColumns) -> Result<
     rows.dates.shrink_to_fit();
     rows.values.shrink_to_fit();
     Ok(rows)
+}
+
+/// Refuses a file of which `data.skip_bad` skips more than 5 % of the rows although they can be
+/// read: what is left would look whole.
+///
+/// # Errors
+/// There are more; the error counts them.
+pub(super) fn refuse_selection(
+    file: &Path,
+    bytes: &[u8],
+    rows: &Rows,
+    wanted: &WantedColumns,
+) -> Result<(), PanelError> {
+    let all = rows.dates.len() as u64 + rows.skipped;
+    let of_selection = rows.reasons.iter().filter(|(why, _)| why.is_selection());
+    if of_selection.clone().map(|(_, count)| count).sum::<u64>() * 20 <= all {
+        return Ok(());
+    }
+    let counts = of_selection.map(|(why, count)| {
+        let [one, several] = why.words();
+        format!("{count} {}", if *count == 1 { one } else { several })
+    });
+    let counts = counts.collect::<Vec<_>>().join(", ");
+    let (names, _) = open(file, bytes)?;
+    let cells = Cells::find(file, &names, wanted)?;
+    let remedy = if rows.reasons.contains_key(&SkipReason::NotAfter) {
+        order::remedy(file, bytes, cells.date)
+    } else {
+        None
+    };
+    Err(PanelError::Selection {
+        file: file.to_owned(),
+        counts,
+        rows: all,
+        remedy: remedy.unwrap_or_else(|| "correct them, or name other columns".to_owned()),
+    })
 }
 
 /// Drops the fewest rows that leave the dates ascending without repeats, the later ones where there
@@ -146,7 +164,7 @@ fn keep_ascending(rows: &mut Rows, columns: usize) {
     }
     rows.dates.truncate(kept);
     rows.values.truncate(kept * columns);
-    rows.skipped += (all - kept) as u64;
+    rows.skip(SkipReason::NotAfter, (all - kept) as u64);
 }
 
 pub(super) type Reader<'a> = csv::Reader<&'a [u8]>;
@@ -332,7 +350,12 @@ impl<'a> Cells<'a> {
         let (line, column) = place(bytes, start, fault.cell);
         let remedy = match fault.what {
             What::NoNumber if fault.cell != self.columns[self.price] => wanted.remedies.number,
-            _ => wanted.remedies.row,
+            What::CellCount | What::NoDate | What::NoNumber => wanted.remedies.row,
+            What::NotAfter(_) | What::BelowZero | What::NoPrice => wanted.remedies.value,
+        };
+        let of_file = match fault.what {
+            What::NotAfter(_) => order::remedy(file, bytes, self.date),
+            _ => None,
         };
         let fault = self.describe(record, &fault);
         PanelError::Row {
@@ -340,7 +363,7 @@ impl<'a> Cells<'a> {
             line,
             column,
             fault,
-            remedy,
+            remedy: of_file.unwrap_or_else(|| remedy.to_owned()),
         }
     }
 

@@ -13,7 +13,7 @@ use kiln_core::{
 use kiln_data::{
     images,
     pairs::{self, Pair, TokenFile},
-    panel::{self, baseline::Baselines},
+    panel::{self, LoadedPanel, baseline::Baselines},
     text,
     tokenizer::Vocabulary,
 };
@@ -137,17 +137,28 @@ fn open_panel(data: &Data, folder: Option<&Path>, seq_len: usize) -> Result<Open
         valid: Arc::new(valid),
         facts: found.facts.clone(),
         vocabulary: None,
-        left_out: counted([
-            (["row with a `null`", "rows with a `null`"], found.null_rows),
-            (
-                ["row that cannot be read", "rows that cannot be read"],
-                found.skipped_rows,
-            ),
-        ]),
+        left_out: left_out_of_panel(&found),
         unknown: None,
         baselines: panel::baseline::baselines(&found, seq_len as u64),
         pairs: None,
     })
+}
+
+/// Skipped rows by reason, with the file that has most of them.
+fn left_out_of_panel(panel: &LoadedPanel) -> BTreeMap<String, u64> {
+    let null = (["row with a `null`", "rows with a `null`"], panel.null_rows);
+    let mut left_out = counted([null]);
+    for skipped in &panel.skipped {
+        let [one, several] = skipped.reason.words();
+        let words = if skipped.rows == 1 { one } else { several };
+        let place = if skipped.rows_of_file == skipped.rows {
+            format!("in {}", skipped.file)
+        } else {
+            format!("{} of them in {}", skipped.rows_of_file, skipped.file)
+        };
+        left_out.insert(format!("{words} ({place})"), skipped.rows);
+    }
+    left_out
 }
 
 fn open_pairs(data: &Data, folder: Option<&Path>) -> Result<Opened, String> {
@@ -262,6 +273,34 @@ mod tests {
         assert_eq!(
             left_out(&text),
             BTreeMap::from([("rows with a `null`".to_owned(), 2)])
+        );
+    }
+
+    #[test]
+    fn skipped_rows_are_named_by_reason_and_file() {
+        let folder = tempfile::tempdir().unwrap();
+        let write = |name: &str, bad: &[&str]| {
+            let good = (1..=28).map(|day| format!("2020-01-{day:02},{day}\n"));
+            let good: String = good.collect();
+            let text = format!("Date,Close\n{good}{}\n", bad.join("\n"));
+            std::fs::write(folder.path().join(name), text).unwrap();
+        };
+        write("A.csv", &["2020-02-01,x", "2020-01-01,5"]);
+        write("B.csv", &["2020-02-01,x", "2020-02-02,"]);
+        let data = format!(
+            "{{kind: panel-csv, path: {}, price: Close, skip_bad: true}}",
+            folder.path().display()
+        );
+        let data: Data = serde_yaml::from_str(&data).unwrap();
+        assert_eq!(
+            open_panel(&data, None, 2).unwrap().left_out,
+            BTreeMap::from([
+                (
+                    "rows with a cell that is not a number (2 of them in B.csv)".to_owned(),
+                    3
+                ),
+                ("row with a date out of order (in A.csv)".to_owned(), 1),
+            ])
         );
     }
 }

@@ -158,6 +158,7 @@ mod tests {
             target_deviation: 2.0,
             null_rows: 0,
             skipped_rows: 0,
+            skipped: Vec::new(),
             facts: DataFacts {
                 counts: Counts::Panel {
                     features: 1,

@@ -34,3 +34,78 @@ fn a_column_without_a_value_is_judged_by_the_next_file() {
     let (_holder, path) = folder(&[("A.csv", &gaps), ("B.csv", &gaps)]);
     assert_eq!(loaded(&path, "").shape.features, 1);
 }
+
+#[test]
+fn rows_that_can_be_read_are_not_offered_to_be_skipped() {
+    for bad in ["2020-01-03,-1", "2020-01-03,0", "2020-01-01,1", "2020-01-02,1"] {
+        let text = format!("Date,Close\n2020-01-01,1\n2020-01-02,2\n{bad}\n2020-01-04,1\n");
+        let (_holder, path) = folder(&[("A.csv", &text)]);
+        let error = fault(&path, "");
+        assert!(error.ends_with("; correct it") && !error.contains("skip_bad"), "{error}");
+    }
+}
+
+#[test]
+fn skipping_does_not_select_rows_by_their_value() {
+    let with_bad = |good: usize| {
+        let good: Vec<String> = (1..=good).map(|price| format!("{price},1")).collect();
+        let mut cells: Vec<&str> = good.iter().map(String::as_str).collect();
+        cells.insert(1, "1,-1");
+        rows("Date,Close,Change", &cells)
+    };
+    let (_holder, path) = folder(&[("A.csv", &with_bad(19))]);
+    let panel = loaded(&path, ", skip_bad: true");
+    assert_eq!(
+        panel.skipped,
+        [SkippedRows {
+            reason: SkipReason::BelowZero,
+            rows: 1,
+            file: "A.csv".to_owned(),
+            rows_of_file: 1,
+        }]
+    );
+    let (_holder, path) = folder(&[("A.csv", &with_bad(18))]);
+    let error = fault(&path, ", skip_bad: true");
+    assert!(
+        error.contains("A.csv: `data.skip_bad` would skip 1 row with a number below 0, of 19 rows"),
+        "{error}"
+    );
+}
+
+#[test]
+fn dates_that_only_descend_are_newest_first() {
+    let text = "Date,Close\n2020-01-03,1\n2020-01-02,2\n2020-01-01,3\n";
+    let (_holder, path) = folder(&[("A.csv", text)]);
+    for keys in ["", ", skip_bad: true"] {
+        let error = fault(&path, keys);
+        assert!(
+            error.ends_with("newest first; sort it by date, oldest first"),
+            "{error}"
+        );
+    }
+    let text = text.replace("2020-01-01", "2020-01-04");
+    let (_holder, path) = folder(&[("A.csv", &text)]);
+    assert!(!fault(&path, "").contains("newest first"));
+}
+
+#[test]
+fn dates_that_repeat_for_each_symbol_are_a_long_table() {
+    let by_date = "Date,Close,Name\n2020-01-01,1,x\n2020-01-01,9,y\n2020-01-02,2,x\n\
+                   2020-01-02,8,y\n";
+    let by_symbol = "Date,Close,Name\n2020-01-01,1,x\n2020-01-02,2,x\n2020-01-01,9,y\n\
+                     2020-01-02,8,y\n";
+    for text in [by_date, by_symbol] {
+        let (_holder, path) = folder(&[("A.csv", text)]);
+        for keys in ["", ", skip_bad: true"] {
+            let error = fault(&path, keys);
+            assert!(
+                error.ends_with("this looks like a long table; write one file per `Name`"),
+                "{error}"
+            );
+        }
+    }
+    // One row twice is no long table.
+    let twice = by_date.replace(",y\n", ",x\n");
+    let (_holder, path) = folder(&[("A.csv", &twice)]);
+    assert!(!fault(&path, "").contains("long table"));
+}

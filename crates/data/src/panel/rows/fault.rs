@@ -1,0 +1,98 @@
+//! What can be wrong with a row, and what to do about it.
+
+use jiff::civil::DateTime;
+
+/// Why a row cannot be used: the cell and its fault.
+pub(super) struct RowFault {
+    pub(super) cell: usize,
+    pub(super) what: What,
+}
+
+pub(super) enum What {
+    CellCount,
+    NoDate,
+    NotAfter(DateTime),
+    NoNumber,
+    BelowZero,
+    NoPrice,
+}
+
+impl What {
+    pub(super) fn reason(&self) -> SkipReason {
+        match self {
+            Self::CellCount => SkipReason::CellCount,
+            Self::NoDate => SkipReason::NoDate,
+            Self::NotAfter(_) => SkipReason::NotAfter,
+            Self::NoNumber => SkipReason::NoNumber,
+            Self::BelowZero => SkipReason::BelowZero,
+            Self::NoPrice => SkipReason::NoPrice,
+        }
+    }
+}
+
+/// Why a row is skipped.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub enum SkipReason {
+    CellCount,
+    NoDate,
+    NoNumber,
+    NotAfter,
+    BelowZero,
+    NoPrice,
+}
+
+impl SkipReason {
+    /// Words for one row and for several.
+    pub fn words(self) -> [&'static str; 2] {
+        match self {
+            Self::CellCount => [
+                "row with more or fewer cells than the header",
+                "rows with more or fewer cells than the header",
+            ],
+            Self::NoDate => ["row without a date", "rows without a date"],
+            Self::NoNumber => [
+                "row with a cell that is not a number",
+                "rows with a cell that is not a number",
+            ],
+            Self::NotAfter => [
+                "row with a date out of order",
+                "rows with a date out of order",
+            ],
+            Self::BelowZero => ["row with a number below 0", "rows with a number below 0"],
+            Self::NoPrice => [
+                "row with a price that is not above 0",
+                "rows with a price that is not above 0",
+            ],
+        }
+    }
+
+    /// Whether the row can be read: without it the data are a selection by value or by order.
+    pub(super) fn is_selection(self) -> bool {
+        match self {
+            Self::CellCount | Self::NoDate | Self::NoNumber => false,
+            Self::NotAfter | Self::BelowZero | Self::NoPrice => true,
+        }
+    }
+}
+
+/// What to do about a bad row, by its fault.
+#[derive(Clone, Copy, Debug)]
+pub(in crate::panel) struct Remedies {
+    /// The row cannot be read.
+    pub(in crate::panel) row: &'static str,
+    /// A cell is not a number, in a column other than the price's.
+    pub(in crate::panel) number: &'static str,
+    /// The row can be read, and its number or its date is not allowed.
+    pub(in crate::panel) value: &'static str,
+}
+
+impl Remedies {
+    /// The same for each fault.
+    pub(in crate::panel) const fn all(remedy: &'static str) -> Self {
+        Self {
+            row: remedy,
+            number: remedy,
+            value: remedy,
+        }
+    }
+}
