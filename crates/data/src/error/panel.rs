@@ -32,6 +32,13 @@ pub enum PanelError {
     },
     #[error("{} holds {file} twice", .path.display())]
     Twice { path: PathBuf, file: String },
+    #[error("{} holds CSV files, and {name} {fault}; no symbol may be left out: {remedy}", .path.display())]
+    Unread {
+        path: PathBuf,
+        name: String,
+        fault: &'static str,
+        remedy: &'static str,
+    },
     #[error("{} has a name that is not UTF-8 text; rename it, because the file name is the \
              symbol's name", .path.display())]
     NameNotText { path: PathBuf },

@@ -1,6 +1,8 @@
 //! The CSV files of a panel, one per symbol: in a folder, or in an archive. `rows` reads their
 //! content.
 
+mod unread;
+
 use std::{
     borrow::Cow,
     cell::Cell,
@@ -137,20 +139,16 @@ fn place(path: &Path) -> Result<PanelPlace, DataError> {
         path: path.to_owned(),
         error,
     })?;
-    let files = entries
-        .into_iter()
-        .map(|entry| entry.path())
-        .filter(|path| path.is_file());
-    let (csv, others): (Vec<PathBuf>, Vec<PathBuf>) = files.partition(|path| {
-        path.file_name()
-            .is_some_and(|name| is_csv(&name.to_string_lossy()))
-    });
+    let paths = entries.into_iter().map(|entry| entry.path());
+    let (csv, others): (Vec<PathBuf>, Vec<PathBuf>) =
+        paths.partition(|path| is_csv(&file_name(path)));
     if !csv.is_empty() {
+        unread::refuse(path, &csv, &others)?;
         return Ok(PanelPlace::Folder(csv));
     }
     let mut archives: Vec<PathBuf> = others
         .into_iter()
-        .filter(|path| ending(path).is_some())
+        .filter(|path| path.is_file() && ending(path).is_some())
         .collect();
     match archives.len() {
         0 => Err(PanelError::NoFiles {
@@ -171,6 +169,10 @@ fn place(path: &Path) -> Result<PanelPlace, DataError> {
             .into())
         }
     }
+}
+
+fn file_name(path: &Path) -> Cow<'_, str> {
+    path.file_name().unwrap_or_default().to_string_lossy()
 }
 
 /// Hidden files do not count: some systems write one beside each file.
