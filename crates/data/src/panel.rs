@@ -25,7 +25,7 @@ pub use self::rows::SkipReason;
 use self::{
     files::CsvFile,
     returns::{Moments, Returns},
-    rows::{ColumnKind, Remedies, Rows, WantedColumns},
+    rows::{ColumnKind, Remedies, Rows, WantedColumns, ZonePlaces},
 };
 
 use super::{
@@ -264,12 +264,13 @@ fn read(path: &Path, files: Vec<CsvFile>, request: &PanelRequest<'_>) -> Result<
     };
     let wanted = request.wanted(&columns);
     let mut hasher = Sha256::new();
-    let (mut symbols, mut rows) = (Vec::new(), Vec::new());
+    let (mut symbols, mut rows, mut zones) = (Vec::new(), Vec::new(), ZonePlaces::default());
     for file in files {
         let bytes = file.bytes()?;
         hash(&mut hasher, &file.symbol, &bytes);
         let of_file = rows::read(&file.path, &bytes, &wanted)?;
         rows::refuse_selection(&file.path, &bytes, &of_file, &wanted)?;
+        zones.add(&file.path, &bytes, of_file.zones)?;
         rows.push(of_file);
         symbols.push(file.symbol);
     }

@@ -60,6 +60,13 @@ pub enum PanelError {
     #[error("{} has no row with a number, where cells are separated by commas; kiln cannot tell which columns hold numbers; name them \
              in `data.columns`", .path.display())]
     NoNumbers { path: PathBuf },
+    #[error("some dates have a time zone ({zoned}), and others have none ({local}); write all of \
+             them alike")]
+    MixedZones {
+        /// File and line.
+        zoned: String,
+        local: String,
+    },
     #[error("{}:{line}:{column}: {fault}; {remedy}", .file.display())]
     Row {
         file: PathBuf,

@@ -4,6 +4,7 @@
 mod fault;
 mod kinds;
 mod order;
+mod zones;
 
 use std::{collections::BTreeMap, path::Path};
 
@@ -16,6 +17,7 @@ use self::fault::{RowFault, What};
 pub(super) use self::{
     fault::Remedies,
     kinds::{ColumnKind, column_kinds},
+    zones::{ZonePlaces, Zones},
 };
 use crate::error::PanelError;
 
@@ -52,6 +54,8 @@ pub(super) struct Rows {
     pub(super) skipped: u64,
     /// The same by the reason.
     pub(super) reasons: BTreeMap<SkipReason, u64>,
+    /// Whether dates have a time zone.
+    pub(super) zones: Zones,
 }
 
 impl Rows {
@@ -82,7 +86,11 @@ pub(super) fn read(file: &Path, bytes: &[u8], wanted: &WantedColumns) -> Result<
     let mut rows = Rows::default();
     let mut record = ByteRecord::new();
     while let Ok(true) = reader.read_byte_record(&mut record) {
-        match cells.read(&record, &mut rows) {
+        let added = cells.read(&record, &mut rows);
+        if rows.zones.are_mixed() {
+            ZonePlaces::default().add(file, bytes, rows.zones)?;
+        }
+        match added {
             Ok(()) => {}
             Err(fault) if wanted.skip_bad => rows.skip(fault.what.reason(), 1),
             Err(fault) => return Err(cells.error(file, bytes, &record, fault, wanted)),
@@ -250,10 +258,15 @@ pub(super) fn number(cell: &[u8]) -> Option<f64> {
 
 /// A date with an offset from UTC is the date in UTC; one without is as written.
 pub(super) fn date(cell: &[u8]) -> Option<DateTime> {
+    Some(date_and_zone(cell)?.0)
+}
+
+/// A date as [`date`], and whether it has an offset.
+fn date_and_zone(cell: &[u8]) -> Option<(DateTime, bool)> {
     let text = std::str::from_utf8(cell.trim_ascii()).ok()?;
     match text.parse::<Timestamp>() {
-        Ok(moment) => Some(TimeZone::UTC.to_datetime(moment)),
-        Err(_) => text.parse().ok(),
+        Ok(moment) => Some((TimeZone::UTC.to_datetime(moment), true)),
+        Err(_) => Some((text.parse().ok()?, false)),
     }
 }
 
@@ -286,7 +299,7 @@ impl<'a> Cells<'a> {
         })
     }
 
-    /// Adds one row, or counts it as one of `null`. A bad row leaves `rows` unchanged.
+    /// Adds one row, or counts it as one of `null`. A bad row adds at most its time zone.
     fn read(&self, record: &ByteRecord, rows: &mut Rows) -> Result<(), RowFault> {
         if record.len() != self.names.len() {
             return Err(RowFault {
@@ -303,10 +316,11 @@ impl<'a> Cells<'a> {
             rows.null += 1;
             return Ok(());
         }
-        let date = date(&record[self.date]).ok_or(RowFault {
+        let (date, is_zoned) = date_and_zone(&record[self.date]).ok_or(RowFault {
             cell: self.date,
             what: What::NoDate,
         })?;
+        rows.zones.add(is_zoned, record);
         let last = rows.dates.last().filter(|last| date <= **last);
         if let Some(last) = last.filter(|_| !self.may_go_back) {
             return Err(RowFault {

@@ -109,3 +109,28 @@ fn dates_that_repeat_for_each_symbol_are_a_long_table() {
     let (_holder, path) = folder(&[("A.csv", &twice)]);
     assert!(!fault(&path, "").contains("long table"));
 }
+
+#[test]
+fn dates_with_and_without_a_time_zone_do_not_mix() {
+    let zoned = "Date,Close\n2020-03-01T09:30:00-05:00,1\n2020-03-01T10:30:00-05:00,2\n";
+    let local = "Date,Close\n2020-03-01 09:30,1\n2020-03-01 10:30,2\n";
+    let (_holder, path) = folder(&[("A.csv", local), ("B.csv", zoned)]);
+    let error = fault(&path, "");
+    assert!(
+        error.contains("B.csv:2), and others have none (") && error.contains("A.csv:2); write all"),
+        "{error}"
+    );
+    let both = format!("{zoned}2020-03-01 11:30,3\n");
+    let (_holder, path) = folder(&[("A.csv", &both)]);
+    for keys in ["", ", skip_bad: true"] {
+        let error = fault(&path, keys);
+        assert!(
+            error.contains("A.csv:2), and others have none (") && error.contains("A.csv:4);"),
+            "{error}"
+        );
+    }
+    for alike in [zoned, local] {
+        let (_holder, path) = folder(&[("A.csv", alike), ("B.csv", alike)]);
+        assert_eq!(loaded(&path, "").symbols.len(), 2);
+    }
+}
