@@ -305,10 +305,20 @@ fn number_columns(path: &Path, files: &[CsvFile], date: &str) -> Result<Vec<Stri
     if columns.is_empty() {
         return Err(PanelError::NoNumbers {
             path: path.to_owned(),
+            other: other_separator(files),
         }
         .into());
     }
     Ok(columns.into_iter().map(|(name, _)| name).collect())
+}
+
+/// The first file whose cells are not separated by commas, and by what they are.
+fn other_separator(files: &[CsvFile]) -> Option<(PathBuf, char)> {
+    files.iter().find_map(|file| {
+        let bytes = file.bytes().ok()?;
+        let (names, _) = rows::open(&file.path, &bytes).ok()?;
+        Some((file.path.clone(), rows::other_separator(&names)?))
+    })
 }
 
 /// Takes the kinds of columns without a value from another file.

@@ -2,7 +2,7 @@
 
 use std::path::PathBuf;
 
-use super::places_and_remedy;
+use super::{FROM_UTF16, places_and_remedy};
 use crate::suffix::ARCHIVES;
 
 /// A fault of the files of a panel, with a remedy.
@@ -23,6 +23,9 @@ pub enum PanelError {
     },
     #[error("{} is not an archive that kiln reads: its name must end in {}", .path.display(), ARCHIVES.join(", "))]
     NoArchive { path: PathBuf },
+    #[error("{} is a CSV file, and a panel is a folder of CSV files, one per symbol; name the \
+             folder", .path.display())]
+    OneFile { path: PathBuf },
     #[error("{} holds CSV files in several folders, such as {one} and {other}; all files of a \
              panel must be in one folder", .path.display())]
     SeveralFolders {
@@ -42,6 +45,8 @@ pub enum PanelError {
     #[error("{} has a name that is not UTF-8 text; rename it, because the file name is the \
              symbol's name", .path.display())]
     NameNotText { path: PathBuf },
+    #[error("{} is not UTF-8 text; {}", .file.display(), FROM_UTF16)]
+    Utf16 { file: PathBuf },
     #[error("{} is empty; its first line must name the columns", .file.display())]
     NoHeader { file: PathBuf },
     #[error("{}:1: no column `{column}`, which {key}; there are {}{hint}", .file.display(), .there.join(", "))]
@@ -57,9 +62,13 @@ pub enum PanelError {
     StrayQuote { file: PathBuf, line: usize },
     #[error("{}:1: two columns are named `{column}`", .file.display())]
     ColumnTwice { file: PathBuf, column: String },
-    #[error("{} has no row with a number, where cells are separated by commas; kiln cannot tell which columns hold numbers; name them \
-             in `data.columns`", .path.display())]
-    NoNumbers { path: PathBuf },
+    #[error("{} has no row with a number, where cells are separated by commas; {}",
+            .path.display(), describe_no_numbers(.other.as_ref()))]
+    NoNumbers {
+        path: PathBuf,
+        /// A file whose header has no comma, and the sign that it has instead.
+        other: Option<(PathBuf, char)>,
+    },
     #[error("some dates have a time zone ({zoned}), and others have none ({local}); write all of \
              them alike")]
     MixedZones {
@@ -84,6 +93,19 @@ pub enum PanelError {
         rows: u64,
         remedy: String,
     },
+}
+
+fn describe_no_numbers(other: Option<&(PathBuf, char)>) -> String {
+    match other {
+        Some((file, sign)) => format!(
+            "in {} they are separated by `{sign}`, not by `,`; write commas, and a point in \
+             numbers",
+            file.display()
+        ),
+        None => {
+            "kiln cannot tell which columns hold numbers; name them in `data.columns`".to_owned()
+        }
+    }
 }
 
 fn describe_absence(kind: &str, looked: &[PathBuf], fetch: Option<&str>) -> String {

@@ -251,6 +251,12 @@ fn members(archive: &Path, named: &Path) -> Result<Vec<Member>, DataError> {
     let members = match ending(named) {
         Some(".zip") => zip_members(archive),
         Some(_) => tar_members(archive, named),
+        None if symbol_of(&file_name(named)).is_some() => {
+            return Err(PanelError::OneFile {
+                path: archive.to_owned(),
+            }
+            .into());
+        }
         None => {
             return Err(PanelError::NoArchive {
                 path: archive.to_owned(),
@@ -463,6 +469,9 @@ mod tests {
             fault(folder.path(), None)
                 .contains("several archives: panel.tar, panel.zip; name one of them")
         );
+        let single = folder.path().join("a.csv");
+        fs::write(&single, "x").unwrap();
+        assert!(fault(&single, None).contains("a panel is a folder of CSV files, one per symbol"));
         let stranger = folder.path().join("panel.rar");
         fs::write(&stranger, "x").unwrap();
         assert!(

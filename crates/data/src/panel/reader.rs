@@ -116,6 +116,7 @@ impl PanelReader {
             symbols: read.symbols,
             sha256: read.sha256,
             wanted: WantedColumns {
+                source: "the training data has",
                 remedies: Remedies::all("correct it"),
                 ..read.wanted
             },
@@ -276,6 +277,15 @@ mod tests {
         assert!(
             few.to_string().contains("has 8 rows, and a window of 8"),
             "{few}"
+        );
+        let short = folder.path().join("more");
+        fs::create_dir(&short).unwrap();
+        let short = short.join("A.csv");
+        fs::write(&short, "Date,Close\n2024-01-01,5\n").unwrap();
+        let other = reader.window(&short, 3).unwrap_err().to_string();
+        assert!(
+            other.contains("no column `Volume`, which the training data has"),
+            "{other}"
         );
         file("C.csv", 5.0);
         let other = reader.window(&folder.path().join("C.csv"), 3).unwrap_err();

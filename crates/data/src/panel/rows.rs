@@ -4,6 +4,7 @@
 mod fault;
 mod kinds;
 mod order;
+mod skipped;
 mod zones;
 
 use std::{collections::BTreeMap, path::Path};
@@ -17,12 +18,16 @@ use self::fault::{RowFault, What};
 pub(super) use self::{
     fault::Remedies,
     kinds::{ColumnKind, column_kinds},
+    skipped::refuse_selection,
     zones::{ZonePlaces, Zones},
 };
 use crate::error::PanelError;
 
 /// The cell value of a row to skip.
 const NULL: &[u8] = b"null";
+
+/// The first bytes of a text in UTF-16.
+const UTF16_MARKS: [&[u8]; 2] = [b"\xff\xfe", b"\xfe\xff"];
 
 /// The columns to read from each file, and how.
 #[derive(Clone, Debug)]
@@ -97,82 +102,12 @@ pub(super) fn read(file: &Path, bytes: &[u8], wanted: &WantedColumns) -> Result<
         }
     }
     if wanted.skip_bad {
-        keep_ascending(&mut rows, wanted.columns.len());
+        skipped::keep_ascending(&mut rows, wanted.columns.len());
     }
     // The rows of thousands of symbols are in memory at the same time.
     rows.dates.shrink_to_fit();
     rows.values.shrink_to_fit();
     Ok(rows)
-}
-
-/// Refuses a file of which `data.skip_bad` skips more than 5 % of the rows although they can be
-/// read: what is left would look whole.
-///
-/// # Errors
-/// There are more; the error counts them.
-pub(super) fn refuse_selection(
-    file: &Path,
-    bytes: &[u8],
-    rows: &Rows,
-    wanted: &WantedColumns,
-) -> Result<(), PanelError> {
-    let all = rows.dates.len() as u64 + rows.skipped;
-    let of_selection = rows.reasons.iter().filter(|(why, _)| why.is_selection());
-    if of_selection.clone().map(|(_, count)| count).sum::<u64>() * 20 <= all {
-        return Ok(());
-    }
-    let counts = of_selection.map(|(why, count)| {
-        let [one, several] = why.words();
-        format!("{count} {}", if *count == 1 { one } else { several })
-    });
-    let counts = counts.collect::<Vec<_>>().join(", ");
-    let (names, _) = open(file, bytes)?;
-    let cells = Cells::find(file, &names, wanted)?;
-    let remedy = if rows.reasons.contains_key(&SkipReason::NotAfter) {
-        order::remedy(file, bytes, cells.date)
-    } else {
-        None
-    };
-    Err(PanelError::Selection {
-        file: file.to_owned(),
-        counts,
-        rows: all,
-        remedy: remedy.unwrap_or_else(|| "correct them, or name other columns".to_owned()),
-    })
-}
-
-/// Drops the fewest rows that leave the dates ascending without repeats, the later ones where there
-/// is a choice: a date far in the future drops its own row, and not all that follow.
-fn keep_ascending(rows: &mut Rows, columns: usize) {
-    let ascends = |pair: &[DateTime]| pair[0] < pair[1];
-    if rows.dates.windows(2).all(ascends) {
-        return;
-    }
-    // The number of rows that can be kept from each row on, itself included. `starts[n]` is the
-    // latest date that n further rows can follow.
-    let (mut from_here, mut starts) = (vec![0; rows.dates.len()], Vec::<DateTime>::new());
-    for (at, date) in rows.dates.iter().enumerate().rev() {
-        let further = starts.partition_point(|start| start > date);
-        from_here[at] = further + 1;
-        match starts.get_mut(further) {
-            Some(start) => *start = *date,
-            None => starts.push(*date),
-        }
-    }
-    let (all, mut missing, mut kept) = (rows.dates.len(), starts.len(), 0);
-    for (at, reach) in from_here.into_iter().enumerate() {
-        let follows = kept == 0 || rows.dates[kept - 1] < rows.dates[at];
-        if reach == missing && follows {
-            rows.dates[kept] = rows.dates[at];
-            let row = at * columns..(at + 1) * columns;
-            rows.values.copy_within(row, kept * columns);
-            kept += 1;
-            missing -= 1;
-        }
-    }
-    rows.dates.truncate(kept);
-    rows.values.truncate(kept * columns);
-    rows.skip(SkipReason::NotAfter, (all - kept) as u64);
 }
 
 pub(super) type Reader<'a> = csv::Reader<&'a [u8]>;
@@ -182,6 +117,11 @@ pub(super) fn open<'a>(
     file: &Path,
     bytes: &'a [u8],
 ) -> Result<(ByteRecord, Reader<'a>), PanelError> {
+    if UTF16_MARKS.iter().any(|mark| bytes.starts_with(mark)) {
+        return Err(PanelError::Utf16 {
+            file: file.to_owned(),
+        });
+    }
     if let Some(line) = stray_quote(bytes) {
         return Err(PanelError::StrayQuote {
             file: file.to_owned(),
@@ -415,6 +355,14 @@ impl<'a> Cells<'a> {
     }
 }
 
+/// The sign that separates the names of columns, if it is not a comma.
+pub(super) fn other_separator(names: &ByteRecord) -> Option<char> {
+    let only = names.get(0).filter(|_| names.len() == 1)?;
+    [';', '\t', '|']
+        .into_iter()
+        .find(|sign| text(only).contains(*sign))
+}
+
 fn find(
     file: &Path,
     names: &ByteRecord,
@@ -445,10 +393,8 @@ fn find(
                 .min();
             let near =
                 near.filter(|(distance, _)| *distance <= (column.chars().count() / 3).max(1));
-            let mut others = [';', '\t', '|'].into_iter();
-            let other = others.find(|sign| there.len() == 1 && there[0].contains(*sign));
-            let separator =
-                other.map(|sign| format!("; cells are separated by `{sign}`, not by `,`"));
+            let separator = other_separator(names)
+                .map(|sign| format!("; cells are separated by `{sign}`, not by `,`"));
             let hint = near
                 .map(|(_, name)| format!("; did you mean `{name}`?"))
                 .or(separator)

@@ -16,7 +16,12 @@ fn a_gap_in_the_first_row_of_a_column_of_numbers_is_an_error() {
         let text = rows("Date,Close,Mean,Name", &[&first, "2,5,b", "3,6,c", "4,7,d"]);
         let (_holder, path) = folder(&[("A.csv", &text)]);
         let error = fault(&path, "");
-        for part in ["A.csv:2:14: `Mean` is ", "fill it", "skip_bad", "`data.columns`"] {
+        for part in [
+            "A.csv:2:14: `Mean` is ",
+            "fill it",
+            "skip_bad",
+            "`data.columns`",
+        ] {
             assert!(error.contains(part), "{part} is not in: {error}");
         }
         assert_eq!(loaded(&path, ", columns: [Close]").shape.features, 1);
@@ -41,7 +46,10 @@ fn rows_that_can_be_read_are_not_offered_to_be_skipped() {
         let text = format!("Date,Close\n2020-01-01,1\n2020-01-02,2\n{bad}\n2020-01-04,1\n");
         let (_holder, path) = folder(&[("A.csv", &text)]);
         let error = fault(&path, "");
-        assert!(error.ends_with("; correct it") && !error.contains("skip_bad"), "{error}");
+        assert!(
+            error.ends_with("; correct it") && !error.contains("skip_bad"),
+            "{error}"
+        );
     }
 }
 
@@ -132,5 +140,30 @@ fn dates_with_and_without_a_time_zone_do_not_mix() {
     for alike in [zoned, local] {
         let (_holder, path) = folder(&[("A.csv", alike), ("B.csv", alike)]);
         assert_eq!(loaded(&path, "").symbols.len(), 2);
+    }
+}
+
+#[test]
+fn another_separator_and_another_encoding_are_named() {
+    let semicolons = "Date;Close\n2020-01-01;1,5\n2020-01-02;2,5\n";
+    let (_holder, path) = folder(&[("A.csv", semicolons)]);
+    let error = fault(&path, "");
+    assert!(
+        error.contains("A.csv they are separated by `;`, not by `,`")
+            && !error.contains("columns`"),
+        "{error}"
+    );
+    let text = "Date,Close\n2020-01-01,1\n";
+    let utf16 = [0xff, 0xfe]
+        .into_iter()
+        .chain(text.encode_utf16().flat_map(u16::to_le_bytes))
+        .collect::<Vec<u8>>();
+    fs::write(path.join("A.csv"), utf16).unwrap();
+    for keys in ["", ", columns: [Close]"] {
+        let error = fault(&path, keys);
+        assert!(
+            error.contains("A.csv is not UTF-8 text") && error.contains("`iconv -f utf-16"),
+            "{error}"
+        );
     }
 }
