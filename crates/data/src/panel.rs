@@ -49,6 +49,8 @@ pub struct LoadedPanel {
     pub skipped_rows: u64,
     /// The same by the reason.
     pub skipped: Vec<SkippedRows>,
+    /// Words about the first file that seems to have the series of several symbols.
+    pub chained: Option<String>,
     pub facts: DataFacts,
 }
 
@@ -344,6 +346,9 @@ fn assemble(read: Read, valid_fraction: f64) -> LoadedPanel {
         (null + rows.null, skipped + rows.skipped)
     });
     let skipped = skipped_by_reason(&symbols, &rows);
+    let mut files = symbols.iter().zip(&rows);
+    let chained =
+        files.find_map(|(symbol, rows)| Some(format!("{symbol}.csv: {}", rows.chained.as_ref()?)));
     let first_valid = returns::first_valid_date(&rows, valid_fraction);
     let positive = returns::positive_columns(&rows, columns);
     let returns: Vec<Returns> = rows
@@ -375,6 +380,7 @@ fn assemble(read: Read, valid_fraction: f64) -> LoadedPanel {
         null_rows,
         skipped_rows,
         skipped,
+        chained,
         facts: DataFacts {
             counts: Counts::Panel {
                 features: features as u64,

@@ -69,8 +69,10 @@ pub enum PanelError {
         /// A file whose header has no comma, and the sign that it has instead.
         other: Option<(PathBuf, char)>,
     },
-    #[error("some dates have a time zone ({zoned}), and others have none ({local}); write all of \
-             them alike")]
+    #[error(
+        "some dates have a time zone ({zoned}), and others have none ({local}); write all of \
+             them alike"
+    )]
     MixedZones {
         /// File and line.
         zoned: String,

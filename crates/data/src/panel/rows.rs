@@ -1,6 +1,7 @@
 //! Reads the rows of one symbol: a CSV file in, dates and numbers out. `returns` converts them to
 //! returns.
 
+mod chained;
 mod fault;
 mod kinds;
 mod order;
@@ -14,7 +15,10 @@ use jiff::{Timestamp, civil::DateTime, tz::TimeZone};
 use kiln_core::units::counted;
 
 pub use self::fault::SkipReason;
-use self::fault::{RowFault, What};
+use self::{
+    chained::Stretches,
+    fault::{RowFault, What},
+};
 pub(super) use self::{
     fault::Remedies,
     kinds::{ColumnKind, column_kinds},
@@ -61,6 +65,8 @@ pub(super) struct Rows {
     pub(super) reasons: BTreeMap<SkipReason, u64>,
     /// Whether dates have a time zone.
     pub(super) zones: Zones,
+    /// Words about a file that seems to have the series of several symbols.
+    pub(super) chained: Option<String>,
 }
 
 impl Rows {
@@ -89,6 +95,7 @@ pub(super) fn read(file: &Path, bytes: &[u8], wanted: &WantedColumns) -> Result<
     let (names, mut reader) = open(file, bytes)?;
     let cells = Cells::find(file, &names, wanted)?;
     let mut rows = Rows::default();
+    let mut stretches = Stretches::new(&cells);
     let mut record = ByteRecord::new();
     while let Ok(true) = reader.read_byte_record(&mut record) {
         let added = cells.read(&record, &mut rows);
@@ -96,11 +103,12 @@ pub(super) fn read(file: &Path, bytes: &[u8], wanted: &WantedColumns) -> Result<
             ZonePlaces::default().add(file, bytes, rows.zones)?;
         }
         match added {
-            Ok(()) => {}
+            Ok(()) => stretches.add(&record, rows.dates.len()),
             Err(fault) if wanted.skip_bad => rows.skip(fault.what.reason(), 1),
             Err(fault) => return Err(cells.error(file, bytes, &record, fault, wanted)),
         }
     }
+    rows.chained = stretches.describe(&names, bytes, &rows.values, wanted);
     if wanted.skip_bad {
         skipped::keep_ascending(&mut rows, wanted.columns.len());
     }

@@ -36,6 +36,8 @@ pub(crate) struct Opened {
     pub(crate) left_out: BTreeMap<String, u64>,
     /// Present if the tokenizer seems to belong to another text.
     pub(crate) unknown: Option<UnknownTokens>,
+    /// Words to the user about files of a panel that are probably not meant so.
+    pub(crate) doubt: Option<String>,
     /// Errors of forecasts without a model; for a panel.
     pub(crate) baselines: Option<Baselines>,
     /// Prompts and reference responses; for data of prompts and responses.
@@ -95,6 +97,7 @@ fn open_text(data: &Data, folder: Option<&Path>, seq_len: usize) -> Result<Opene
         vocabulary: Some(found.vocabulary),
         left_out: BTreeMap::new(),
         unknown: None,
+        doubt: None,
         baselines: None,
         pairs: None,
     })
@@ -117,6 +120,7 @@ fn open_images(data: &Data, folder: Option<&Path>, seed: u64) -> Result<Opened, 
             left_out,
         )]),
         unknown: None,
+        doubt: None,
         baselines: None,
         pairs: None,
     })
@@ -139,6 +143,7 @@ fn open_panel(data: &Data, folder: Option<&Path>, seq_len: usize) -> Result<Open
         vocabulary: None,
         left_out: left_out_of_panel(&found),
         unknown: None,
+        doubt: found.chained.clone(),
         baselines: panel::baseline::baselines(&found, seq_len as u64),
         pairs: None,
     })
@@ -181,6 +186,7 @@ fn open_pairs(data: &Data, folder: Option<&Path>) -> Result<Opened, String> {
         vocabulary: None,
         left_out: cut_off(&found.facts, &sampling),
         unknown: many_unknown(&found.facts),
+        doubt: None,
         facts: found.facts,
         baselines: None,
         pairs: Some(OpenedPairs {

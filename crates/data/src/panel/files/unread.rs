@@ -70,9 +70,8 @@ mod tests {
             let error = find(folder.path(), None, None).err();
             error.map(|error| error.to_string())
         };
-        let file = |name: &'static str| {
-            move |folder: &Path| fs::write(folder.join(name), "1").unwrap()
-        };
+        let file =
+            |name: &'static str| move |folder: &Path| fs::write(folder.join(name), "1").unwrap();
         for name in ["notes.txt", "b.tsv", ".b.csv.gz", "b.gz"] {
             assert_eq!(fault(&file(name)), None, "{name}");
         }

@@ -27,7 +27,9 @@ pub(super) fn remedy(file: &Path, bytes: &[u8], date_cell: usize) -> Option<Stri
     if dates.len() > 2 && dates.windows(2).all(|pair| pair[1] < pair[0]) {
         return Some("it is newest first; sort it by date, oldest first".to_owned());
     }
-    let symbol = columns.iter().position(|column| is_symbol(&dates, column))?;
+    let symbol = columns
+        .iter()
+        .position(|column| is_symbol(&dates, column))?;
     let symbol = text(&names[symbol]);
     Some(format!(
         "this looks like a long table; write one file per `{symbol}`"

@@ -42,7 +42,12 @@ fn a_column_without_a_value_is_judged_by_the_next_file() {
 
 #[test]
 fn rows_that_can_be_read_are_not_offered_to_be_skipped() {
-    for bad in ["2020-01-03,-1", "2020-01-03,0", "2020-01-01,1", "2020-01-02,1"] {
+    for bad in [
+        "2020-01-03,-1",
+        "2020-01-03,0",
+        "2020-01-01,1",
+        "2020-01-02,1",
+    ] {
         let text = format!("Date,Close\n2020-01-01,1\n2020-01-02,2\n{bad}\n2020-01-04,1\n");
         let (_holder, path) = folder(&[("A.csv", &text)]);
         let error = fault(&path, "");
@@ -166,4 +171,32 @@ fn another_separator_and_another_encoding_are_named() {
             "{error}"
         );
     }
+}
+
+/// Words about a file of 100 rows with these names, whose price jumps at row `jump`.
+fn chained(name_of: impl Fn(u32) -> String, jump: u32) -> Option<String> {
+    let row = |row: u32| {
+        let day = format!("2020-{:02}-{:02}", 1 + row / 28, 1 + row % 28);
+        let price = 10 + row * 7 % 5 + if row < jump { 0 } else { 500 };
+        format!("{day},{price},{}\n", name_of(row))
+    };
+    let rows: String = (0..100).map(row).collect();
+    let (_holder, path) = folder(&[("A.csv", &format!("Date,Close,Name\n{rows}"))]);
+    loaded(&path, "").chained
+}
+
+#[test]
+fn series_that_follow_each_other_in_a_file_are_noticed() {
+    let two = |row: u32| if row < 42 { "x" } else { "y" }.to_owned();
+    let found = chained(two, 42).unwrap();
+    assert!(
+        found.starts_with("A.csv: column `Name` changes from `x` to `y` in line 44,")
+            && found.ends_with("write one file per `Name`"),
+        "{found}"
+    );
+    assert_eq!(chained(two, 0), None, "no step of the price");
+    assert_eq!(chained(|_| "x".to_owned(), 42), None);
+    assert_eq!(chained(|row| format!("note {row}"), 42), None);
+    let back = |row: u32| if (30..60).contains(&row) { "x" } else { "y" }.to_owned();
+    assert_eq!(chained(back, 60), None, "a value that returns");
 }
