@@ -1,52 +1,54 @@
 //! What the last part of a program's output says about its end. Pure.
 
-use std::collections::BTreeSet;
+mod aside;
+mod traceback;
 
 use kiln_core::plan::{speaks_of_memory, without_rank};
 
-const TRACEBACK: &str = "Traceback (most recent call last)";
-/// Lines of an exception's message that may speak of memory.
-const MESSAGE_LINES: usize = 6;
+use self::{
+    aside::is_aside,
+    traceback::{Exception, class_name, is_name, is_of_launcher, tracebacks},
+};
+
 /// Words of the lines with which a runtime ends its process.
 const FATAL: [&str; 3] = ["terminate called", "what():", "memory allocation of "];
-
-/// Exceptions of programs that start others, which follow those of the others.
-const OF_LAUNCHERS: [&str; 2] = ["ChildFailedError", "CalledProcessError"];
-/// Words of lines that stand last in an output and say nothing about the end: the source of a
-/// warning, a bar of progress, Hydra's hint.
-const ASIDES: [&str; 5] = ["warn(", "%|", "it/s", "s/it", "HYDRA_FULL_ERROR=1"];
-
-/// What is left of tqdm's second bar.
-const CURSOR_UP: &str = "\u{1b}[A";
 
 /// The end of an output, and the exceptions of Python's tracebacks in it.
 #[derive(Debug)]
 pub struct Words<'a> {
     /// What a Rust program says before its backtrace.
+    all: &'a str,
+    /// The same; of a program that went on after a traceback, the part that follows.
     said: &'a str,
+    /// They decide about the end; none of a program that went on.
     exceptions: Vec<Exception<'a>>,
-}
-
-#[derive(Debug)]
-struct Exception<'a> {
-    /// The name of the process in front of its lines, or nothing.
-    rank: &'a str,
-    line: &'a str,
-    /// With the lines that follow.
-    message: String,
+    has_traceback: bool,
 }
 
 impl<'a> Words<'a> {
     pub fn of(tail: &'a str) -> Self {
         let lines: Vec<&str> = tail.split(['\n', '\r']).collect();
+        let found = tracebacks(&lines);
+        let goes_on = found.are_handled(&lines);
+        let all = before_backtrace(tail);
+        let length: usize = lines[..found.until].iter().map(|line| line.len() + 1).sum();
         Self {
-            said: tail.split("stack backtrace:").next().unwrap_or_default(),
-            exceptions: exceptions(&lines),
+            all,
+            said: match goes_on {
+                true => before_backtrace(tail.get(length..).unwrap_or_default()),
+                false => all,
+            },
+            has_traceback: !found.exceptions.is_empty(),
+            exceptions: match goes_on {
+                true => Vec::new(),
+                false => found.exceptions,
+            },
         }
     }
 
     /// The line that says most about an end: the exception of the last traceback, of `torchrun` that
-    /// of the process which failed first; else the last line that is no aside.
+    /// of the process which failed first; without one, or if the program went on after it, the last
+    /// line that is no aside.
     pub fn telling_line(&self) -> Option<&'a str> {
         self.exception().or_else(|| self.last_words())
     }
@@ -59,17 +61,14 @@ impl<'a> Words<'a> {
     /// The last line of a program that kiln then stopped. None with a traceback: the stop may have
     /// caused it.
     pub fn line_before_a_stop(&self) -> Option<&'a str> {
-        match self.exceptions.is_empty() {
-            true => self.last_words(),
-            false => None,
+        match self.has_traceback {
+            true => None,
+            false => self.last_words(),
         }
     }
 
     fn exception(&self) -> Option<&'a str> {
-        let is_own = |exception: &&Exception| {
-            let name = class_name(without_rank(exception.line));
-            !OF_LAUNCHERS.iter().any(|end| name.ends_with(end))
-        };
+        let is_own = |exception: &&Exception| !is_of_launcher(without_rank(exception.line));
         let mut own = self.exceptions.iter().filter(is_own);
         let first = own.clone().find(|exception| !exception.rank.is_empty());
         let chosen = match first {
@@ -104,7 +103,8 @@ impl<'a> Words<'a> {
             .iter()
             .any(|exception| speaks_of_memory(&exception.message))
             || self
-                .lines()
+                .all
+                .split(['\n', '\r'])
                 .any(|line| is_fatal(line) && speaks_of_memory(line))
     }
 
@@ -123,82 +123,14 @@ impl<'a> Words<'a> {
     }
 }
 
-fn exceptions<'a>(lines: &[&'a str]) -> Vec<Exception<'a>> {
-    let mut found = Vec::new();
-    // Processes whose traceback has begun, and whose exception has not come yet.
-    let mut open = BTreeSet::new();
-    for (at, line) in lines.iter().copied().enumerate() {
-        let (rank, rest) = parts(line);
-        if begins_traceback(rest) {
-            open.insert(rank);
-        } else if !is_frame(rest) && is_name(rest) && open.remove(rank) {
-            let message: Vec<&str> = lines[at..]
-                .iter()
-                .copied()
-                .map(parts)
-                .filter(|(of, _)| *of == rank)
-                .map(|(_, rest)| rest)
-                .take_while(|rest| !is_frame(rest) && !begins_traceback(rest))
-                .take(MESSAGE_LINES)
-                .collect();
-            found.push(Exception {
-                rank,
-                line: line.trim(),
-                message: message.join("\n"),
-            });
-        }
-    }
-    found
+fn before_backtrace(text: &str) -> &str {
+    text.split("stack backtrace:").next().unwrap_or_default()
 }
 
-/// The names of a line's process, and the rest of it.
-fn parts(line: &str) -> (&str, &str) {
-    let rest = without_rank(line);
-    (line[..line.len() - rest.len()].trim_end(), rest)
-}
-
-/// Also of the worker of a PyTorch data loader, and as Rich draws it.
-fn begins_traceback(rest: &str) -> bool {
-    rest.contains(TRACEBACK)
-        && (rest.starts_with(TRACEBACK) || rest.starts_with("Original ") || rest.starts_with('╭'))
-}
-
-fn is_frame(rest: &str) -> bool {
-    rest.is_empty() || rest.starts_with([' ', '\t', '│', '╰', '>'])
-}
-
-fn is_aside(line: &str) -> bool {
-    !line.contains(char::is_alphanumeric)
-        || line.starts_with("note: ")
-        || line == CURSOR_UP
-        || ASIDES.iter().any(|words| line.contains(words))
-        || is_warning_of_python(line)
-}
-
-/// `/x/resource_tracker.py:254: UserWarning: text`, or Lightning's `/x/tree.py:21: it is deprecated`.
-fn is_warning_of_python(line: &str) -> bool {
-    let after = line.split_once(".py:").map_or("", |(_, after)| after);
-    let text = after.trim_start_matches(|c: char| c.is_ascii_digit());
-    text.len() < after.len()
-        && text.starts_with(": ")
-        && (text.contains("Warning: ") || text.contains("deprecated"))
-}
-
-/// Whether a line begins with the name of a class: `torch.OutOfMemoryError: CUDA out of memory`.
-fn is_name(rest: &str) -> bool {
-    let name = class_name(rest);
-    let is_of_name = |c: char| c.is_alphanumeric() || matches!(c, '_' | '.' | '<' | '>');
-    !name.is_empty() && name.chars().all(is_of_name)
-}
-
-/// Whether it is also called an error.
+/// Whether a line begins with the name of an error.
 fn is_error(rest: &str) -> bool {
     let name = class_name(rest);
     is_name(rest) && (name.ends_with("Error") || name.ends_with("Exception"))
-}
-
-fn class_name(rest: &str) -> &str {
-    rest.split_once(':').map_or(rest, |(name, _)| name).trim()
 }
 
 #[cfg(test)]
@@ -265,6 +197,76 @@ mod tests {
         for text in [early, &of_value, &far, "out of memory errors: 0\n", ""] {
             assert!(!Words::of(text).speak_of_memory(50), "{text}");
         }
+    }
+
+    /// A traceback, and ten lines of the program that went on.
+    fn handled(exception: &str) -> String {
+        let lines = "INFO step fine\n".repeat(10);
+        format!("Traceback (most recent call last):\n  File \"x.py\"\n{exception}\n{lines}")
+    }
+
+    #[test]
+    fn a_handled_exception_says_nothing_about_the_end() {
+        let traceback = "Traceback (most recent call last):\n  File \"y.py\"\n";
+        let ignored = "Exception ignored in: <function x>\n";
+        let no_module = handled("ModuleNotFoundError: No module named 'apex'");
+        let no_memory = handled("MemoryError: batch 512");
+        for (text, is_memory, reason) in [
+            (
+                format!("{no_module}RuntimeError: CUDA out of memory. Tried 3 GiB\n"),
+                true,
+                "RuntimeError: CUDA out of memory. Tried 3 GiB",
+            ),
+            (
+                format!("{no_module}cudaMalloc failed: out of memory\n"),
+                true,
+                "cudaMalloc failed: out of memory",
+            ),
+            (
+                format!("{no_module}error: learning rate is too large\n"),
+                false,
+                "error: learning rate is too large",
+            ),
+            (
+                format!("{no_memory}error: bad labels\n"),
+                false,
+                "error: bad labels",
+            ),
+            (
+                format!("{no_memory}{traceback}ValueError: bad label 17\n"),
+                false,
+                "ValueError: bad label 17",
+            ),
+            (
+                format!("{traceback}MemoryError\nretrying\n{traceback}KeyError: 'x'\n"),
+                false,
+                "KeyError: 'x'",
+            ),
+            (
+                format!("{traceback}MemoryError\n{ignored}{traceback}KeyError: 'x'\n"),
+                true,
+                "MemoryError",
+            ),
+            (
+                format!("{traceback}MemoryError\n{traceback}x.CalledProcessError: y\n"),
+                true,
+                "MemoryError",
+            ),
+            (
+                format!(
+                    "{traceback}MemoryError\n{}{}",
+                    "wandb: loss 1\n".repeat(20),
+                    "W1130 12:31:26.640000 30369 torch/x/api.py:1012] Sending\n".repeat(9)
+                ),
+                true,
+                "MemoryError",
+            ),
+        ] {
+            let words = Words::of(&text);
+            assert_eq!(words.speak_of_memory(50), is_memory, "{text}");
+            assert_eq!(words.line(), Some(reason), "{text}");
+        }
+        assert_eq!(Words::of(&no_memory).line_before_a_stop(), None);
     }
 
     #[test]
