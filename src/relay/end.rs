@@ -266,6 +266,14 @@ mod tests {
                 },
                 "failed 1 python train.py ended with status 1: cannot read x.bin",
             ),
+            (
+                Ended {
+                    stderr_tail: "cannot open /data/images/item_3.png\n",
+                    stdout_tail: "starting up\n",
+                    ..status(1)
+                },
+                "failed 1 python train.py ended with status 1: cannot open /data/images/item_3.png",
+            ),
             (status(3), "failed 1 python train.py ended with status 3"),
             (
                 status(130),

@@ -1,20 +1,37 @@
 //! Lines at the end of an output that say nothing about that end. Pure.
 
-/// Words of lines that stand last in an output and say nothing about the end: the source of a
-/// warning, a bar of progress, Hydra's hint.
-const ASIDES: [&str; 5] = ["warn(", "%|", "it/s", "s/it", "HYDRA_FULL_ERROR=1"];
+use std::sync::LazyLock;
+
+use regex::Regex;
+
+/// A speed or a bar of progress (`3.2it/s`, `50%|### | 1/2`), the source of a warning, and hints of
+/// Hydra and of Rust.
+static ASIDE: LazyLock<Regex> = LazyLock::new(|| {
+    let patterns = [
+        r"[\d?.]\s?(?:it/s|s/it)\b",
+        r"\d%\|.*\|",
+        r"^\s*[\w.]*warn\((?:[^)]|$)",
+        "HYDRA_FULL_ERROR=1",
+        "^note: (?:run with|Some details are omitted)",
+    ];
+    Regex::new(&patterns.join("|")).expect("these are patterns")
+});
 
 /// What is left of tqdm's second bar.
 const CURSOR_UP: &str = "\u{1b}[A";
 
 /// Beginnings of lines that may follow the end of a program and say nothing about it.
-const TRAILERS: [&str; 4] = ["wandb:", "WARNING", "Warning:", "For simplicity, JAX has removed"];
+const TRAILERS: [&str; 4] = [
+    "wandb:",
+    "WARNING",
+    "Warning:",
+    "For simplicity, JAX has removed",
+];
 
 pub(super) fn is_aside(line: &str) -> bool {
     !line.contains(char::is_alphanumeric)
-        || line.starts_with("note: ")
         || line == CURSOR_UP
-        || ASIDES.iter().any(|words| line.contains(words))
+        || ASIDE.is_match(line)
         || is_warning_of_python(line)
 }
 
@@ -46,4 +63,40 @@ fn is_warning_of_python(line: &str) -> bool {
     text.len() < after.len()
         && text.starts_with(": ")
         && (text.contains("Warning: ") || text.contains("deprecated"))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn only_bars_warnings_and_hints_are_asides() {
+        for line in [
+            "  warnings.warn(",
+            "warn('deprecated')",
+            "rank_zero_warn(text)",
+            "\r 50%|####     | 10/20 [00:01<00:01,  9.51it/s]",
+            "12it [00:01, ?it/s]",
+            "epoch 1: 7 [00:10, 1.4 s/it, loss=2]",
+            "note: run with `RUST_BACKTRACE=1` environment variable to display a backtrace",
+            "=====",
+        ] {
+            assert!(is_aside(line), "{line}");
+        }
+        for line in [
+            "train: cannot open /data/images/item_3.png",
+            "/home/me/git/src/train.cpp:10: fatal: bad shape",
+            "error: link gives 3 Gbit/s, needs 5",
+            "no such dataset: items/it",
+            "limit/second is missing",
+            "unknown key unit/scale",
+            "classes/items is empty",
+            "note: the file x.bin is missing",
+            "warn() is not defined",
+            "error: warn(x) is not defined in line 3",
+            "accuracy below 50%| abort",
+        ] {
+            assert!(!is_aside(line), "{line}");
+        }
+    }
 }

@@ -160,7 +160,9 @@ pub(super) fn is_name(rest: &str) -> bool {
 
 /// Whether a line is an exception of a program that starts others.
 pub(super) fn is_of_launcher(rest: &str) -> bool {
-    OF_LAUNCHERS.iter().any(|end| class_name(rest).ends_with(end))
+    OF_LAUNCHERS
+        .iter()
+        .any(|end| class_name(rest).ends_with(end))
 }
 
 pub(super) fn class_name(rest: &str) -> &str {
