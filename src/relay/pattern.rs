@@ -1,11 +1,13 @@
 //! The pattern of a metric's line: what its group holds, and whether that is a whole number.
 
+mod cut;
+
 use std::ops::Range;
 
 use kiln_core::kinds::command::line_pattern;
 use regex::Regex;
 
-use super::number;
+use self::cut::{Cut, Named, Place, cut_off};
 
 /// Takes the place of a group that matches digits alone, to find NaN and infinity there.
 const NOT_FINITE: &str = r"((?i:[+-]?\b(?:nan|inf(?:inity)?)\b))";
@@ -16,24 +18,23 @@ pub(super) struct LinePattern {
     regex: Regex,
     /// The same with NaN and infinity in the group, if the group does not match them itself.
     not_finite: Option<Regex>,
-    /// Whether the pattern says which letter follows the number.
-    names_the_next: bool,
+    named: Named,
 }
 
 /// What the group of a pattern holds in a line.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) enum Captured<'a> {
     Text(&'a str),
-    /// It ends inside this longer number.
-    Inside(String),
+    /// It begins or ends inside a longer number.
+    Inside(Cut),
 }
 
 /// Why a metric's text is not its number.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) enum TextFault {
     NotANumber(String),
-    /// The group ends inside this number.
-    CutOff(String),
+    /// The group begins or ends inside another number.
+    CutOff(Cut),
 }
 
 impl LinePattern {
@@ -45,7 +46,7 @@ impl LinePattern {
         Ok(Self {
             regex,
             not_finite: group.clone().and_then(|group| not_finite(pattern, group)),
-            names_the_next: group.is_some_and(|group| begins_with_letter(&pattern[group.end..])),
+            named: named(pattern, group.filter(|_| !is_verbose(pattern))),
         })
     }
 
@@ -55,12 +56,13 @@ impl LinePattern {
             return Some(Captured::Text(found.get(1)?.as_str()));
         };
         let group = found.get(1)?;
-        let text = group.as_str();
-        let longer = match self.names_the_next {
-            true => None,
-            false => longer(text, &line[group.end()..]),
+        let place = Place {
+            before: &line[..group.start()],
+            text: group.as_str(),
+            after: &line[group.end()..],
         };
-        Some(longer.map_or(Captured::Text(text), Captured::Inside))
+        let cut = cut_off(place, self.named);
+        Some(cut.map_or(Captured::Text(place.text), Captured::Inside))
     }
 }
 
@@ -73,7 +75,7 @@ impl TextFault {
     pub(super) fn note(&self) -> String {
         match self {
             Self::NotANumber(text) => format!("'{text}' is not a number"),
-            Self::CutOff(longer) => format!("the group of its pattern ends inside '{longer}'"),
+            Self::CutOff(cut) => format!("the group of its pattern {cut}"),
         }
     }
 
@@ -81,9 +83,9 @@ impl TextFault {
     pub(super) fn reason(&self, name: &str, pattern: &str) -> String {
         match self {
             Self::NotANumber(text) => format!("`{name}` is '{text}', which is not a number"),
-            Self::CutOff(longer) => format!(
-                "`{name}` is cut off: the group of '{pattern}' ends inside '{longer}'; use `(\\S+)`, \
-                 or put the text that follows the number into the pattern"
+            Self::CutOff(cut) => format!(
+                "`{name}` is cut off: the group of '{pattern}' {cut}; {}",
+                cut.remedy()
             ),
         }
     }
@@ -142,6 +144,43 @@ fn not_finite(pattern: &str, group: Range<usize>) -> Option<Regex> {
     (regex.captures_len() == 2).then_some(regex)
 }
 
+/// Whether blanks and comments in a pattern mean nothing: `(?x)`.
+fn is_verbose(pattern: &str) -> bool {
+    pattern.match_indices("(?").any(|(at, _)| {
+        let rest = &pattern[at + 2..];
+        let end = rest.find(|letter: char| !letter.is_ascii_alphabetic());
+        let (flags, rest) = rest.split_at(end.unwrap_or(rest.len()));
+        flags.contains('x') && rest.starts_with([')', ':', '-'])
+    })
+}
+
+/// What a pattern says about the letters beside its group.
+fn named(pattern: &str, group: Option<Range<usize>>) -> Named {
+    let (before, after) = group.map_or(("", ""), |group| {
+        (&pattern[..group.start], &pattern[group.end..])
+    });
+    let signs = ["[+-]", "[-+]", "-", "\\+"];
+    let without_mark = before.strip_suffix('?').unwrap_or(before);
+    Named {
+        before: ends_with_letter(before),
+        sign: signs.iter().any(|sign| without_mark.ends_with(sign)),
+        after: begins_with_letter(after) || begins_with_choice(after),
+    }
+}
+
+/// Whether the beginning of a pattern ends with a letter that must be there.
+fn ends_with_letter(before: &str) -> bool {
+    let Some(last) = before.chars().next_back() else {
+        return false;
+    };
+    let rest = &before[..before.len() - last.len_utf8()];
+    let slashes = rest.len() - rest.trim_end_matches('\\').len();
+    match slashes % 2 {
+        1 => last.is_ascii_punctuation(),
+        _ => !".^$*+?()[]{}|\\".contains(last),
+    }
+}
+
 /// Whether the rest of a pattern begins with a letter that must be there.
 fn begins_with_letter(rest: &str) -> bool {
     let mut letters = rest.chars();
@@ -152,22 +191,28 @@ fn begins_with_letter(rest: &str) -> bool {
         Some(letter) => !".^$*+?()[]{}|".contains(letter),
         None => false,
     };
-    is_letter && !letters.as_str().starts_with(['?', '*', '{'])
+    is_letter && !may_be_left_out(letters.as_str())
 }
 
-/// The number of a text together with what follows it, if that is another one. A unit (`3.5ms`) is
-/// no part of it.
-fn longer(text: &str, rest: &str) -> Option<String> {
-    let short = number::parse(text)?;
-    let is_inside = |letter: char| letter.is_ascii_alphanumeric() || ".,_+-".contains(letter);
-    let end = rest.find(|letter| !is_inside(letter)).unwrap_or(rest.len());
-    let more = rest[..end].trim_end_matches(['.', ',', '_', '+', '-']);
-    let without_unit = more.trim_end_matches(|letter: char| letter.is_ascii_alphabetic());
-    [more, without_unit]
-        .into_iter()
-        .filter(|more| !more.is_empty())
-        .map(|more| format!("{text}{more}"))
-        .find(|longer| number::parse(longer).is_some_and(|value| value != short))
+/// Whether the rest of a pattern begins with one of some letters that must be there, or with the
+/// line's end: `[,;]`, `(?:,|$)`.
+fn begins_with_choice(rest: &str) -> bool {
+    let class = rest.strip_prefix('[').and_then(|rest| rest.split_once(']'));
+    if let Some((letters, rest)) = class {
+        let is_plain = |letter: char| !letter.is_alphanumeric() && !"^[\\".contains(letter);
+        return !letters.is_empty() && letters.chars().all(is_plain) && !may_be_left_out(rest);
+    }
+    let choices = rest
+        .strip_prefix("(?:")
+        .and_then(|rest| rest.split_once(')'));
+    choices.is_some_and(|(choices, rest)| {
+        let is_plain = |choice: &str| choice == "$" || begins_with_letter(choice);
+        choices.split('|').all(is_plain) && !may_be_left_out(rest)
+    })
+}
+
+fn may_be_left_out(rest: &str) -> bool {
+    rest.starts_with(['?', '*', '{'])
 }
 
 #[cfg(test)]
@@ -177,7 +222,7 @@ mod tests {
     fn found(pattern: &str, line: &str) -> String {
         match LinePattern::new(pattern).unwrap().find(line) {
             Some(Captured::Text(text)) => text.to_owned(),
-            Some(Captured::Inside(longer)) => format!("inside {longer}"),
+            Some(Captured::Inside(cut)) => format!("inside {}", cut.longer),
             None => "none".to_owned(),
         }
     }
@@ -204,8 +249,83 @@ mod tests {
             (r"^(\d+),\d+", "1,234", "1"),
             (r"v (\d+)\.", "v 12.5", "12"),
             (r"v (\S+)", "v 2.06e-07", "2.06e-07"),
+            (r"v (\d+)[,;]", "v 12,345", "12"),
+            (r"v (\d+)[,;]?", "v 12,345", "inside 12,345"),
+            (r"v (\d+)(?:,|$)", "v 12,345", "12"),
+            (r"epoch (\d+)[./]", "epoch 3.5", "3"),
+            (
+                r"(?x) v \s ([0-9.]+) # no unit",
+                "v 2.06e-07",
+                "inside 2.06e-07",
+            ),
         ] {
             assert_eq!(found(pattern, line), expected, "{pattern}: {line}");
+        }
+    }
+
+    #[test]
+    fn a_group_that_begins_inside_a_number_is_told() {
+        for (pattern, line, expected) in [
+            ("loss.*([0-9.]+)", "loss 0.987", "inside 0.987"),
+            ("loss.*([0-9.]+)$", "loss: 2.06e-05", "inside 2.06e-05"),
+            ("([0-9.]+)$", "loss 2.06e-05", "inside 2.06e-05"),
+            ("loss.*([0-9.]+)", "loss0.987", "inside 0.987"),
+            (
+                r"counts.*(\d+)$",
+                "counts 100,200,300",
+                "inside 100,200,300",
+            ),
+            (r"loss\D*([0-9.]+)", "loss: -0.5", "inside -0.5"),
+            (r"loss\D*([0-9.]+)", "loss=-0.5, lr 1", "inside -0.5"),
+            // A sign that the pattern names, or that is none.
+            (r"loss: -?([0-9.]+)", "loss: -0.5", "0.5"),
+            (r"loss: [+-]?([0-9.]+)", "loss: -0.5", "0.5"),
+            (r"loss\D*([0-9.]+)", "loss: +0.5", "0.5"),
+            (r"GPU.(\d+)", "GPU-1", "1"),
+            (r"layer\W(\d+)", "layer.3", "3"),
+            // The letter before the number is named.
+            (r"v\d\.(\d+)", "v1.5", "5"),
+            (r"step\d+,(\d+)", "step1,234", "234"),
+            (r"loss.* ([0-9.]+)", "loss 3 0.987", "0.987"),
+        ] {
+            assert_eq!(found(pattern, line), expected, "{pattern}: {line}");
+        }
+    }
+
+    #[test]
+    fn what_follows_a_number_in_a_list_a_clock_or_a_name_is_no_part_of_it() {
+        for (pattern, line, expected) in [
+            (r"^\d+:\d+:(\d+)", "12:34:56,789 INFO", "56"),
+            (r"counts (\d+)", "counts 100,200,300", "100"),
+            (r"total (\d+)", "total 1,234,567", "inside 1,234,567"),
+            (r"ckpt_(\d+)", "saved ckpt_100_5.pt", "100"),
+            (r"run (\d+)", "run 2024_01_02", "2024"),
+            (r"CUDA (\d+)", "CUDA 12.4", "inside 12.4"),
+            (r"loss (\d+\.\d{2})", "loss 10.5234", "10.52"),
+            (r"loss (\d+\.\d{2})", "loss 2.0623e-05", "inside 2.0623e-05"),
+        ] {
+            assert_eq!(found(pattern, line), expected, "{pattern}: {line}");
+        }
+    }
+
+    #[test]
+    fn the_remedy_reads_the_number() {
+        let reason = |pattern: &str, line: &str| match LinePattern::new(pattern).unwrap().find(line)
+        {
+            Some(Captured::Inside(cut)) => TextFault::CutOff(cut).reason("v", pattern),
+            other => panic!("{other:?}"),
+        };
+        for (pattern, line, remedy) in [
+            ("v ([0-9.]+)", "v 1e-7]", r"use `([^\s,\]]+)`"),
+            ("v ([0-9.]+)", "v 1,234", r"use `(\S+)`"),
+            (
+                "v.*([0-9.]+)",
+                "v 0.5",
+                "put the text that precedes the number",
+            ),
+        ] {
+            let reason = reason(pattern, line);
+            assert!(reason.contains(remedy), "{reason}");
         }
     }
 

@@ -23,6 +23,9 @@ use super::{
 /// Largest count: up to here a float holds every integer.
 const MOST_COUNT: f64 = 9_007_199_254_740_992.0;
 
+/// Letters behind a number that are no part of it.
+const CLOSING: [char; 5] = [',', ';', ')', ']', '}'];
+
 /// Why a program that ended well has no result.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(in crate::relay) enum MetricFault {
@@ -126,8 +129,8 @@ impl Metric {
         let settings = &self.settings;
         if let Some(pattern) = &self.pattern {
             match pattern.find(line) {
-                Some(Captured::Text(text)) => self.text(text.trim_end_matches([',', ';'])),
-                Some(Captured::Inside(longer)) => self.fault(TextFault::CutOff(longer)),
+                Some(Captured::Text(text)) => self.text(text.trim_end_matches(CLOSING)),
+                Some(Captured::Inside(cut)) => self.fault(TextFault::CutOff(cut)),
                 None => {}
             }
         } else if let (Some(key), Some(object)) = (&settings.key, object)

@@ -178,7 +178,7 @@ fn a_number_that_the_group_cuts_off_is_a_fault_and_not_another_number() {
         (value, fault, metrics.notes().remove("speed"))
     };
     let why = "`speed` is cut off: the group of 'v ([0-9.]+)' ends inside '2.06e-07'; use \
-               `(\\S+)`, or put the text that follows the number into the pattern";
+               `([^\\s,\\]]+)`, or put the text that follows the number into the pattern";
     let fault = Some(MetricFault::Missing(why.to_owned()));
     assert_eq!(of("", &["v 1.5", "v 2.06e-07", "v 3"]), (None, fault, None));
     assert_eq!(
@@ -198,10 +198,12 @@ fn a_loss_of_digits_that_becomes_nan_diverged() {
 }
 
 #[test]
-fn a_comma_behind_the_text_of_a_group_is_no_part_of_the_number() {
+fn a_comma_or_bracket_behind_the_text_of_a_group_is_no_part_of_the_number() {
     let yaml = "metrics: {speed: {line: 'v (\\S+)'}}";
-    let numbers = read(yaml, &["v 1.5, w 2;"]).0;
-    assert_eq!(numbers, [("speed".into(), 1.5)]);
+    for line in ["v 1.5, w 2;", "[v 1.5]", "(v 1.5),", "{v 1.5}"] {
+        let numbers = read(yaml, &[line]).0;
+        assert_eq!(numbers, [("speed".into(), 1.5)], "{line}");
+    }
 }
 
 #[test]
