@@ -5,7 +5,7 @@ mod cut;
 use std::ops::Range;
 
 use kiln_core::kinds::command::line_pattern;
-use regex::Regex;
+use regex::{Match, Regex};
 
 use self::cut::{Cut, Named, Place, cut_off};
 
@@ -25,6 +25,8 @@ pub(super) struct LinePattern {
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) enum Captured<'a> {
     Text(&'a str),
+    /// NaN or infinity in place of the digits that it matches.
+    NotFinite(&'a str),
     /// It begins or ends inside a longer number.
     Inside(Cut),
 }
@@ -51,11 +53,18 @@ impl LinePattern {
     }
 
     pub(super) fn find<'a>(&self, line: &'a str) -> Option<Captured<'a>> {
+        let not_finite = self.find_not_finite(line);
         let Some(found) = self.regex.captures(line) else {
-            let found = self.not_finite.as_ref()?.captures(line)?;
-            return Some(Captured::Text(found.get(1)?.as_str()));
+            return not_finite.map(|(_, word)| Captured::NotFinite(word.as_str()));
         };
-        let group = found.get(1)?;
+        let (all, group) = (found.get(0)?, found.get(1)?);
+        if let Some((start, word)) = not_finite
+            && start == all.start()
+            && word.start() < group.start()
+            && self.has_all_words_of(&line[start..word.start()])
+        {
+            return Some(Captured::NotFinite(word.as_str()));
+        }
         let place = Place {
             before: &line[..group.start()],
             text: group.as_str(),
@@ -63,6 +72,25 @@ impl LinePattern {
         };
         let cut = cut_off(place, self.named);
         Some(cut.map_or(Captured::Text(place.text), Captured::Inside))
+    }
+
+    /// The first match with NaN or infinity in the group: its start, and the group.
+    fn find_not_finite<'a>(&self, line: &'a str) -> Option<(usize, Match<'a>)> {
+        let mut found = self.not_finite.as_ref()?.captures_iter(line);
+        found.find_map(|found| {
+            let (all, word) = (found.get(0)?, found.get(1)?);
+            let after = &line[word.end()..];
+            let ends = self.named.after
+                || matches!(after, "" | ".")
+                || after.starts_with([' ', '\t', ',', ';', ')', ']', '}', '\'', '"']);
+            ends.then_some((all.start(), word))
+        })
+    }
+
+    /// Whether all words of a text are in the pattern, so that it skips none between them.
+    fn has_all_words_of(&self, text: &str) -> bool {
+        let mut words = text.split(|letter: char| !letter.is_alphabetic());
+        words.all(|word| self.regex.as_str().contains(word))
     }
 }
 
@@ -221,7 +249,7 @@ mod tests {
 
     fn found(pattern: &str, line: &str) -> String {
         match LinePattern::new(pattern).unwrap().find(line) {
-            Some(Captured::Text(text)) => text.to_owned(),
+            Some(Captured::Text(text) | Captured::NotFinite(text)) => text.to_owned(),
             Some(Captured::Inside(cut)) => format!("inside {}", cut.longer),
             None => "none".to_owned(),
         }
@@ -341,6 +369,18 @@ mod tests {
             ("loss ([0-9.]+)", "lr nan", "none"),
             ("([0-9.]+)", "a nan somewhere", "none"),
             ("loss ([0-9.]+)", "loss 2", "2"),
+            (r"(?:loss|acc) .*?([0-9.]+)", "loss nan, lr 0.001", "nan"),
+            (r"(?:loss|acc) .*?([0-9.]+)", "loss 0.5, lr nan", "0.5"),
+            (
+                "val_loss.*? ([0-9.]+)",
+                "val_loss improved from inf to 0.5",
+                "0.5",
+            ),
+            ("loss: ([0-9.]+)", "loss: nan.", "nan"),
+            ("loss: ([0-9.]+)", "{loss: nan}", "nan"),
+            ("loss: ([0-9.]+)%", "loss: nan%", "nan"),
+            ("loss: ([0-9.]+)", "loss: nan-safe mode on", "none"),
+            ("loss ([0-9.]+)", "loss inf-norm clipped 0 times", "none"),
         ] {
             assert_eq!(found(pattern, line), expected, "{pattern}: {line}");
         }

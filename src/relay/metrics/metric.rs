@@ -47,6 +47,8 @@ pub(super) struct Metric {
     pub(super) found: Found,
     /// The first text that should have been a number.
     not_a_number: Option<TextFault>,
+    /// NaN or infinity that came in place of digits.
+    not_finite: Option<f64>,
     /// Why its file could not be read.
     file_fault: Option<FileFault>,
     /// The lines with its name, as long as none has matched.
@@ -88,6 +90,7 @@ impl Metric {
             pattern,
             found: Found::default(),
             not_a_number: None,
+            not_finite: None,
             file_fault: None,
             near_misses: NearMisses::of(name),
             nearest: String::new(),
@@ -130,6 +133,7 @@ impl Metric {
         if let Some(pattern) = &self.pattern {
             match pattern.find(line) {
                 Some(Captured::Text(text)) => self.text(text.trim_end_matches(CLOSING)),
+                Some(Captured::NotFinite(text)) => self.not_finite(text),
                 Some(Captured::Inside(cut)) => self.fault(TextFault::CutOff(cut)),
                 None => {}
             }
@@ -142,6 +146,15 @@ impl Metric {
                 Some(value) => self.add(value),
                 None => self.text(&value.to_string()),
             }
+        }
+    }
+
+    /// NaN or infinity in place of digits. The pattern does not ask for them, so they count as its
+    /// last number alone, or if there is no other.
+    fn not_finite(&mut self, text: &str) {
+        match self.settings.take() {
+            Take::Last => self.text(text),
+            _ => self.not_finite = self.not_finite.or_else(|| number::parse(text)),
         }
     }
 
@@ -192,7 +205,7 @@ impl Metric {
         if let Some(fault) = self.not_a_number.as_ref().filter(|_| settings.optional) {
             return Some(fault.note());
         }
-        let value = self.found.take(settings.take());
+        let value = self.value();
         if settings.optional
             && let Some(value) = value.filter(|value| !value.is_finite())
         {
@@ -214,6 +227,10 @@ impl Metric {
         self.found.add(value, skip, keeps_all);
     }
 
+    fn value(&self) -> Option<f64> {
+        self.found.take(self.settings.take()).or(self.not_finite)
+    }
+
     /// The number of the metric in the unit of its column; `None` if an optional one never came.
     pub(super) fn number(
         &self,
@@ -228,7 +245,7 @@ impl Metric {
                 false => Err(MetricFault::Missing(fault.reason(name, pattern))),
             };
         }
-        let Some(value) = self.found.take(self.settings.take()) else {
+        let Some(value) = self.value() else {
             return match self.is_needed() {
                 true => Err(MetricFault::Missing(
                     self.missing(stdout_lines, stderr_lines),
@@ -277,7 +294,8 @@ impl Metric {
     /// Whether it is read from lines, and none has had it.
     pub(super) fn is_unmatched(&self) -> bool {
         let is_of_lines = self.pattern.is_some() || self.settings.key.is_some();
-        is_of_lines && self.found.count == 0 && self.not_a_number.is_none()
+        let has_none = self.not_a_number.is_none() && self.not_finite.is_none();
+        is_of_lines && self.found.count == 0 && has_none
     }
 
     /// The notice, once, that many lines name it and none has matched so far.

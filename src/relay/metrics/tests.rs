@@ -198,6 +198,34 @@ fn a_loss_of_digits_that_becomes_nan_diverged() {
 }
 
 #[test]
+fn nan_in_place_of_digits_counts_as_the_last_number_or_if_there_is_no_other() {
+    let of = |take: &str, lines: &[&str]| {
+        let yaml = format!("metrics: {{norm: {{line: 'norm ([0-9.]+)', take: {take}}}}}");
+        let (numbers, fault) = read(&yaml, lines);
+        (numbers.first().map(|(_, value)| *value), fault.is_some())
+    };
+    let lines = ["norm inf, skipping step", "norm 3.0", "norm 1.0"];
+    for (take, expected) in [
+        ("mean", 2.0),
+        ("median", 2.0),
+        ("max", 3.0),
+        ("min", 1.0),
+        ("first", 3.0),
+        ("last", 1.0),
+    ] {
+        assert_eq!(of(take, &lines), (Some(expected), false), "{take}");
+    }
+    assert_eq!(of("last", &["norm 3.0", "norm inf"]), (None, true));
+    assert_eq!(of("mean", &["norm inf"]), (None, true));
+    let (_, fault) = read(
+        "metrics: {train_loss: {line: 'loss ([0-9.]+)', take: min}}",
+        &["loss nan"],
+    );
+    let why = "`train_loss` is NaN".to_owned();
+    assert_eq!(fault, Some(MetricFault::Diverged(why)));
+}
+
+#[test]
 fn a_comma_or_bracket_behind_the_text_of_a_group_is_no_part_of_the_number() {
     let yaml = "metrics: {speed: {line: 'v (\\S+)'}}";
     for line in ["v 1.5, w 2;", "[v 1.5]", "(v 1.5),", "{v 1.5}"] {
