@@ -88,12 +88,16 @@ fn the_metrics_of_the_page_read_what_frameworks_write() {
     let page = include_str!("../docs/command.md");
     let trainer = "{'loss': 9.5, 'epoch': 0.1}\n{'eval_loss': 2.5, 'epoch': 0.8}\n{'train_runtime': \
                    0.6, 'train_samples_per_second': 946.9, 'train_loss': 3.5, 'epoch': 0.8}\n";
+    // Newer versions print the numbers as texts.
+    let texts = "{'loss': '9.5', 'epoch': '0.1'}\n{'eval_loss': '2.5', 'epoch': '0.8'}\n\
+                 {'train_samples_per_second': '946.9', 'train_loss': '3.5', 'epoch': '0.8'}\n";
     let logger = "epoch,step,train_loss,val_loss\n0,4,5.5,\n0,9,,2.5\n1,14,4.5,\n";
     // Beginning of a row of the page; what such a script writes to both outputs and to a file.
     let scripts = [
         ("PyTorch", "step 10 loss 3.5\nvalid loss 2.5\n", "", ""),
         ("the same through", "", "INFO:root:valid loss 2.5\n", ""),
         ("`transformers.Trainer`", trainer, "", ""),
+        ("`transformers.Trainer`", texts, "", ""),
         ("Lightning", "", "", logger),
     ];
     for (script, out, err, csv) in scripts {
