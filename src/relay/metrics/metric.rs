@@ -256,6 +256,7 @@ impl Metric {
         let value = value * self.settings.times();
         if !value.is_finite() {
             return match (self.settings.is_loss(name), self.settings.optional) {
+                (_, true) if self.target == MetricTarget::Own => Ok(None),
                 (true, _) => Err(MetricFault::Diverged(format!("`{name}` is {value}"))),
                 (false, true) => Ok(None),
                 (false, false) => Err(MetricFault::Missing(format!(

@@ -320,6 +320,22 @@ fn a_loss_that_is_not_a_number_diverged_and_another_metric_failed() {
 }
 
 #[test]
+fn an_optional_loss_of_the_program_alone_may_be_nan() {
+    let of = |name: &str, keys: &str| {
+        let yaml = format!("metrics: {{{name}: {{line: 'loss (.+)'{keys}}}}}");
+        let (metrics, numbers, fault) = after(&yaml, &["loss nan"]);
+        assert!(numbers.is_empty(), "{numbers:?}");
+        (fault, metrics.notes().remove(name))
+    };
+    let note = Some("NaN is not a finite number".to_owned());
+    assert_eq!(of("packet_loss", ", optional: true"), (None, note));
+    for (name, keys) in [("packet_loss", ""), ("valid_loss", ", optional: true")] {
+        let (fault, _) = of(name, keys);
+        assert!(matches!(fault, Some(MetricFault::Diverged(_))), "{name}");
+    }
+}
+
+#[test]
 fn without_metrics_the_relay_measures_over_the_window() {
     let (numbers, fault) = read(
         "window: {from: '^go', to: '^end'}",
