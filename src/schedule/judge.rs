@@ -262,8 +262,8 @@ fn stopped(cause: StopCause, ending: &AttemptEnding) -> (Outcome, Option<String>
             Outcome::TimedOut,
             match ending.child {
                 ChildKind::Relay => format!(
-                    "was stopped because {} neither wrote anything nor used the CPU for {limit} \
-                     (`run.stall`)",
+                    "was stopped because {} wrote nothing and used less than 1 % of a core for \
+                     {limit} (`run.stall`)",
                     match ending.is_preparing {
                         true => "`prepare`",
                         false => "its program",

@@ -389,8 +389,8 @@ fn words_about_a_program_are_about_the_one_that_ran() {
         ending.step = Some(0);
         ending.stopped = Some(StopCause::Stall(LIMIT));
     });
-    let wanted = "trial 4f0c1a2b3d was stopped because its program neither wrote anything nor used \
-                  the CPU for 1m (`run.stall`) after 41 s; see ";
+    let wanted = "trial 4f0c1a2b3d was stopped because its program wrote nothing and used less \
+                  than 1 % of a core for 1m (`run.stall`) after 41 s; see ";
     assert!(found.1.starts_with(wanted), "{found:?}");
     let of_prepare = |cause| {
         judged_child(&ChildKind::Relay, Exit::Signal(15), |ending| {
@@ -401,7 +401,7 @@ fn words_about_a_program_are_about_the_one_that_ran() {
     for (cause, wanted) in [
         (
             StopCause::Stall(LIMIT),
-            "because `prepare` neither wrote anything nor used the CPU for 1m (`run.stall`)",
+            "because `prepare` wrote nothing and used less than 1 % of a core for 1m (`run.stall`)",
         ),
         (
             StopCause::Timeout(LIMIT),
