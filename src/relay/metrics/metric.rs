@@ -51,7 +51,7 @@ pub(super) struct Metric {
     not_finite: Option<f64>,
     /// Why its file could not be read.
     file_fault: Option<FileFault>,
-    /// The lines with its name, as long as none has matched.
+    /// The lines with its name and a number, as long as none has matched.
     near_misses: NearMisses,
     /// The lines that come nearest, for the reason of a trial without it.
     pub(super) nearest: String,
@@ -92,7 +92,7 @@ impl Metric {
             not_a_number: None,
             not_finite: None,
             file_fault: None,
-            near_misses: NearMisses::of(name),
+            near_misses: NearMisses::of(name, settings.line.as_deref()),
             nearest: String::new(),
             is_in_python: false,
             is_on_other: false,
@@ -314,7 +314,7 @@ impl Metric {
         };
         Some(format!(
             "metric `{}`: {lines} lines contain this name, and none {looked_for}; the last of them: \
-             {last}; without it the trial fails",
+             {last}; without it the trial fails, if it does not come later",
             self.name
         ))
     }

@@ -141,10 +141,11 @@ fn a_metric_that_many_lines_name_and_none_matches_is_told_once_while_the_program
         metrics.unmatched(),
         [
             "metric `loss`: 10 lines contain this name, and none matches 'los: (.*)'; the last \
-             of them: 'loss: 2.5 seen 1 Rate 3 most 1 step 5'; without it the trial fails",
+             of them: 'loss: 2.5 seen 1 Rate 3 most 1 step 5'; without it the trial fails, if it \
+             does not come later",
             "metric `rate`: 10 lines contain this name, and none is a JSON object with `rate`; \
              the last of them: 'loss: 2.5 seen 1 Rate 3 most 1 step 5'; without it the trial \
-             fails",
+             fails, if it does not come later",
         ]
     );
     metrics.line(line, Stream::Stdout, 0);
