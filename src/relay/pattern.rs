@@ -53,12 +53,14 @@ impl LinePattern {
     }
 
     pub(super) fn find<'a>(&self, line: &'a str) -> Option<Captured<'a>> {
-        let not_finite = self.find_not_finite(line);
         let Some(found) = self.regex.captures(line) else {
-            return not_finite.map(|(_, word)| Captured::NotFinite(word.as_str()));
+            let (_, word) = self.find_not_finite(line)?;
+            return Some(Captured::NotFinite(word.as_str()));
         };
         let (all, group) = (found.get(0)?, found.get(1)?);
-        if let Some((start, word)) = not_finite
+        let skipped = line[all.start()..group.start()].to_ascii_lowercase();
+        if ["nan", "inf"].iter().any(|word| skipped.contains(word))
+            && let Some((start, word)) = self.find_not_finite(line)
             && start == all.start()
             && word.start() < group.start()
             && self.has_all_words_of(&line[start..word.start()])
