@@ -348,11 +348,7 @@ mod tests {
         for (pattern, line, remedy) in [
             ("v ([0-9.]+)", "v 1e-7]", r"use `([^\s,\]]+)`"),
             ("v ([0-9.]+)", "v 1,234", r"use `(\S+)`"),
-            (
-                "v.*([0-9.]+)",
-                "v 0.5",
-                "put the text that precedes the number",
-            ),
+            ("v.*([0-9.]+)", "v 0.5", "put the text before the number"),
         ] {
             let reason = reason(pattern, line);
             assert!(reason.contains(remedy), "{reason}");

@@ -26,9 +26,8 @@ impl Cut {
     /// How the pattern would read the number.
     pub(super) fn remedy(&self) -> String {
         if self.begins_inside {
-            return "put the text that precedes the number into the pattern, directly before the \
-                    group"
-                .to_owned();
+            let remedy = r"put the text before the number into the pattern, as in `loss: (\S+)`";
+            return remedy.to_owned();
         }
         let group = match self.longer.contains(',') {
             true => r"(\S+)",
