@@ -419,6 +419,83 @@ fn a_git_revision_can_be_named_and_links_are_followed() {
     }
 }
 
+/// A repository with a committed copy of a run, under `results/x`.
+fn committed_run(name: &str) -> tempfile::TempDir {
+    let folder = tempfile::tempdir().unwrap();
+    copy_run(folder.path(), name, 0);
+    let git = |arguments: &[&str]| git(folder.path(), arguments);
+    git(&["init", "-q"]);
+    git(&["add", "-A"]);
+    git(&["commit", "-qm", "one"]);
+    folder
+}
+
+/// A copy of a run under `results/x`, whose trials began so much later.
+fn copy_run(folder: &Path, name: &str, later_seconds: u64) -> PathBuf {
+    let run = folder.join("results/x").join(name);
+    fs::create_dir_all(&run).unwrap();
+    let from = PathBuf::from(results("image-folder-workers")).join("latest");
+    for file in ["run.json", "experiment.yaml"] {
+        fs::copy(from.join(file), run.join(file)).unwrap();
+    }
+    let table = fs::read_to_string(from.join("trials.csv")).unwrap();
+    fs::write(run.join("trials.csv"), in_turns(&table, later_seconds)).unwrap();
+    run
+}
+
+#[test]
+fn a_file_that_git_cannot_read_is_not_taken_for_missing() {
+    let name = "20260101T000000Z-abc";
+    let folder = committed_run(name);
+    let compare = || {
+        let base = format!("HEAD:results/x/{name}");
+        kiln(folder.path(), &["compare", &base, "results/x"])
+    };
+    assert_eq!(compare().status, Some(0));
+    let object = Command::new("git")
+        .args(["rev-parse", &format!("HEAD:results/x/{name}/run.json")])
+        .current_dir(folder.path())
+        .output()
+        .unwrap();
+    let object = String::from_utf8(object.stdout).unwrap();
+    let (first, rest) = object.trim().split_at(2);
+    fs::remove_file(folder.path().join(".git/objects").join(first).join(rest)).unwrap();
+    let ended = compare();
+    assert!(
+        ended.status == Some(2) && ended.stderr.contains("git cannot read it: "),
+        "{ended:?}"
+    );
+}
+
+#[test]
+fn a_shallow_clone_is_named_where_it_lacks_a_revision() {
+    let folder = committed_run("20260101T000000Z-abc");
+    let clones = tempfile::tempdir().unwrap();
+    git(
+        folder.path(),
+        &["commit", "-q", "--allow-empty", "-m", "two"],
+    );
+    let url = format!("file://{}", folder.path().display());
+    git(
+        clones.path(),
+        &["clone", "-q", "--depth", "1", &url, "shallow"],
+    );
+    let base = "HEAD~1:results/x";
+    let ended = kiln(
+        &clones.path().join("shallow"),
+        &["compare", base, "results/x"],
+    );
+    assert!(
+        ended.status == Some(2)
+            && ended
+                .stderr
+                .contains("not a git revision here (this clone is shallow"),
+        "{ended:?}"
+    );
+    let whole = kiln(folder.path(), &["compare", base, "results/x"]);
+    assert_eq!(whole.status, Some(0), "{whole:?}");
+}
+
 #[test]
 fn of_many_points_the_first_two_hundred_are_listed() {
     const POINTS: u64 = 250;

@@ -7,9 +7,7 @@ use std::{
 
 use kiln_core::record::{RunFile, RunFolder, TrialTable};
 
-use super::{
-    Stop, TableSource, packages_path, readable_experiment, readable_run, runs, tell_torn,
-};
+use super::{Stop, TableSource, packages_path, readable_experiment, readable_run, runs, tell_torn};
 use crate::git;
 
 /// Most symbolic links that are followed.
@@ -23,15 +21,9 @@ pub(super) fn of_revision(revision: &str, path: &str) -> Result<TableSource, Sto
              `trials.csv` that is committed there"
         ))
     };
-    let commit = git(&[
-        "rev-parse",
-        "--verify",
-        "--quiet",
-        "--end-of-options",
-        &format!("{revision}^{{commit}}"),
-    ]);
-    let commit = commit.map(|commit| String::from_utf8_lossy(&commit).trim().to_owned());
-    let Some(commit) = commit else {
+    // What git cannot read is not taken for missing.
+    let cannot = |why: String| Stop::bad_input(format!("{revision}:{path}: {why}"));
+    let Some(commit) = commit_of(revision).map_err(cannot)? else {
         return Err(refuse(format!(
             "there is no such file or folder, and `{revision}` is not a git revision here{}",
             git_says()
@@ -39,37 +31,42 @@ pub(super) fn of_revision(revision: &str, path: &str) -> Result<TableSource, Sto
     };
     let tree = Tree { commit };
     // Like git, a path is relative to the root unless it begins with a dot.
-    let prefix = git(&["rev-parse", "--show-prefix"]).filter(|_| path.starts_with('.'));
-    let here = String::from_utf8_lossy(&prefix.unwrap_or_default())
-        .trim()
-        .to_owned();
+    let here = match path.starts_with('.') {
+        true => git::prefix(),
+        false => String::new(),
+    };
     let wanted = Path::new(&here).join(path);
+    let linked = tree.follow(&wanted).map_err(cannot)?;
     // A commit need not have the link to the newest run.
-    let place = tree
-        .follow(&wanted)
-        .or_else(|| tree.follow(runs::above_latest(&wanted)?))
-        .ok_or_else(|| refuse("the path does not exist in that revision".to_owned()))?;
+    let place = match (linked, runs::above_latest(&wanted)) {
+        (None, Some(above)) => tree.follow(above).map_err(cannot)?,
+        (linked, _) => linked,
+    };
+    let place = place.ok_or_else(|| refuse("the path does not exist in that revision".into()))?;
     let table_path = tree
         .table(&place)
+        .map_err(cannot)?
         .ok_or_else(|| refuse("it holds no `trials.csv`".to_owned()))?;
     let shown = PathBuf::from(format!("{revision}:{}", table_path.display()));
-    let bytes = tree
-        .read(&table_path)
-        .ok_or_else(|| refuse("it cannot be read".to_owned()))?;
+    let bytes = tree.read(&table_path).map_err(cannot)?;
     let table = TrialTable::read_from(&mut Cursor::new(&bytes), &shown).map_err(Stop::bad_input)?;
     let folder = RunFolder::at(table_path.parent().unwrap_or(Path::new("")));
-    let text = |path: PathBuf| String::from_utf8(tree.read(&path)?).ok();
-    let run = text(folder.run_file()).and_then(|text| readable_run(RunFile::parse(&text, &shown)));
+    let text = |path: PathBuf| tree.text(&path).map_err(cannot);
+    let run = text(folder.run_file())?;
+    let run = run.and_then(|text| readable_run(RunFile::parse(&text, &shown)));
     tell_torn(&shown, &table);
     let path = PathBuf::from(format!("{revision}:{}", folder.experiment().display()));
-    let experiment = match text(folder.experiment()) {
+    let experiment = match text(folder.experiment())? {
         None if run.is_none() => None,
         found => {
             let read = found.ok_or_else(|| "it is missing there, or no text".to_owned());
             readable_experiment(read, &path, run.as_ref())
         }
     };
-    let packages = packages_path(&folder, run.as_ref()).and_then(text);
+    let packages = match packages_path(&folder, run.as_ref()) {
+        Some(packages) => text(packages)?,
+        None => None,
+    };
     let source = TableSource {
         name: shown.display().to_string(),
         table,
@@ -79,6 +76,27 @@ pub(super) fn of_revision(revision: &str, path: &str) -> Result<TableSource, Sto
         folder: None,
     };
     source.checked(|planned| planned.check(&mut Cursor::new(&bytes), &shown))
+}
+
+/// The hash of the commit that a revision names; `None` if git knows no such revision, or works not
+/// here.
+///
+/// # Errors
+/// git gives no answer in time.
+fn commit_of(revision: &str) -> Result<Option<String>, String> {
+    let found = git::stdout(&[
+        "rev-parse",
+        "--verify",
+        "--quiet",
+        "--end-of-options",
+        &format!("{revision}^{{commit}}"),
+    ]);
+    match found {
+        Err(error) if error.kind() == io::ErrorKind::TimedOut => Err(format!("git: {error}")),
+        // `git_says` tells why git cannot be started.
+        Err(_) => Ok(None),
+        Ok(commit) => Ok(commit.map(|commit| String::from_utf8_lossy(&commit).trim().to_owned())),
+    }
 }
 
 /// The files of a commit.
@@ -95,85 +113,96 @@ enum GitKind {
 }
 
 impl Tree {
-    fn kind(&self, path: &Path) -> Option<GitKind> {
-        let listed = git(&["ls-tree", "--full-tree", &self.commit, "--", path.to_str()?])?;
-        match listed.get(..6)? {
-            b"100644" | b"100755" => Some(GitKind::File),
-            b"120000" => Some(GitKind::Link),
-            b"040000" => Some(GitKind::Folder),
-            _ => None,
+    /// The kind of a path; `None` if it does not exist in the commit.
+    fn kind(&self, path: &Path) -> Result<Option<GitKind>, String> {
+        let Some(name) = path.to_str() else {
+            return Ok(None);
+        };
+        if name.is_empty() {
+            return Ok(Some(GitKind::Folder));
         }
+        let listed = git(&["ls-tree", "--full-tree", &self.commit, "--", name])?;
+        Ok(match listed.get(..6) {
+            Some(b"100644" | b"100755") => Some(GitKind::File),
+            Some(b"120000") => Some(GitKind::Link),
+            Some(b"040000") => Some(GitKind::Folder),
+            _ => None,
+        })
     }
 
-    fn read(&self, path: &Path) -> Option<Vec<u8>> {
-        git(&[
-            "cat-file",
-            "blob",
-            &format!("{}:{}", self.commit, path.to_str()?),
-        ])
+    /// The bytes of a file, or the target of a link.
+    fn read(&self, path: &Path) -> Result<Vec<u8>, String> {
+        let object = format!("{}:{}", self.commit, path.display());
+        git(&["cat-file", "blob", &object])
     }
 
-    /// Follows symbolic links to their target.
-    fn follow(&self, path: &Path) -> Option<PathBuf> {
+    /// The text of a file; `None` if there is no such file, or it is no text.
+    fn text(&self, path: &Path) -> Result<Option<String>, String> {
+        if self.kind(path)? != Some(GitKind::File) {
+            return Ok(None);
+        }
+        Ok(String::from_utf8(self.read(path)?).ok())
+    }
+
+    /// Follows symbolic links to their target; `None` if it does not exist in the commit.
+    fn follow(&self, path: &Path) -> Result<Option<PathBuf>, String> {
         let mut links = 0;
         let mut place = PathBuf::new();
-        let mut left: Vec<PathBuf> = plain(path)?.iter().rev().map(PathBuf::from).collect();
+        let Some(mut left) = parts_of(path) else {
+            return Ok(None);
+        };
         while let Some(name) = left.pop() {
             let here = place.join(name);
-            if self.kind(&here)? != GitKind::Link {
-                place = here;
-                continue;
+            match self.kind(&here)? {
+                None => return Ok(None),
+                Some(GitKind::File | GitKind::Folder) => {
+                    place = here;
+                    continue;
+                }
+                Some(GitKind::Link) => links += 1,
             }
-            links += 1;
-            let target = PathBuf::from(String::from_utf8(self.read(&here)?).ok()?);
+            let target = String::from_utf8(self.read(&here)?).ok();
             let rest: PathBuf = left.iter().rev().collect();
-            left = plain(&place.join(target).join(rest))?
-                .iter()
-                .rev()
-                .map(PathBuf::from)
-                .collect();
+            let target = target.and_then(|target| parts_of(&place.join(target).join(rest)));
+            let Some(parts) = target.filter(|_| links <= MOST_LINKS) else {
+                return Ok(None);
+            };
+            left = parts;
             place = PathBuf::new();
-            if links > MOST_LINKS {
-                return None;
-            }
         }
-        Some(place)
+        Ok(Some(place))
     }
 
     /// Returns the table for a path: the file itself, that of a run's folder, or that of an
     /// experiment's newest run.
-    fn table(&self, place: &Path) -> Option<PathBuf> {
-        if self.kind(place)? == GitKind::File {
-            return Some(place.to_owned());
+    fn table(&self, place: &Path) -> Result<Option<PathBuf>, String> {
+        if self.kind(place)? == Some(GitKind::File) {
+            return Ok(Some(place.to_owned()));
         }
-        let of_run = |folder: &Path| {
-            let table = RunFolder::at(folder).trials_table();
-            (self.kind(&table) == Some(GitKind::File)).then_some(table)
-        };
-        let names = || {
-            let listed = git(&[
-                "ls-tree",
-                "--full-tree",
-                "--name-only",
-                "-z",
-                &format!("{}:{}", self.commit, place.to_str()?),
-            ])?;
-            let mut names: Vec<String> = String::from_utf8(listed)
-                .ok()?
-                .split('\0')
-                .filter(|name| !name.is_empty())
-                .map(str::to_owned)
-                .collect();
-            // A run's name begins with the time of its start; `latest` is a link to one of them.
-            names.retain(|name| name.starts_with(|first: char| first.is_ascii_digit()));
-            names.sort();
-            names
-                .iter()
-                .rev()
-                .find_map(|name| of_run(&place.join(name)))
-        };
-        of_run(place).or_else(names)
+        let own = RunFolder::at(place).trials_table();
+        if self.kind(&own)? == Some(GitKind::File) {
+            return Ok(Some(own));
+        }
+        let folder = format!("{}:{}", self.commit, place.display());
+        let listed = git(&["ls-tree", "--full-tree", "--name-only", "-z", &folder])?;
+        let listed = String::from_utf8_lossy(&listed);
+        // A run's name begins with the time of its start; `latest` is a link to one of them.
+        let is_run = |name: &&str| name.starts_with(|first: char| first.is_ascii_digit());
+        let mut names: Vec<&str> = listed.split('\0').filter(is_run).collect();
+        names.sort_unstable();
+        for name in names.into_iter().rev() {
+            let table = RunFolder::at(place.join(name)).trials_table();
+            if self.kind(&table)? == Some(GitKind::File) {
+                return Ok(Some(table));
+            }
+        }
+        Ok(None)
     }
+}
+
+/// The parts of [`plain`], the last one first.
+fn parts_of(path: &Path) -> Option<Vec<PathBuf>> {
+    Some(plain(path)?.iter().rev().map(PathBuf::from).collect())
 }
 
 /// Returns a repository path without `.` and `..`; `None` if it leaves the repository.
@@ -194,15 +223,30 @@ fn plain(path: &Path) -> Option<PathBuf> {
     Some(plain)
 }
 
-fn git(arguments: &[&str]) -> Option<Vec<u8>> {
-    git::stdout(arguments).ok()?
+/// Standard output of git.
+///
+/// # Errors
+/// git cannot be started, gives no answer in time, or fails; the text says why.
+fn git(arguments: &[&str]) -> Result<Vec<u8>, String> {
+    let answer = git::ask(arguments).map_err(|error| format!("git: {error}"))?;
+    if answer.is_success {
+        return Ok(answer.stdout);
+    }
+    let why = answer.stderr.lines().next();
+    Err(format!(
+        "git cannot read it: {}",
+        why.unwrap_or("it gives no reason")
+    ))
 }
 
 /// Returns the reason why git does not work in this folder: it is not a repository, or git does not
-/// trust it.
+/// trust it; or that this clone lacks older commits.
 fn git_says() -> String {
-    match git::ask(&["rev-parse", "--git-dir"]) {
-        Ok(answer) if answer.is_success => String::new(),
+    match git::ask(&["rev-parse", "--is-shallow-repository"]) {
+        Ok(answer) if answer.is_success => match answer.stdout.starts_with(b"true") {
+            true => " (this clone is shallow: `git fetch --unshallow`)".to_owned(),
+            false => String::new(),
+        },
         Ok(answer) => format!(
             " ({})",
             answer.stderr.lines().next().unwrap_or("it gives no reason")
