@@ -467,6 +467,42 @@ fn a_file_that_git_cannot_read_is_not_taken_for_missing() {
     );
 }
 
+/// Writes the place of a run among those of its experiment into its record.
+fn number_run(run: &Path, number: u64) {
+    let path = run.join("run.json");
+    let mut record: Value = serde_json::from_str(&fs::read_to_string(&path).unwrap()).unwrap();
+    record["number"] = number.into();
+    fs::write(path, record.to_string()).unwrap();
+}
+
+#[test]
+fn the_newest_run_of_a_clean_tree_is_that_of_its_commit() {
+    let folder = tempfile::tempdir().unwrap();
+    // The clock of the first was ahead, and the newest was renamed.
+    for (number, name) in [
+        (1, "20300101T000000Z-abc"),
+        (2, "20260101T000000Z-abc"),
+        (3, "kept"),
+    ] {
+        number_run(&copy_run(folder.path(), name, 60 * number), number);
+    }
+    let git = |arguments: &[&str]| git(folder.path(), arguments);
+    git(&["init", "-q"]);
+    git(&["add", "-A"]);
+    git(&["commit", "-qm", "one"]);
+    for named in ["results/x", "results/x/latest"] {
+        let ended = kiln(folder.path(), &["compare", &format!("HEAD:{named}"), named]);
+        assert!(
+            ended
+                .stdout
+                .contains("base: HEAD:results/x/kept/trials.csv")
+                && ended.stdout.contains("new:  results/x/kept/trials.csv")
+                && ended.stdout.contains("BASE and NEW are one run"),
+            "{named}: {ended:?}"
+        );
+    }
+}
+
 #[test]
 fn a_shallow_clone_is_named_where_it_lacks_a_revision() {
     let folder = committed_run("20260101T000000Z-abc");

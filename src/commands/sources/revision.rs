@@ -1,11 +1,18 @@
 //! Reads the tables of a commit through git; the files of the working tree are not touched.
 
 use std::{
+    cmp::Reverse,
+    collections::BTreeMap,
     io::{self, Cursor},
     path::{Component, Path, PathBuf},
 };
 
-use kiln_core::record::{RunFile, RunFolder, TrialTable};
+use kiln_core::record::{
+    RunFile, RunFolder, TrialTable,
+    run_folder::{LATEST, age_by_name},
+    tables::TRIALS,
+};
+use serde_json::Value;
 
 use super::{Stop, TableSource, packages_path, readable_experiment, readable_run, runs, tell_torn};
 use crate::git;
@@ -183,21 +190,103 @@ impl Tree {
         if self.kind(&own)? == Some(GitKind::File) {
             return Ok(Some(own));
         }
-        let folder = format!("{}:{}", self.commit, place.display());
-        let listed = git(&["ls-tree", "--full-tree", "--name-only", "-z", &folder])?;
-        let listed = String::from_utf8_lossy(&listed);
-        // A run's name begins with the time of its start; `latest` is a link to one of them.
-        let is_run = |name: &&str| name.starts_with(|first: char| first.is_ascii_digit());
-        let mut names: Vec<&str> = listed.split('\0').filter(is_run).collect();
-        names.sort_unstable();
-        for name in names.into_iter().rev() {
-            let table = RunFolder::at(place.join(name)).trials_table();
-            if self.kind(&table)? == Some(GitKind::File) {
-                return Ok(Some(table));
-            }
-        }
-        Ok(None)
+        let runs = self.runs(place)?;
+        let newest = runs.iter().rev().find(|run| run.has_table);
+        Ok(newest.map(|run| run.folder.trials_table()))
     }
+
+    /// The runs of an experiment, oldest first, in the order of [`kiln_core::record::run_folder::runs`].
+    fn runs(&self, experiment: &Path) -> Result<Vec<CommittedRun>, String> {
+        let folder = format!("{}:{}", self.commit, experiment.display());
+        let listed = git(&["ls-tree", "-r", "--full-tree", "-z", &folder])?;
+        let mut runs: BTreeMap<&str, CommittedRun> = BTreeMap::new();
+        let files = listed.split(|byte| *byte == 0).filter_map(file_of_run);
+        for (name, file) in files {
+            let run = runs.entry(name).or_insert_with(|| CommittedRun {
+                folder: RunFolder::at(experiment.join(name)),
+                has_file: false,
+                has_table: false,
+            });
+            run.has_file |= file == RUN_FILE;
+            run.has_table |= file == TRIALS.file;
+        }
+        let is_run = |run: &CommittedRun| run.has_file || began(run).is_some();
+        let runs: Vec<CommittedRun> = runs.into_values().filter(is_run).collect();
+        // A single run needs no order, and no file is read.
+        if runs.len() < 2 {
+            return Ok(runs);
+        }
+        let numbered = runs.into_iter().map(|run| Ok((self.number(&run)?, run)));
+        let numbered: Result<Vec<_>, String> = numbered.collect();
+        numbered.map(in_order)
+    }
+
+    /// As [`RunFolder::number`]; `None` where `run.json` does not tell it.
+    fn number(&self, run: &CommittedRun) -> Result<Option<u64>, String> {
+        if !run.has_file {
+            return Ok(None);
+        }
+        let text = self.read(&run.folder.run_file())?;
+        let found: Option<Value> = serde_json::from_slice(&text).ok();
+        let found = found.as_ref().and_then(Value::as_object);
+        Ok(found.and_then(|file| match file.get("number") {
+            Some(number) => number.as_u64(),
+            None => Some(0),
+        }))
+    }
+}
+
+/// The file with a run's record.
+const RUN_FILE: &str = "run.json";
+
+/// A run's folder in a commit, and which of its files are there.
+struct CommittedRun {
+    folder: RunFolder,
+    has_file: bool,
+    has_table: bool,
+}
+
+/// The name of a run's folder and that of a file in it, from a line of `git ls-tree -r`; `None` for
+/// other files, and for folders that are not visible.
+fn file_of_run(line: &[u8]) -> Option<(&str, &str)> {
+    let (facts, path) = str::from_utf8(line).ok()?.split_once('\t')?;
+    let (name, file) = path.split_once('/')?;
+    let is_run = !name.starts_with('.') && name != LATEST;
+    (is_run && facts.starts_with("100")).then_some((name, file))
+}
+
+/// The time in the name of a run.
+fn began(run: &CommittedRun) -> Option<String> {
+    age_by_name(&run.folder).0
+}
+
+/// Runs with their numbers, oldest first, as [`kiln_core::record::run_folder::runs`] orders those of a
+/// working tree.
+fn in_order(runs: Vec<(Option<u64>, CommittedRun)>) -> Vec<CommittedRun> {
+    let (mut numbered, mut unread) = (Vec::new(), Vec::new());
+    for (number, run) in runs {
+        match number {
+            Some(number) => numbered.push((number, run)),
+            None => unread.push(run),
+        }
+    }
+    numbered.sort_by_cached_key(|(number, run)| {
+        let name = run.folder.name();
+        let length = if *number > 0 { name.len() } else { 0 };
+        (*number, began(run), Reverse(length), name)
+    });
+    let mut ordered: Vec<CommittedRun> = numbered.into_iter().map(|(_, run)| run).collect();
+    unread.sort_by_cached_key(|run| age_by_name(&run.folder));
+    for run in unread {
+        let own = age_by_name(&run.folder);
+        let is_older = |other: &CommittedRun| {
+            let other = age_by_name(&other.folder);
+            other.0.is_some() && other < own
+        };
+        let before = ordered.iter().rposition(is_older);
+        ordered.insert(before.map_or(0, |last| last + 1), run);
+    }
+    ordered
 }
 
 /// The parts of [`plain`], the last one first.
@@ -253,5 +342,63 @@ fn git_says() -> String {
         ),
         Err(error) if error.kind() == io::ErrorKind::TimedOut => format!(" (git: {error})"),
         Err(error) => format!(" (git cannot be started: {error})"),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::fs;
+
+    use kiln_core::record::run_folder::runs;
+
+    use super::*;
+
+    #[test]
+    fn the_runs_of_a_commit_have_the_order_of_those_of_a_working_tree() {
+        let results = tempfile::tempdir().unwrap();
+        let known = [
+            ("20300101T000000Z-abc", Some(1)),
+            ("20260101T000000Z-abc", Some(2)),
+            ("20260101T000000Z-abc-copy", Some(2)),
+            ("20260102T000000Z-abc", None),
+            ("20260103T000000Z-abc", Some(4)),
+            ("20260103T000000Z-abc-2", None),
+            ("20250103T000000Z-abc", Some(0)),
+            ("20250103T000000Z-abc-2", Some(0)),
+            ("renamed", Some(5)),
+            ("kept", None),
+        ];
+        let mut committed = Vec::new();
+        for (name, number) in known {
+            let folder = RunFolder::at(results.path().join("x").join(name));
+            fs::create_dir_all(folder.path()).unwrap();
+            let text = number.map_or("{".to_owned(), |number| format!("{{\"number\": {number}}}"));
+            fs::write(folder.run_file(), text).unwrap();
+            let run = CommittedRun {
+                folder,
+                has_file: true,
+                has_table: true,
+            };
+            committed.push((number, run));
+        }
+        let ordered = in_order(committed);
+        let folders: Vec<RunFolder> = ordered.into_iter().map(|run| run.folder).collect();
+        assert_eq!(folders, runs(results.path(), "x"));
+        assert_eq!(folders.last().unwrap().name(), "renamed");
+    }
+
+    #[test]
+    fn files_of_runs_are_told_from_others() {
+        let line = |path: &str| format!("100644 blob 587be6b4\t{path}");
+        let found = |path: &str| {
+            let line = line(path);
+            file_of_run(line.as_bytes()).map(|(name, file)| (name.to_owned(), file.to_owned()))
+        };
+        let run = ("renamed".to_owned(), "run.json".to_owned());
+        assert_eq!(found("renamed/run.json"), Some(run));
+        for other in ["trials.csv", ".new-x/run.json", "latest/run.json"] {
+            assert_eq!(found(other), None, "{other}");
+        }
+        assert_eq!(file_of_run(b"120000 blob 587be6b4\tx/run.json"), None);
     }
 }

@@ -472,7 +472,7 @@ fn in_order(runs: Vec<RunFolder>) -> Vec<RunFolder> {
 
 /// The time in the name of a run, if it has one, then the order of runs with the same time: the later of
 /// two has `-2` behind its name; any other longer name is that of a copy.
-fn age_by_name(run: &RunFolder) -> (Option<String>, Reverse<usize>, u64, String) {
+pub fn age_by_name(run: &RunFolder) -> (Option<String>, Reverse<usize>, u64, String) {
     let name = run.name();
     let began = name.get(..STAMP.len()).filter(|_| is_run_name(&name));
     let began = began.map(str::to_owned);
