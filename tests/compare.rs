@@ -504,6 +504,50 @@ fn the_newest_run_of_a_clean_tree_is_that_of_its_commit() {
 }
 
 #[test]
+fn an_old_link_to_the_latest_run_is_not_followed() {
+    let (old, new) = ("20260101T000000Z-abc", "20260102T000000Z-abc");
+    let folder = committed_run(old);
+    let link = folder.path().join("results/x/latest");
+    std::os::unix::fs::symlink(old, &link).unwrap();
+    // As `git pull` brings it: the link stays. One commit has the old link too.
+    number_run(&copy_run(folder.path(), new, 60), 7);
+    let git = |arguments: &[&str]| git(folder.path(), arguments);
+    git(&["add", "-A"]);
+    git(&["commit", "-qm", "two"]);
+    for new_side in [
+        "results/x/latest",
+        "results/x/latest/trials.csv",
+        "HEAD:results/x/latest",
+    ] {
+        let ended = kiln(
+            folder.path(),
+            &["compare", "HEAD~1:results/x/latest", new_side],
+        );
+        assert!(
+            ended
+                .stdout
+                .contains(&format!("base: HEAD~1:results/x/{old}/trials.csv"))
+                && ended
+                    .stdout
+                    .contains(&format!("results/x/{new}/trials.csv"))
+                && ended.stderr.contains("` points to an older run"),
+            "{new_side}: {ended:?}"
+        );
+    }
+    let report = kiln(folder.path(), &["diff", "results/x/latest", "x"]);
+    assert!(
+        report
+            .stderr
+            .contains("the newest one, 20260102T000000Z-abc, is read"),
+        "{report:?}"
+    );
+    fs::remove_file(&link).unwrap();
+    std::os::unix::fs::symlink(new, &link).unwrap();
+    let fresh = kiln(folder.path(), &["report", "results/x/latest"]);
+    assert!(!fresh.stderr.contains("older run"), "{fresh:?}");
+}
+
+#[test]
 fn a_shallow_clone_is_named_where_it_lacks_a_revision() {
     let folder = committed_run("20260101T000000Z-abc");
     let clones = tempfile::tempdir().unwrap();

@@ -1,7 +1,8 @@
 //! Short names of runs on the command line: `latest`, `NAME`, `NAME~1`, or the name of a run's
 //! folder.
 //!
-//! A path that exists is that path, except a folder that holds no run where a run has its name.
+//! A path that exists is that path, except a folder that holds no run where a run has its name, and a
+//! link `latest` that leads to an older run: the newest one is read then.
 //! Otherwise `latest` is the newest run of all experiments,
 //! and `NAME` the newest run of an experiment; `~N` after either is the N-th run before it.
 
@@ -18,7 +19,7 @@ use kiln_core::{
     spec::suggest::nearest,
 };
 
-use super::Stop;
+use super::{Stop, note};
 
 /// Most names that a message lists.
 const MOST_LISTED: usize = 8;
@@ -76,6 +77,48 @@ fn without_link(path: &Path) -> Option<NamedRun> {
         experiment: experiment.file_name()?.to_string_lossy().into_owned(),
         run: newest_of(experiment)?,
     })
+}
+
+/// The newest run of an experiment, where its link `latest`, to which a path leads, leads to an older
+/// run: git does not keep the link, so a newer run that it brings does not move it.
+pub(super) fn newest_past_link(path: &Path) -> Option<RunFolder> {
+    let (experiment, old) = linked_run(path)?;
+    newest_of(&experiment).filter(|newest| newest.name() != old)
+}
+
+/// The folder of the experiment and the name of the run that its link `latest` leads to, if a path
+/// leads to that link, or to the table there. A link to another folder is its user's.
+fn linked_run(path: &Path) -> Option<(PathBuf, String)> {
+    let link = match path.ends_with("trials.csv") {
+        true => path.parent()?,
+        false => path,
+    };
+    let above = link.parent().filter(|_| link.ends_with(LATEST))?;
+    let above = match above.as_os_str().is_empty() {
+        true => Path::new("."),
+        false => above,
+    };
+    let link = above.join(LATEST);
+    let run = link.canonicalize().ok().filter(|_| link.is_symlink())?;
+    let is_beside = above.canonicalize().ok().as_deref() == run.parent();
+    let name = run.file_name()?.to_string_lossy().into_owned();
+    is_beside.then(|| (above.to_owned(), name))
+}
+
+/// Says that a link `latest` leads to an older run, and which of the two is meant.
+pub(super) fn tell_old_link(path: &Path, newest: &RunFolder, is_newest_meant: bool) {
+    let Some((experiment, old)) = linked_run(path) else {
+        return;
+    };
+    let (link, newest) = (experiment.join(LATEST), newest.name());
+    let meant = match is_newest_meant {
+        true => format!("the newest one, {newest}, is read"),
+        false => format!("that one is meant, and the newest one is {newest}"),
+    };
+    note(&format!(
+        "note: `{}` points to an older run ({old}); {meant}",
+        link.display()
+    ));
 }
 
 /// The newest run of an experiment, by its folder.
@@ -273,6 +316,9 @@ pub(super) fn run_folder(named: &str, results: &Path) -> Result<RunFolder, Stop>
             above.join(name).display()
         )));
     }
+    if let Some(newest) = newest_past_link(path) {
+        tell_old_link(path, &newest, false);
+    }
     Ok(run.clone())
 }
 
@@ -347,6 +393,26 @@ mod tests {
         );
         let nowhere = results.path().join("c/latest");
         assert!(find(nowhere.to_str().unwrap(), results.path()).is_err());
+    }
+
+    #[test]
+    fn past_a_link_to_an_older_run_is_the_newest_one() {
+        let results = results();
+        let folder = results.path().join("a");
+        let newest = |target: &str, named: &str| {
+            let link = folder.join("latest");
+            let _ = fs::remove_file(&link);
+            std::os::unix::fs::symlink(target, &link).unwrap();
+            newest_past_link(&folder.join(named)).map(|run| run.name())
+        };
+        let (old, new) = ("20260101T000000Z-x", "20260103T000000Z-x");
+        for named in ["latest", "latest/", "latest/trials.csv"] {
+            assert_eq!(newest(old, named).as_deref(), Some(new), "{named}");
+            assert_eq!(newest(new, named), None, "{named}");
+        }
+        // Another path, and a link that its user made.
+        assert_eq!(newest(old, old), None);
+        assert_eq!(newest("../b/20260102T000000Z-y", "latest"), None);
     }
 
     #[test]

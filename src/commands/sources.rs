@@ -111,13 +111,16 @@ pub(super) fn source_in(named: &str, results: &Path) -> Result<TableSource, Stop
 /// Reads the record of a run, as [`source_in`]; a run that has no table yet has its experiment and
 /// its launches.
 pub(super) fn recorded(named: &str, results: &Path) -> Result<TableSource, Stop> {
-    let folder = match Path::new(named) {
-        path if path.is_dir() => runs::run_in(path),
-        path if path.exists() || is_of_revision(named) => None,
-        _ => Some(runs::find(named, results)?.run),
+    let newest = runs::newest_past_link(Path::new(named));
+    let folder = match (newest, Path::new(named)) {
+        (Some(newest), _) => Some(newest),
+        (None, path) if path.is_dir() => runs::run_in(path),
+        (None, path) if path.exists() || is_of_revision(named) => None,
+        (None, _) => Some(runs::find(named, results)?.run),
     };
     match folder {
         Some(folder) if !folder.trials_table().exists() && folder.run_file().is_file() => {
+            runs::tell_old_link(Path::new(named), &folder, true);
             Ok(beside(folder, TrialTable::default()))
         }
         _ => source_in(named, results),
@@ -292,21 +295,25 @@ pub(super) fn tell_torn(path: &Path, table: &TrialTable) {
 pub(super) fn table_of(named: &str, results: &Path) -> Result<PathBuf, Stop> {
     let text = named;
     let named = Path::new(named);
-    if named.is_file() {
-        return Ok(named.to_owned());
-    }
     let refuse = |what: &str| {
         Stop::bad_input(format!(
             "{}: {what}; name a run's folder, such as `results/NAME/latest`, or a `trials.csv`",
             named.display()
         ))
     };
+    let table_in = |run: RunFolder| match run.trials_table() {
+        table if table.is_file() => Ok(table),
+        _ => Err(refuse("this run has no `trials.csv` yet")),
+    };
+    if let Some(newest) = runs::newest_past_link(named) {
+        runs::tell_old_link(named, &newest, true);
+        return table_in(newest);
+    }
+    if named.is_file() {
+        return Ok(named.to_owned());
+    }
     if !named.is_dir() {
-        let table = runs::find(text, results)?.run.trials_table();
-        return match table.is_file() {
-            true => Ok(table),
-            false => Err(refuse("this run has no `trials.csv` yet")),
-        };
+        return table_in(runs::find(text, results)?.run);
     }
     let own = RunFolder::at(named).trials_table();
     if own.is_file() {

@@ -14,7 +14,9 @@ use kiln_core::record::{
 };
 use serde_json::Value;
 
-use super::{Stop, TableSource, packages_path, readable_experiment, readable_run, runs, tell_torn};
+use super::{
+    Stop, TableSource, note, packages_path, readable_experiment, readable_run, runs, tell_torn,
+};
 use crate::git;
 
 /// Most symbolic links that are followed.
@@ -44,16 +46,27 @@ pub(super) fn of_revision(revision: &str, path: &str) -> Result<TableSource, Sto
     };
     let wanted = Path::new(&here).join(path);
     let linked = tree.follow(&wanted).map_err(cannot)?;
-    // A commit need not have the link to the newest run.
-    let place = match (linked, runs::above_latest(&wanted)) {
-        (None, Some(above)) => tree.follow(above).map_err(cannot)?,
-        (linked, _) => linked,
+    let newest = tree.newest_past_link(&wanted, linked.as_deref());
+    let table_path = match (newest.map_err(cannot)?, linked) {
+        (Some(newest), linked) => {
+            let place = linked.unwrap_or_else(|| newest.clone());
+            if !newest.starts_with(&place) && newest.parent() != place.parent() {
+                note(&format!(
+                    "note: `{revision}:{path}` points to an older run; the newest one is read"
+                ));
+            }
+            newest
+        }
+        (None, Some(place)) => {
+            let table = tree.table(&place).map_err(cannot)?;
+            table.ok_or_else(|| refuse("it holds no `trials.csv`".to_owned()))?
+        }
+        (None, None) => {
+            return Err(refuse(
+                "the path does not exist in that revision".to_owned(),
+            ));
+        }
     };
-    let place = place.ok_or_else(|| refuse("the path does not exist in that revision".into()))?;
-    let table_path = tree
-        .table(&place)
-        .map_err(cannot)?
-        .ok_or_else(|| refuse("it holds no `trials.csv`".to_owned()))?;
     let shown = PathBuf::from(format!("{revision}:{}", table_path.display()));
     let bytes = tree.read(&table_path).map_err(cannot)?;
     let table = TrialTable::read_from(&mut Cursor::new(&bytes), &shown).map_err(Stop::bad_input)?;
@@ -178,6 +191,27 @@ impl Tree {
             place = PathBuf::new();
         }
         Ok(Some(place))
+    }
+
+    /// The table of an experiment's newest run, if a path leads to its link `latest`, or to the table
+    /// there, and `linked` is a run beside it: a commit may have an old link, or none.
+    fn newest_past_link(
+        &self,
+        path: &Path,
+        linked: Option<&Path>,
+    ) -> Result<Option<PathBuf>, String> {
+        let Some(above) = runs::above_latest(path) else {
+            return Ok(None);
+        };
+        let Some(experiment) = self.follow(above)? else {
+            return Ok(None);
+        };
+        let is_link = self.kind(&experiment.join(LATEST))? == Some(GitKind::Link);
+        match linked {
+            // A folder of that name, or a link that its user made.
+            Some(place) if !is_link || !place.starts_with(&experiment) => Ok(None),
+            _ => self.table(&experiment),
+        }
     }
 
     /// Returns the table for a path: the file itself, that of a run's folder, or that of an
