@@ -110,6 +110,21 @@ fn a_changed_experiment_is_told_and_not_reproduced() {
 }
 
 #[test]
+fn the_line_ends_that_git_writes_are_no_change_of_an_experiment() {
+    let (place, file) = two_runs("experiment.yaml");
+    let text = fs::read_to_string(&file).unwrap();
+    fs::write(&file, text.replace('\n', "\r\n")).unwrap();
+    for arguments in [&["report", "x"][..], &["reproduce", "x", "--dry-run"]] {
+        let told = kiln(&place, arguments);
+        assert!(!told.stderr.contains("changed after"), "{told:?}");
+    }
+    let mixed = text.replace('\n', "\r\n").replace("size: 8", "size: 9");
+    fs::write(&file, mixed).unwrap();
+    let told = kiln(&place, &["report", "x"]);
+    assert!(told.stderr.contains("changed after"), "{told:?}");
+}
+
+#[test]
 fn a_row_with_a_value_that_the_sweep_does_not_have_is_refused() {
     let place = Place::with("train: {steps: 10}\nsweep: {grid: {model.size: [8, 16]}}");
     for _ in 0..2 {

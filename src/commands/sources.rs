@@ -251,8 +251,11 @@ fn readable_experiment(
 /// Says that an experiment is not the one whose SHA-256 the run recorded; `None` if it is.
 fn changed_since(experiment: &str, run: Option<&RunFile>) -> Option<String> {
     let recorded = run?.experiment_sha256.as_deref()?;
-    let now = hex::encode(Sha256::digest(experiment));
-    (now != recorded).then(|| {
+    let hash = |text: &str| hex::encode(Sha256::digest(text));
+    let now = hash(experiment);
+    // git may have given the lines the ends of Windows (`core.autocrlf`).
+    let is_same = now == recorded || hash(&experiment.replace("\r\n", "\n")) == recorded;
+    (!is_same).then(|| {
         format!(
             "it was changed after the run was recorded (SHA-256 {}, recorded {})",
             short_hash(&now),
