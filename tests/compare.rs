@@ -548,6 +548,30 @@ fn an_old_link_to_the_latest_run_is_not_followed() {
 }
 
 #[test]
+fn a_bare_revision_and_a_submodule_are_named() {
+    let folder = committed_run("20260101T000000Z-abc");
+    let git = |arguments: &[&str]| git(folder.path(), arguments);
+    git(&["tag", "v1"]);
+    let entry = format!("160000,{},elsewhere", "1".repeat(40));
+    git(&["update-index", "--add", "--cacheinfo", &entry]);
+    git(&["commit", "-qm", "two"]);
+    for (named, said) in [
+        ("v1", "such as `v1:results/NAME/latest`"),
+        ("HEAD:elsewhere/results/x", "`elsewhere` is a submodule"),
+    ] {
+        for verb in ["compare", "diff"] {
+            let ended = kiln(folder.path(), &[verb, named, "results/x"]);
+            assert!(
+                ended.status == Some(2) && ended.stderr.contains(said),
+                "{verb} {named}: {ended:?}"
+            );
+        }
+    }
+    let other = kiln(folder.path(), &["compare", "v2", "results/x"]);
+    assert!(!other.stderr.contains("git revision"), "{other:?}");
+}
+
+#[test]
 fn a_shallow_clone_is_named_where_it_lacks_a_revision() {
     let folder = committed_run("20260101T000000Z-abc");
     let clones = tempfile::tempdir().unwrap();

@@ -125,6 +125,27 @@ fn the_line_ends_that_git_writes_are_no_change_of_an_experiment() {
 }
 
 #[test]
+fn what_git_left_in_place_of_a_file_is_named() {
+    let pointer = "version https://git-lfs.github.com/spec/v1\noid sha256:00\nsize 3\n";
+    for name in ["run.json", "experiment.yaml", "trials.csv"] {
+        let (place, file) = two_runs(name);
+        let text = fs::read_to_string(&file).unwrap();
+        let conflict = format!("<<<<<<< HEAD\n{text}=======\n{text}>>>>>>> other\n");
+        for (left, said) in [
+            (pointer, "git lfs pull"),
+            (conflict.as_str(), "merge conflict"),
+        ] {
+            fs::write(&file, left).unwrap();
+            let told = kiln(&place, &["report", "results/x/latest"]);
+            assert!(
+                told.stderr.contains(said) && told.stderr.contains(name),
+                "{name}: {told:?}"
+            );
+        }
+    }
+}
+
+#[test]
 fn a_row_with_a_value_that_the_sweep_does_not_have_is_refused() {
     let place = Place::with("train: {steps: 10}\nsweep: {grid: {model.size: [8, 16]}}");
     for _ in 0..2 {

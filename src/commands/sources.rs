@@ -21,7 +21,7 @@ use kiln_core::{
 use serde_json::Value;
 use sha2::{Digest, Sha256};
 
-use self::revision::of_revision;
+use self::revision::{of_revision, with_revision};
 use super::{Stop, note, runs, tickets};
 use crate::report::{Subject, compare::RecordedTable, complete_experiment, packages_file};
 
@@ -104,7 +104,10 @@ pub(super) fn source(named: &str) -> Result<TableSource, Stop> {
 pub(super) fn source_in(named: &str, results: &Path) -> Result<TableSource, Stop> {
     match revision(named) {
         Some((revision, path)) => of_revision(revision, path),
-        None => of_folder(&table_of(named, results)?),
+        None => {
+            let table = table_of(named, results);
+            of_folder(&table.map_err(|stop| with_revision(named, stop))?)
+        }
     }
 }
 
@@ -116,7 +119,10 @@ pub(super) fn recorded(named: &str, results: &Path) -> Result<TableSource, Stop>
         (Some(newest), _) => Some(newest),
         (None, path) if path.is_dir() => runs::run_in(path),
         (None, path) if path.exists() || is_of_revision(named) => None,
-        (None, _) => Some(runs::find(named, results)?.run),
+        (None, _) => {
+            let found = runs::find(named, results);
+            Some(found.map_err(|stop| with_revision(named, stop))?.run)
+        }
     };
     match folder {
         Some(folder) if !folder.trials_table().exists() && folder.run_file().is_file() => {
@@ -230,7 +236,10 @@ fn readable_experiment(
             path.display()
         ));
     };
-    let text = read.and_then(|text| spec::check_growth(&text).map(|()| text));
+    let text = read.and_then(|text| match input::left_by_git(&text) {
+        Some(why) => Err(why.to_owned()),
+        None => spec::check_growth(&text).map(|()| text),
+    });
     let text = text.map_err(tell).ok()?;
     match spec::read_yaml::<Value>(&text) {
         Err(why) => tell(why),

@@ -121,6 +121,22 @@ pub fn read_text(path: &Path, limit: &'static Limit) -> io::Result<String> {
     String::from_utf8(read(path, limit)?).map_err(not_text)
 }
 
+/// How a file begins that Git LFS left in place of another.
+const LFS_POINTER: &str = "version https://git-lfs";
+
+/// What git left in a text that it did not bring whole, and its remedy: a pointer of Git LFS, or the
+/// marks of a merge conflict. The text follows the path.
+pub fn left_by_git(text: &str) -> Option<&'static str> {
+    if text.starts_with(LFS_POINTER) {
+        return Some("it is a pointer of Git LFS, not the file; run `git lfs pull`");
+    }
+    let has_marks = text.lines().any(|line| line.starts_with("<<<<<<< "));
+    has_marks.then_some(
+        "it has the marks of a merge conflict; keep the file of one side (`git checkout --ours` or \
+         `--theirs`)",
+    )
+}
+
 /// Opens a regular file that is read in pieces, if it is not larger than the limit.
 ///
 /// # Errors
@@ -377,5 +393,13 @@ mod tests {
                 && error.contains("KILN_LIMIT_UNPACKED_RATIO=200"),
             "{error}"
         );
+    }
+    #[test]
+    fn what_git_left_is_told_from_a_text() {
+        let told = |text| left_by_git(text).unwrap_or_default();
+        let pointer = "version https://git-lfs.github.com/spec/v1\noid sha256:00\nsize 3\n";
+        assert!(told(pointer).contains("git lfs pull"));
+        assert!(told("{\n<<<<<<< HEAD\n").contains("merge conflict"));
+        assert_eq!(told("{\n  \"<<<<<<< HEAD\": 1}"), "");
     }
 }

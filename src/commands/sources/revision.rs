@@ -73,7 +73,8 @@ pub(super) fn of_revision(revision: &str, path: &str) -> Result<TableSource, Sto
     let folder = RunFolder::at(table_path.parent().unwrap_or(Path::new("")));
     let text = |path: PathBuf| tree.text(&path).map_err(cannot);
     let run = text(folder.run_file())?;
-    let run = run.and_then(|text| readable_run(RunFile::parse(&text, &shown)));
+    let path = PathBuf::from(format!("{revision}:{}", folder.run_file().display()));
+    let run = run.and_then(|text| readable_run(RunFile::parse(&text, &path)));
     tell_torn(&shown, &table);
     let path = PathBuf::from(format!("{revision}:{}", folder.experiment().display()));
     let experiment = match text(folder.experiment())? {
@@ -96,6 +97,18 @@ pub(super) fn of_revision(revision: &str, path: &str) -> Result<TableSource, Sto
         folder: None,
     };
     source.checked(|planned| planned.check(&mut Cursor::new(&bytes), &shown))
+}
+
+/// A refusal of a name; with what to write if it is a branch, a tag or another revision.
+pub(super) fn with_revision(named: &str, stop: Stop) -> Stop {
+    if Path::new(named).exists() || !matches!(commit_of(named), Ok(Some(_))) {
+        return stop;
+    }
+    let message = format!(
+        "{}; `{named}` is a git revision: name a run in it, such as `{named}:results/NAME/latest`",
+        stop.message
+    );
+    Stop { message, ..stop }
 }
 
 /// The hash of the commit that a revision names; `None` if git knows no such revision, or works not
@@ -130,6 +143,8 @@ enum GitKind {
     File,
     Link,
     Folder,
+    /// Another repository, whose files are not in the commit.
+    Submodule,
 }
 
 impl Tree {
@@ -146,6 +161,7 @@ impl Tree {
             Some(b"100644" | b"100755") => Some(GitKind::File),
             Some(b"120000") => Some(GitKind::Link),
             Some(b"040000") => Some(GitKind::Folder),
+            Some(b"160000") => Some(GitKind::Submodule),
             _ => None,
         })
     }
@@ -178,6 +194,13 @@ impl Tree {
                 Some(GitKind::File | GitKind::Folder) => {
                     place = here;
                     continue;
+                }
+                Some(GitKind::Submodule) => {
+                    return Err(format!(
+                        "`{}` is a submodule, whose files are not in this repository's commits; run \
+                         kiln in that folder, and name a revision of its repository",
+                        here.display()
+                    ));
                 }
                 Some(GitKind::Link) => links += 1,
             }

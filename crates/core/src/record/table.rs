@@ -483,6 +483,9 @@ fn check_first_column(first: Option<&String>) -> Result<(), String> {
     if is_conflict_marker(name) {
         return Err(CONFLICT.to_owned());
     }
+    if let Some(why) = input::left_by_git(name) {
+        return Err(why.to_owned());
+    }
     if name == VERSION_COLUMN {
         return Ok(());
     }
