@@ -28,7 +28,7 @@ mod scope;
 mod treatment;
 mod words;
 
-use std::fmt;
+use std::{collections::HashSet, fmt};
 
 use kiln_core::{
     plan::{Outcome, TrialId},
@@ -378,12 +378,11 @@ impl Matchup<'_> {
             });
             if !self.options.is_clean {
                 // Of the runs that count.
-                let is_kept = |run: &DisturbedRun, rows: &[&TrialRow]| {
-                    let mut rows = rows.iter().filter(|row| row.outcome == Outcome::Completed);
-                    rows.any(|row| row.trial == run.trial)
-                };
-                disturbed[0].retain(|run| is_kept(run, &pair.base));
-                disturbed[1].retain(|run| is_kept(run, &pair.new));
+                for (disturbed, rows) in disturbed.iter_mut().zip([&pair.base, &pair.new]) {
+                    let rows = completed(rows).into_iter();
+                    let kept: HashSet<&TrialId> = rows.map(|row| &row.trial).collect();
+                    disturbed.retain(|run| kept.contains(&run.trial));
+                }
             }
             // In blocks the sides are compared within each, where nothing differs.
             let unlike = match &blocks {

@@ -1,9 +1,9 @@
 //! Pairs runs of two sides by their blocks: one after the other, on one device, in one launch.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::{BTreeMap, BTreeSet, HashSet};
 
 use kiln_core::{
-    plan::Outcome,
+    plan::{Outcome, TrialId},
     record::{TrialRow, TrialTable},
     statistics::FEWEST_RUNS,
     units::{counted, listed, without_controls},
@@ -141,13 +141,10 @@ pub(super) fn pair(pair: &mut MatchedPair<'_>, is_asked: &dyn Fn(&Unlike) -> boo
     }
     found.are_enough = found.pairs >= FEWEST_RUNS;
     if found.are_enough {
-        let is_kept =
-            |rows: &[&TrialRow], row: &TrialRow| rows.iter().any(|kept| std::ptr::eq(*kept, row));
-        let [base, new] = kept;
-        pair.base
-            .retain(|row| !is_completed(row) || is_kept(&base, row));
-        pair.new
-            .retain(|row| !is_completed(row) || is_kept(&new, row));
+        for (rows, kept) in [&mut pair.base, &mut pair.new].into_iter().zip(kept) {
+            let kept: HashSet<&TrialId> = kept.into_iter().map(|row| &row.trial).collect();
+            rows.retain(|row| !is_completed(row) || kept.contains(&row.trial));
+        }
         pair.keys = RunKeys::Blocks;
     } else {
         let devices: BTreeSet<String> = sides
