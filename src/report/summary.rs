@@ -14,6 +14,7 @@ use kiln_core::{
 };
 
 use super::{
+    baselines::without_model,
     diagnosis::{RuleFinding, diagnose},
     findings::lines,
     layout::PageStyle,
@@ -82,7 +83,8 @@ pub(super) fn summary_with(
         let table = RankedTable(&ranking);
         let _ = write!(page, "\n{}", table.render(style));
         page.push_str(&table.without_rate());
-        if let Some(words) = ranking.unequal_samples() {
+        let below = ranking.unequal_samples().into_iter();
+        for words in below.chain(without_model(&ranking)) {
             let _ = writeln!(page, "{words}");
         }
     }

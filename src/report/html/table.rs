@@ -8,6 +8,7 @@ use kiln_core::{
 };
 
 use crate::report::{
+    baselines::without_model,
     findings::capitalized,
     layout::{share_of_fastest, significant},
     metrics::LEARNED,
@@ -547,14 +548,17 @@ fn caption(runs: &[RunView<'_>], rankings: &[Ranking<'_>]) -> String {
 }
 
 fn notes(runs: &[RunView<'_>], rankings: &[Ranking<'_>]) -> Vec<String> {
-    let of = |(run, ranking): (&RunView<'_>, &Ranking<'_>)| {
-        let words = ranking.unequal_samples()?;
-        Some(match runs.len() {
-            1 => format!("{}.", capitalized(&words)),
-            _ => format!("{}: {words}.", run.label),
-        })
-    };
-    runs.iter().zip(rankings).filter_map(of).collect()
+    let mut notes = Vec::new();
+    for (run, ranking) in runs.iter().zip(rankings) {
+        let said = ranking.unequal_samples().into_iter();
+        for words in said.chain(without_model(ranking)) {
+            notes.push(match runs.len() {
+                1 => format!("{}.", capitalized(&words)),
+                _ => format!("{}: {words}.", run.label),
+            });
+        }
+    }
+    notes
 }
 
 fn choices(spots: &Spots<'_>) -> Vec<AxisChoice> {

@@ -185,6 +185,18 @@ fn several_runs_stand_in_one_table_and_one_line_each() {
 }
 
 #[test]
+fn the_hit_rate_of_a_panel_stands_above_that_without_a_model() {
+    let panel = TrialRow {
+        valid_hit_rate: Some(0.5),
+        majority_hit_rate: Some(0.75),
+        ..row(1, 10.0)
+    };
+    let page = page(&table(&[], vec![(panel, &[])]));
+    let told = "Without a model: hit rate 75.0 % (always the more common direction).";
+    assert!(page.contains(told), "{page}");
+}
+
+#[test]
 fn a_run_without_a_trial_is_a_page_too() {
     let page = page(&table(&[], vec![]));
     assert!(page.contains("no trial has ended yet"), "{page}");

@@ -840,3 +840,15 @@ fn a_metric_that_the_machine_may_change_needs_runs_in_turns() {
         "{learned}"
     );
 }
+
+#[test]
+fn the_hit_rate_of_a_panel_stands_above_that_without_a_model() {
+    let panel = TrialRow {
+        valid_hit_rate: Some(0.5),
+        majority_hit_rate: Some(0.75),
+        ..row(1, 10.0)
+    };
+    let page = summary(&table(&[], vec![(panel, &[])]), 0, None, WIDE);
+    let told = "\nwithout a model: hit rate 75.0 % (always the more common direction)\n";
+    assert!(page.contains(told), "{page}");
+}
