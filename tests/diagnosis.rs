@@ -314,6 +314,15 @@ fn one_of_each() -> Vec<(&'static str, TrialRow)> {
             made(&[("train_loss", json!(0.5)), ("valid_loss", json!(2.5))]),
         ),
         (
+            "no-better-than-baseline",
+            made(&[
+                ("valid_mean_absolute_error", json!(0.017)),
+                ("persistence_mean_absolute_error", json!(0.0154)),
+                ("valid_hit_rate", json!(0.5)),
+                ("majority_hit_rate", json!(0.667)),
+            ]),
+        ),
+        (
             "evaluation-dominates",
             made(&[("evaluation_seconds", json!(150.0))]),
         ),

@@ -360,6 +360,8 @@ fn shown(cell: &Evidence) -> String {
         {
             Fraction(number).to_string()
         }
+        name if name.ends_with("_hit_rate") => Fraction(number).to_string(),
+        name if name.ends_with("_error") => decimals(number, 4),
         name if name.ends_with("per_second") => significant(number),
         name if name.ends_with("_seconds") => Seconds(number).to_string(),
         name if name.ends_with("_watts") => format!("{} W", decimals(number, 0)),
@@ -379,6 +381,19 @@ mod tests {
         diagnosis::diagnose,
         points::tests::{row, table},
     };
+
+    #[test]
+    fn metrics_of_a_panel_keep_the_digits_that_tell_them_apart() {
+        let cell = |column, value: f64| {
+            shown(&Evidence {
+                of: None,
+                column,
+                value: value.into(),
+            })
+        };
+        assert_eq!(cell("valid_mean_absolute_error", 0.0154), "0.0154");
+        assert_eq!(cell("majority_hit_rate", 0.667), "66.7 %");
+    }
 
     #[test]
     fn a_rule_is_told_once_with_the_other_points_of_which_it_holds() {

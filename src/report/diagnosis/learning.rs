@@ -1,6 +1,7 @@
 //! What the losses of a trial say about its learning.
 
 use kiln_core::{
+    plan::Outcome,
     record::note::{LossRose, UnknownTokens},
     units::{Fraction, decimals},
 };
@@ -122,6 +123,81 @@ fn loss_rose(case: &TrialContext<'_>) -> Option<RuleMatch> {
     let quoted = TrialContext::quoted(LossRose::COLUMN, note);
     let found = RuleMatch::new(says, Weight::Doubts, next);
     Some(found.of_degree(last - first).with([quoted]))
+}
+
+const ERROR_WITHOUT_MODEL: Threshold = Threshold::at_least(
+    "`valid_mean_absolute_error` / `persistence_mean_absolute_error`",
+    1.02,
+    ThresholdUnit::Count,
+    "chosen: a model that forecasts almost no change is as good as the baseline and may be a hair \
+     above it",
+);
+const HITS_WITHOUT_MODEL: Threshold = Threshold::at_most(
+    "`valid_hit_rate` / `majority_hit_rate`",
+    1.0,
+    ThresholdUnit::Count,
+    "chosen: a better model is above it; where a row has both the error and the hit rate, both must \
+     be met",
+);
+
+pub(super) const NO_BETTER_THAN_BASELINE: Rule = Rule {
+    name: "no-better-than-baseline",
+    columns: &[
+        "valid_mean_absolute_error",
+        "persistence_mean_absolute_error",
+        "valid_hit_rate",
+        "majority_hit_rate",
+        "steps",
+    ],
+    thresholds: &[ERROR_WITHOUT_MODEL, HITS_WITHOUT_MODEL],
+    means: "A forecast without a model is as good: that the price stays as it is, or always the \
+            more common direction of the training data. The training may have learned noise (too \
+            many passes, too large a model or rate), or the columns say nothing about the next \
+            return.",
+    refuted_by: "An earlier row of `epochs.csv`, or repeats with other seeds, are better than the \
+                 forecasts without a model.",
+    explains: &[],
+    is_fault: true,
+    find: no_better_than_baseline,
+};
+
+fn no_better_than_baseline(case: &TrialContext<'_>) -> Option<RuleMatch> {
+    let row = case.row;
+    let errors = row
+        .valid_mean_absolute_error
+        .zip(row.persistence_mean_absolute_error)
+        .filter(|(_, without)| *without > 0.0);
+    let hits = row
+        .valid_hit_rate
+        .zip(row.majority_hit_rate)
+        .filter(|(_, without)| *without > 0.0);
+    let is_error_worse =
+        errors.is_none_or(|(own, without)| ERROR_WITHOUT_MODEL.is_met(own / without));
+    let is_hit_rate_worse =
+        hits.is_none_or(|(own, without)| HITS_WITHOUT_MODEL.is_met(own / without));
+    let is_known = errors.is_some() || hits.is_some();
+    if row.outcome != Outcome::Completed || !is_known || !is_error_worse || !is_hit_rate_worse {
+        return None;
+    }
+    let error = errors.map(|(own, without)| {
+        let (own, without) = (decimals(own, 4), decimals(without, 4));
+        format!("the mean absolute error is {own}, and {without} if the price stays as it is")
+    });
+    let hit_rate = hits.map(|(own, without)| {
+        let (own, without) = (Fraction(own), Fraction(without));
+        format!("the hit rate is {own}, and {without} with always the more common direction")
+    });
+    let told: Vec<String> = error.into_iter().chain(hit_rate).collect();
+    let says = format!("no better than without a model: {}", told.join("; "));
+    let degree = match (errors, hits) {
+        (Some((own, without)), _) => own / without,
+        (None, Some((own, without))) => without - own,
+        (None, None) => 0.0,
+    };
+    let next = Next::new()
+        .set("train.evaluate.every", "epoch")
+        .set("train.early_stop.patience", 2_u64);
+    Some(RuleMatch::new(says, Weight::Doubts, next).of_degree(degree))
 }
 
 fn validation_above_training(case: &TrialContext<'_>) -> Option<RuleMatch> {

@@ -23,7 +23,7 @@ pub use rule::{Rule, RuleFinding, Weight};
 use super::{points::points, subject::Subject};
 
 /// Every rule. The order is that of `docs/diagnosis.md`, and of findings that weigh the same.
-pub const RULES: [&Rule; 27] = [
+pub const RULES: [&Rule; 28] = [
     &memory::OOM,
     &memory::MEMORY_GROWING,
     &memory::MEMORY_NEARLY_FULL,
@@ -41,6 +41,7 @@ pub const RULES: [&Rule; 27] = [
     &learning::UNKNOWN_TOKENS,
     &learning::LOSS_ROSE,
     &learning::VALIDATION_ABOVE_TRAINING,
+    &learning::NO_BETTER_THAN_BASELINE,
     &pauses::EVALUATION_DOMINATES,
     &pauses::CHECKPOINTS_DOMINATE,
     &disturbance::THROTTLED,

@@ -1288,3 +1288,37 @@ fn the_next_experiment_of_a_command_has_values_in_place_of_keys_that_it_lacks() 
         "{alone:?}"
     );
 }
+
+#[test]
+fn a_panel_whose_model_is_worse_than_none_is_told_with_both() {
+    let of = |error: Option<f64>, hits: Option<f64>| TrialRow {
+        model_kind: "panel-lstm".to_owned(),
+        valid_mean_absolute_error: error,
+        persistence_mean_absolute_error: Some(0.0154),
+        valid_hit_rate: hits,
+        majority_hit_rate: Some(0.667),
+        ..good(1)
+    };
+    let found = only(of(Some(0.017), Some(0.5)), "no-better-than-baseline");
+    assert_eq!(
+        found.says,
+        "no better than without a model: the mean absolute error is 0.0170, and 0.0154 if the price \
+         stays as it is; the hit rate is 50.0 %, and 66.7 % with always the more common direction"
+    );
+    for one in [of(None, Some(0.667)), of(Some(0.017), None)] {
+        only(one, "no-better-than-baseline");
+    }
+    // Better in one of them, within noise, without a metric, or ended early.
+    let failed = TrialRow {
+        outcome: Outcome::Failed,
+        ..of(Some(0.017), Some(0.5))
+    };
+    for better in [
+        of(Some(0.0156), Some(0.5)),
+        of(Some(0.017), Some(0.67)),
+        of(None, None),
+        failed,
+    ] {
+        assert_eq!(names(&alone(better)), Vec::<&str>::new());
+    }
+}
