@@ -23,6 +23,8 @@ pub struct LoadedText {
     pub train: Vec<u32>,
     /// Token ids for validation; empty if `valid_fraction` is 0.
     pub valid: Vec<u32>,
+    /// Of the validation tokens, those that the training text does not have.
+    pub unknown_valid_tokens: u64,
     pub vocabulary: Vocabulary,
     pub facts: DataFacts,
 }
@@ -83,6 +85,7 @@ pub(super) fn tokenize(data: &Data, text: SplitText) -> Result<LoadedText, DataE
     Ok(LoadedText {
         train,
         valid,
+        unknown_valid_tokens: vocabulary.unknown_tokens(&text.valid),
         vocabulary,
         facts,
     })
@@ -196,6 +199,7 @@ mod tests {
             valid_tokens: 2,
             vocabulary: 9,
         };
+        assert_eq!(loaded.unknown_valid_tokens, 2);
         assert_eq!(
             loaded.facts.counts, counts,
             "eight characters and <unk> for the two that only validation has"

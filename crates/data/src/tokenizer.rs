@@ -95,6 +95,21 @@ impl Vocabulary {
         }
     }
 
+    /// How many tokens of a text have no id of their own, and become `<unk>`.
+    pub fn unknown_tokens(&self, text: &str) -> u64 {
+        let count = match &self.0 {
+            Entries::Words { ids, .. } => word_tokens(text)
+                .filter(|word| !ids.contains_key(*word))
+                .count(),
+            Entries::Characters { ids, .. } => text
+                .chars()
+                .filter(|character| known(ids, *character).is_none())
+                .count(),
+            Entries::Bytes => 0,
+        };
+        count as u64
+    }
+
     /// Returns the ids of a prompt, whose text continues: words without a final newline stay in
     /// their line.
     ///
@@ -308,6 +323,12 @@ mod tests {
         let characters = Vocabulary::build(Tokenizer::Character, "ba", "aé");
         assert_eq!(characters.len(), 3);
         assert_eq!(characters.encode("abé").unwrap(), [0, 1, 2]);
+        assert_eq!(characters.unknown_tokens("aéбb"), 2);
+        assert_eq!(vocabulary.unknown_tokens("z b z\n"), 2);
+        assert_eq!(
+            Vocabulary::build(Tokenizer::Byte, "", "").unknown_tokens("é"),
+            0
+        );
         assert_eq!(characters.decode(&[0, 1, 2]), "ab\u{fffd}");
     }
 

@@ -61,7 +61,8 @@ pub(super) const UNKNOWN_TOKENS: Rule = Rule {
     columns: &["train_loss", "valid_loss"],
     thresholds: &[UNKNOWN],
     means: "The tokenizer does not know much of the text, which then is one token again and again: \
-            a low loss says that this token is easily guessed, not that the text was learned.",
+            a low loss says that this token is easily guessed, not that the text was learned. If \
+            training lacks the token, no model can learn it, and the validation loss is too high.",
     refuted_by: "With a tokenizer that was made from this text the losses per character are no \
                  higher.",
     explains: &[],
@@ -73,8 +74,8 @@ fn unknown_tokens(case: &TrialContext<'_>) -> Option<RuleMatch> {
     let row = case.row;
     let UnknownTokens { share, part } = UnknownTokens::of(row)?;
     let says = format!(
-        "{} of the tokens of the {part} rows are unknown to the tokenizer: the losses are not those \
-         of the text",
+        "{} of the tokens of the {part} are unknown to the tokenizer: the losses are not those of \
+         the text",
         Fraction(share)
     );
     let note = row.note(UnknownTokens::COLUMN).unwrap_or_default();

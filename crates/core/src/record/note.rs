@@ -299,7 +299,7 @@ impl fmt::Display for OtherModel {
 pub struct UnknownTokens {
     /// Share of the tokens, of 1.
     pub share: f64,
-    /// The part of the data: `training`, `validation`.
+    /// The part of the data: `training rows`, `validation rows`, `validation text`.
     pub part: String,
 }
 
@@ -308,7 +308,15 @@ impl UnknownTokens {
     pub const COLUMN: &str = "unknown_tokens";
     /// A smaller share is not noted.
     pub const LEAST_SHARE: f64 = 0.05;
-    const END: &str = " rows are unknown to the tokenizer";
+    const END: &str = " are unknown to the tokenizer";
+
+    /// `None` if the share is too small to be noted.
+    pub fn noted(share: f64, part: &str) -> Option<Self> {
+        (share > Self::LEAST_SHARE).then(|| Self {
+            share,
+            part: part.to_owned(),
+        })
+    }
 
     /// Reads the note of a row; `None` if it has another one, or none.
     pub fn of(row: &TrialRow) -> Option<Self> {
@@ -605,7 +613,7 @@ mod tests {
         assert_eq!(LossRose::of(&row), Some(rose));
         let unknown = UnknownTokens {
             share: 0.981,
-            part: "validation".to_owned(),
+            part: "validation rows".to_owned(),
         };
         assert_eq!(
             unknown.to_string(),

@@ -68,6 +68,7 @@ pub(crate) fn open(file: &TrialFile) -> Result<Opened, String> {
 
 fn open_text(data: &Data, folder: Option<&Path>, seq_len: usize) -> Result<Opened, String> {
     let found = text::load(data, folder).map_err(|error| error.to_string())?;
+    let unknown_share = found.unknown_valid_tokens as f64 / found.valid.len().max(1) as f64;
     let cut = data.sampling().cloned().unwrap_or_default();
     let stride = cut.stride.map_or(seq_len, |stride| stride.max(1) as usize);
     let strided = TextWindows {
@@ -96,7 +97,7 @@ fn open_text(data: &Data, folder: Option<&Path>, seq_len: usize) -> Result<Opene
         facts: found.facts,
         vocabulary: Some(found.vocabulary),
         left_out: BTreeMap::new(),
-        unknown: None,
+        unknown: UnknownTokens::noted(unknown_share, "validation text"),
         doubt: None,
         baselines: None,
         pairs: None,
@@ -222,22 +223,20 @@ fn many_unknown(facts: &DataFacts) -> Option<UnknownTokens> {
     let Counts::Pairs { train, valid, .. } = &facts.counts else {
         return None;
     };
-    let parts = [("training", train), ("validation", valid)];
-    parts.into_iter().find_map(|(part, counts)| {
-        let share = counts
-            .unknown_fraction()
-            .filter(|share| *share > UnknownTokens::LEAST_SHARE)?;
-        let part = part.to_owned();
-        Some(UnknownTokens { share, part })
-    })
+    let parts = [("training rows", train), ("validation rows", valid)];
+    parts
+        .into_iter()
+        .find_map(|(part, counts)| UnknownTokens::noted(counts.unknown_fraction()?, part))
 }
 
 /// Words to the user about unknown tokens.
 pub(crate) fn with_remedy(unknown: &UnknownTokens, data: &Data) -> String {
-    let remedy = if matches!(data, Data::SftJsonl(_)) {
-        "is `data.tokenizer` the one for this text?"
-    } else {
-        "is the tokenizer file the published one?"
+    let remedy = match data {
+        Data::SftJsonl(_) => "is `data.tokenizer` the one for this text?",
+        _ if data.content() == Content::Text => {
+            "the training text does not have them; use `data.tokenizer: byte`, or more text"
+        }
+        _ => "is the tokenizer file the published one?",
     };
     format!("{unknown}; {remedy}")
 }
@@ -254,6 +253,28 @@ fn counted<T: Into<String>, const N: usize>(counts: [([T; 2], u64); N]) -> BTree
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn words_that_only_validation_has_are_noted() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("own.txt");
+        let noted = |text: &str| {
+            std::fs::write(&path, text).unwrap();
+            let data = format!(
+                "{{kind: text, path: {}, tokenizer: word, valid_fraction: 0.5}}",
+                path.display()
+            );
+            let data: Data = serde_yaml::from_str(&data).unwrap();
+            let unknown = open_text(&data, None, 2).unwrap().unknown?;
+            Some(with_remedy(&unknown, &data))
+        };
+        assert_eq!(noted("a b c\na b c\n"), None);
+        assert_eq!(
+            noted("a b c\na x y\n").unwrap(),
+            "50.0 % of the tokens of the validation text are unknown to the tokenizer; the \
+             training text does not have them; use `data.tokenizer: byte`, or more text"
+        );
+    }
 
     #[test]
     fn one_part_that_is_left_out_is_named_in_the_singular() {
