@@ -247,6 +247,26 @@ fn a_tilde_in_a_path_is_the_home() {
 }
 
 #[test]
+fn a_class_without_a_validation_image_is_told() {
+    let folder = folder_with(
+        "kiln: 1\nname: x\nmodel: {kind: resnet, depth: 18, width: 4, stem: small}\ndata: {kind: \
+         image-folder, path: own, image_size: 16}\ntrain: {steps: 2, batch_size: 2}\n",
+    );
+    for (class, images) in [("a", 10), ("b", 2)] {
+        let class = folder.path().join("own").join(class);
+        std::fs::create_dir_all(&class).unwrap();
+        for number in 0..images {
+            std::fs::write(class.join(format!("{number}.png")), b"not read").unwrap();
+        }
+    }
+    let output = plan(folder.path(), &["x.yaml"]);
+    let told = "images: 2 classes, 2 to 10 images each; the largest class, a, is 83.3 % (top-1 of \
+                always naming it: 100.0 % of validation); no validation image of class b: top-1 \
+                says nothing about it\n";
+    assert!(stdout(&output).contains(told), "{output:?}");
+}
+
+#[test]
 fn a_setting_in_the_place_of_a_file_is_told_how_to_be_written() {
     let folder = folder_with(SMALL);
     for (typed, written) in [

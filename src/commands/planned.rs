@@ -18,7 +18,9 @@ use kiln_core::{
     spec::{self, ExperimentRequest, Loaded, Location, Problem, Problems, expand_home},
 };
 use kiln_data::{
+    error::DataError,
     facts::{cache_folder, facts},
+    images,
     source::data_folder,
     text,
     tokenizer::Vocabulary,
@@ -37,7 +39,7 @@ pub(super) struct Planned {
     pub(super) notes: Vec<String>,
     /// The notes about data that are here and cannot be used as they are.
     pub(super) malformed: Vec<String>,
-    /// Counts of the prompts and responses that are read.
+    /// Counts of the prompts and responses that are read, and classes of images that are too rare.
     pub(super) remarks: Vec<String>,
     /// `data_sha256` of a launch.
     pub(super) data: BTreeMap<String, String>,
@@ -401,13 +403,20 @@ impl FactFinder {
         faults
     }
 
+    /// The facts of the data; of a folder of images its classes are looked at too.
+    fn facts(&self, data: &Data) -> Result<Option<DataFacts>, DataError> {
+        let folder = self.data_folder.as_deref();
+        if let Data::ImageFolder(_) = data {
+            let found = images::load(data, folder)?;
+            let told = images::about_classes(data, &found);
+            self.remarks.borrow_mut().extend(told);
+            return Ok(Some(found.facts));
+        }
+        facts(data, folder, self.cache.as_deref())
+    }
+
     pub(super) fn find(&self, data: &Data) -> Option<DataFacts> {
-        let found = facts(
-            &at_home(data),
-            self.data_folder.as_deref(),
-            self.cache.as_deref(),
-        );
-        match found {
+        match self.facts(&at_home(data)) {
             Ok(found) => {
                 if let Some(facts) = &found {
                     let mut hashes = self.hashes.borrow_mut();

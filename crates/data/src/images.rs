@@ -2,6 +2,7 @@
 //! normalize them.
 
 mod cifar;
+mod classes;
 mod folder;
 pub mod generated;
 mod idx;
@@ -11,6 +12,8 @@ use std::path::{Path, PathBuf};
 use kiln_core::kinds::data::{Counts, Data, DataFacts, GeneratedImages, ImageShape};
 
 use super::error::DataError;
+
+pub use classes::about_classes;
 
 /// Training and validation images.
 #[derive(Clone, Debug)]

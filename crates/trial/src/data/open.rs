@@ -36,8 +36,8 @@ pub(crate) struct Opened {
     pub(crate) left_out: BTreeMap<String, u64>,
     /// Present if the tokenizer seems to belong to another text.
     pub(crate) unknown: Option<UnknownTokens>,
-    /// Words to the user about files of a panel that are probably not meant so.
-    pub(crate) doubt: Option<String>,
+    /// What is probably a mistake in the data, in words.
+    pub(crate) notice: Option<String>,
     /// Errors of forecasts without a model; for a panel.
     pub(crate) baselines: Option<Baselines>,
     /// Prompts and reference responses; for data of prompts and responses.
@@ -98,7 +98,7 @@ fn open_text(data: &Data, folder: Option<&Path>, seq_len: usize) -> Result<Opene
         vocabulary: Some(found.vocabulary),
         left_out: BTreeMap::new(),
         unknown: UnknownTokens::noted(unknown_share, "validation text"),
-        doubt: None,
+        notice: None,
         baselines: None,
         pairs: None,
     })
@@ -107,6 +107,7 @@ fn open_text(data: &Data, folder: Option<&Path>, seq_len: usize) -> Result<Opene
 fn open_images(data: &Data, folder: Option<&Path>, seed: u64) -> Result<Opened, String> {
     let found = images::load(data, folder).map_err(|error| error.to_string())?;
     let (facts, left_out) = (found.facts.clone(), found.skipped_files);
+    let notice = images::about_classes(data, &found);
     let [train, valid] = ImageSource::both(data, found, seed);
     Ok(Opened {
         epoch_samples: train.sample_count(),
@@ -121,7 +122,7 @@ fn open_images(data: &Data, folder: Option<&Path>, seed: u64) -> Result<Opened, 
             left_out,
         )]),
         unknown: None,
-        doubt: None,
+        notice,
         baselines: None,
         pairs: None,
     })
@@ -144,7 +145,7 @@ fn open_panel(data: &Data, folder: Option<&Path>, seq_len: usize) -> Result<Open
         vocabulary: None,
         left_out: left_out_of_panel(&found),
         unknown: None,
-        doubt: found.chained.clone(),
+        notice: found.chained.clone(),
         baselines: panel::baseline::baselines(&found, seq_len as u64),
         pairs: None,
     })
@@ -187,8 +188,8 @@ fn open_pairs(data: &Data, folder: Option<&Path>) -> Result<Opened, String> {
         vocabulary: None,
         left_out: cut_off(&found.facts, &sampling),
         unknown: many_unknown(&found.facts),
-        doubt: None,
         facts: found.facts,
+        notice: None,
         baselines: None,
         pairs: Some(OpenedPairs {
             train: Arc::clone(&train),
@@ -253,6 +254,23 @@ fn counted<T: Into<String>, const N: usize>(counts: [([T; 2], u64); N]) -> BTree
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_class_without_a_validation_image_is_noticed() {
+        let folder = tempfile::tempdir().unwrap();
+        for (class, images) in [("a", 10), ("b", 2)] {
+            let class = folder.path().join(class);
+            std::fs::create_dir(&class).unwrap();
+            for number in 0..images {
+                std::fs::write(class.join(format!("{number}.png")), b"not read").unwrap();
+            }
+        }
+        let path = folder.path().display();
+        let data = format!("{{kind: image-folder, path: {path}}}");
+        let data: Data = serde_yaml::from_str(&data).unwrap();
+        let notice = open_images(&data, None, 1).unwrap().notice.unwrap();
+        assert!(notice.contains("no validation image of class b"), "{notice}");
+    }
 
     #[test]
     fn words_that_only_validation_has_are_noted() {

@@ -495,7 +495,7 @@ fn prepare(file: &TrialFile, result: &mut TrialResult) -> Result<Prepared, Trial
     let notices = left_out_notice(epoch, &opened.left_out)
         .into_iter()
         .chain(remedy)
-        .chain(opened.doubt.clone())
+        .chain(opened.notice)
         .collect::<Vec<String>>();
     let notice = (!notices.is_empty()).then(|| notices.join("; "));
     result.data_sha256 = Some(opened.facts.sha256).filter(|hash| !hash.is_empty());
