@@ -8,7 +8,10 @@ mod charsmap;
 mod rows;
 mod tokens;
 
-use std::path::{Path, PathBuf};
+use std::{
+    collections::HashSet,
+    path::{Path, PathBuf},
+};
 
 use kiln_core::{
     kinds::data::{Counts, Data, DataFacts, PairCounts, PairSampling, SftJsonl, UNKNOWN_TOKEN},
@@ -34,6 +37,8 @@ pub struct LoadedPairs {
     pub train: Vec<Pair>,
     /// Empty if `valid_fraction` is 0.
     pub valid: Vec<Pair>,
+    /// Validation rows whose prompt and response are those of a training row.
+    pub seen_valid_rows: u64,
     pub tokens: TokenFile,
     pub facts: DataFacts,
 }
@@ -226,6 +231,7 @@ fn first_rows(
 pub(super) fn tokenize(data: &Data, read: ReadPairs) -> Result<LoadedPairs, DataError> {
     let request = PairsRequest::of(data).ok_or_else(|| other_content(data))?;
     let tokens = TokenFile::read(&read.tokenizer, &read.tokenizer_bytes, request.special())?;
+    let seen_valid_rows = seen_rows(&read.train, &read.valid);
     let (train, train_counts) = pairs(read.train, &tokens, request.sampling)?;
     let (valid, valid_counts) = pairs(read.valid, &tokens, request.sampling)?;
     let counts = Counts::Pairs {
@@ -236,12 +242,19 @@ pub(super) fn tokenize(data: &Data, read: ReadPairs) -> Result<LoadedPairs, Data
     Ok(LoadedPairs {
         train,
         valid,
+        seen_valid_rows,
         tokens,
         facts: DataFacts {
             counts,
             sha256: read.sha256,
         },
     })
+}
+
+/// How many validation rows are training rows too.
+fn seen_rows(train: &[PairTexts], valid: &[PairTexts]) -> u64 {
+    let seen: HashSet<&PairTexts> = train.iter().collect();
+    valid.iter().filter(|row| seen.contains(row)).count() as u64
 }
 
 fn pairs(

@@ -7,7 +7,7 @@ use serde_json::{Map, Value};
 use crate::error::{DataError, PairsError};
 
 /// The two texts of a line.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub(super) struct PairTexts {
     pub(super) prompt: String,
     pub(super) response: String,

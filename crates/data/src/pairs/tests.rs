@@ -519,3 +519,17 @@ fn a_row_moved_to_validation_changes_the_hash() {
         sha256(&rows[..1], &rows[1..])
     );
 }
+
+#[test]
+fn validation_rows_that_are_training_rows_are_counted() {
+    let place = Place::with(&(row("why", "so") + &row("is it", "so")));
+    let seen = |rows: &str| {
+        place.write("valid.jsonl", rows);
+        let valid = place.path("valid.jsonl");
+        let keys = format!(", valid_path: {}", valid.display());
+        place.load(&keys).unwrap().seen_valid_rows
+    };
+    assert_eq!(seen(&(row("is it", "so") + &row("why", "so"))), 2);
+    // One text alone does not make a row the same.
+    assert_eq!(seen(&(row("why", "is it") + &row("is", "so"))), 0);
+}

@@ -171,6 +171,7 @@ fn left_out_of_panel(panel: &LoadedPanel) -> BTreeMap<String, u64> {
 fn open_pairs(data: &Data, folder: Option<&Path>) -> Result<Opened, String> {
     let sampling = data.pairs().cloned().unwrap_or_default();
     let found = pairs::load(data, folder).map_err(|error| error.to_string())?;
+    let notice = seen_rows(found.seen_valid_rows, found.valid.len() as u64);
     let (valid, tokens) = (Arc::new(found.valid), Arc::new(found.tokens));
     let train = Arc::new(
         PairRows::new(Arc::new(found.train), tokens.pad(), sampling.length_bucket)
@@ -189,7 +190,7 @@ fn open_pairs(data: &Data, folder: Option<&Path>) -> Result<Opened, String> {
         left_out: cut_off(&found.facts, &sampling),
         unknown: many_unknown(&found.facts),
         facts: found.facts,
-        notice: None,
+        notice,
         baselines: None,
         pairs: Some(OpenedPairs {
             train: Arc::clone(&train),
@@ -218,6 +219,17 @@ fn cut_off(facts: &DataFacts, sampling: &PairSampling) -> BTreeMap<String, u64> 
             train.cut_responses + valid.cut_responses,
         ),
     ])
+}
+
+/// A notice if more than so many of the validation rows are training rows.
+fn seen_rows(seen: u64, rows: u64) -> Option<String> {
+    const LEAST_SHARE: f64 = 0.05;
+    (seen as f64 > LEAST_SHARE * rows as f64).then(|| {
+        format!(
+            "{seen} of {rows} validation rows are also training rows: their loss says nothing \
+             about new rows; take them out of one of the two parts"
+        )
+    })
 }
 
 fn many_unknown(facts: &DataFacts) -> Option<UnknownTokens> {
@@ -256,6 +268,32 @@ mod tests {
     use super::*;
 
     #[test]
+    fn validation_rows_that_are_training_rows_are_noticed() {
+        let folder = tempfile::tempdir().unwrap();
+        let [rows, tokenizer] = ["rows.jsonl", "t.json"].map(|name| folder.path().join(name));
+        std::fs::write(&rows, "{\"prompt\": \"a\", \"response\": \"b\"}\n").unwrap();
+        let words = r#"{"version": "1.0", "truncation": null, "padding": null, "added_tokens": [],
+            "normalizer": null, "pre_tokenizer": {"type": "WhitespaceSplit"},
+            "post_processor": null, "decoder": null, "model": {"type": "WordLevel", "vocab":
+            {"[PAD]": 0, "[UNK]": 1, "[EOS]": 2, "a": 3, "b": 4}, "unk_token": "[UNK]"}}"#;
+        std::fs::write(&tokenizer, words).unwrap();
+        let (rows, tokenizer) = (rows.display(), tokenizer.display());
+        let data = format!(
+            "{{kind: sft-jsonl, path: {rows}, valid_path: {rows}, tokenizer: {tokenizer}}}"
+        );
+        let data: Data = serde_yaml::from_str(&data).unwrap();
+        assert_eq!(
+            open_pairs(&data, None).unwrap().notice.unwrap(),
+            "1 of 1 validation rows are also training rows: their loss says nothing about new \
+             rows; take them out of one of the two parts"
+        );
+        assert!(seen_rows(6, 100).is_some());
+        for few in [seen_rows(5, 100), seen_rows(0, 20), seen_rows(0, 0)] {
+            assert_eq!(few, None);
+        }
+    }
+
+    #[test]
     fn a_class_without_a_validation_image_is_noticed() {
         let folder = tempfile::tempdir().unwrap();
         for (class, images) in [("a", 10), ("b", 2)] {
@@ -269,7 +307,10 @@ mod tests {
         let data = format!("{{kind: image-folder, path: {path}}}");
         let data: Data = serde_yaml::from_str(&data).unwrap();
         let notice = open_images(&data, None, 1).unwrap().notice.unwrap();
-        assert!(notice.contains("no validation image of class b"), "{notice}");
+        assert!(
+            notice.contains("no validation image of class b"),
+            "{notice}"
+        );
     }
 
     #[test]
