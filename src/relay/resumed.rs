@@ -39,7 +39,8 @@ pub(super) fn mark(command: &Command, finds_checkpoint: bool, figures: &mut Figu
         matches!(measured, Some(Measured::WallSeconds | Measured::CpuSeconds))
     };
     for (name, _) in numbers.iter().filter(|(name, _)| is_time(name)) {
-        let why = "the program found its checkpoint, so this time would be of the rest of its work";
+        let why = "files of an earlier attempt were in its checkpoint folder, so this time may be of a \
+                   part of its work";
         figures.notes.insert(name.clone(), why.to_owned());
     }
     numbers.retain(|(name, _)| !is_time(name));
