@@ -13,7 +13,8 @@ use serde_json::{Value, json};
 use super::{
     Status, Stop,
     json_option::JsonFormat,
-    planned::{FactFinder, Planned, in_texts, load_file, plan_loaded, prober, request, warn_of},
+    mistake::{in_texts, warn_of},
+    planned::{FactFinder, Planned, load_file, plan_loaded, prober, request},
     print_json, print_line, secrets, warning,
 };
 

@@ -22,6 +22,7 @@ mod launching;
 mod ls;
 mod machine;
 mod man;
+mod mistake;
 mod model_child;
 mod own_file;
 mod plan;

@@ -28,7 +28,11 @@ use kiln_data::{
 
 use serde_json::Value;
 
-use super::{Status, Stop, excerpt::Excerpts, note, secrets, warning};
+use super::{
+    Status, Stop,
+    mistake::{Mistake, in_texts, warn_of},
+    secrets,
+};
 
 /// One experiment, read, checked and planned.
 pub(super) struct Planned {
@@ -65,7 +69,7 @@ impl Planned {
         in_texts(self.mistakes())
     }
 
-    fn mistakes(&self) -> Vec<(Option<Location>, String)> {
+    fn mistakes(&self) -> Vec<Mistake> {
         let mistake = |index: &usize| {
             let key = format!("sweep.exclude[{index}]");
             let place = self.loaded.point_location("exclude", *index);
@@ -74,34 +78,16 @@ impl Planned {
                 "`{key}` matches no point of this sweep and drops none; correct its values, or \
                  remove it"
             );
-            (place, what)
+            Mistake {
+                place,
+                what,
+                is_secret: false,
+            }
         };
         let mut mistakes: Vec<_> = self.plan.unmatched_excludes.iter().map(mistake).collect();
         mistakes.extend(secrets::mistakes(&self.loaded));
         mistakes
     }
-}
-
-/// Prints probable mistakes to standard error, each with the line of the file in which it is.
-pub(super) fn warn_of(mistakes: Vec<(Option<Location>, String)>) {
-    let mut excerpts = Excerpts::default();
-    for (place, what) in mistakes {
-        warning(&match &place {
-            Some(place) => format!("{place}: warning: {what}"),
-            None => format!("warning: {what}"),
-        });
-        let lines = place.map(|place| excerpts.of(&place, ""));
-        lines.iter().flatten().for_each(|line| note(line));
-    }
-}
-
-/// The same for programs.
-pub(super) fn in_texts(mistakes: Vec<(Option<Location>, String)>) -> Vec<String> {
-    let text = |(place, what): (Option<Location>, String)| match place {
-        Some(place) => format!("{place}: {what}"),
-        None => what,
-    };
-    mistakes.into_iter().map(text).collect()
 }
 
 /// Reads an experiment with `--set` and environment variables applied, and plans its trials.

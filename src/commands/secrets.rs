@@ -1,8 +1,10 @@
 //! Warns of variables of an experiment that are probably secrets: a run writes their values into
 //! files that people commit.
 
-use kiln_core::spec::{Experiment, Loaded, Location};
+use kiln_core::spec::{Experiment, Loaded};
 use serde_json::Value;
+
+use super::mistake::Mistake;
 
 /// Parts of the names of variables that hold a secret.
 const PARTS: [&str; 7] = [
@@ -19,7 +21,7 @@ const PARTS: [&str; 7] = [
 const PLACES: [&str; 3] = ["_FILE", "_PATH", "_DIR"];
 
 /// A sentence on each, with its place in a file: that of `--set` would be the value.
-pub(super) fn mistakes(loaded: &Loaded) -> Vec<(Option<Location>, String)> {
+pub(super) fn mistakes(loaded: &Loaded) -> Vec<Mistake> {
     let mistake = |key: String| {
         let what = format!(
             "`{key}` looks like a secret, and its value is written into experiment.yaml (with `--set` \
@@ -27,7 +29,11 @@ pub(super) fn mistakes(loaded: &Loaded) -> Vec<(Option<Location>, String)> {
              of kiln's environment"
         );
         let place = loaded.locate(&key);
-        (place.filter(|place| place.position.is_some()), what)
+        Mistake {
+            place: place.filter(|place| place.position.is_some()),
+            what,
+            is_secret: true,
+        }
     };
     keys(&loaded.experiment).into_iter().map(mistake).collect()
 }

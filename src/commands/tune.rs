@@ -19,9 +19,10 @@ use super::{
     launched::{Launched, start_with, tell_preview, worth_committing},
     launching::{Launching, WantedLaunch, instruments, place, stopped},
     machine::{trial_program, warn_of_busy_host},
+    mistake::warn_of,
     note,
     own_file::{OwnMark, refuse_foreign},
-    planned::{FactFinder, all_here, load_file, prober, warn_of},
+    planned::{FactFinder, all_here, load_file, prober},
     print, print_json, secrets,
 };
 use crate::{
