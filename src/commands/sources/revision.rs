@@ -1,7 +1,6 @@
 //! Reads the tables of a commit through git; the files of the working tree are not touched.
 
 use std::{
-    cmp::Reverse,
     collections::BTreeMap,
     io::{self, Cursor},
     path::{Component, Path, PathBuf},
@@ -9,7 +8,7 @@ use std::{
 
 use kiln_core::record::{
     RunFile, RunFolder, TrialTable,
-    run_folder::{LATEST, age_by_name},
+    run_folder::{LATEST, in_order, is_run_name},
     tables::TRIALS,
 };
 use serde_json::Value;
@@ -267,7 +266,7 @@ impl Tree {
             run.has_file |= file == RUN_FILE;
             run.has_table |= file == TRIALS.file;
         }
-        let is_run = |run: &CommittedRun| run.has_file || began(run).is_some();
+        let is_run = |run: &CommittedRun| run.has_file || is_run_name(&run.folder.name());
         let runs: Vec<CommittedRun> = runs.into_values().filter(is_run).collect();
         // A single run needs no order, and no file is read.
         if runs.len() < 2 {
@@ -275,7 +274,7 @@ impl Tree {
         }
         let numbered = runs.into_iter().map(|run| Ok((self.number(&run)?, run)));
         let numbered: Result<Vec<_>, String> = numbered.collect();
-        numbered.map(in_order)
+        numbered.map(|runs| in_order(runs, |run| &run.folder))
     }
 
     /// As [`RunFolder::number`]; `None` where `run.json` does not tell it.
@@ -310,40 +309,6 @@ fn file_of_run(line: &[u8]) -> Option<(&str, &str)> {
     let (name, file) = path.split_once('/')?;
     let is_run = !name.starts_with('.') && name != LATEST;
     (is_run && facts.starts_with("100")).then_some((name, file))
-}
-
-/// The time in the name of a run.
-fn began(run: &CommittedRun) -> Option<String> {
-    age_by_name(&run.folder).0
-}
-
-/// Runs with their numbers, oldest first, as [`kiln_core::record::run_folder::runs`] orders those of a
-/// working tree.
-fn in_order(runs: Vec<(Option<u64>, CommittedRun)>) -> Vec<CommittedRun> {
-    let (mut numbered, mut unread) = (Vec::new(), Vec::new());
-    for (number, run) in runs {
-        match number {
-            Some(number) => numbered.push((number, run)),
-            None => unread.push(run),
-        }
-    }
-    numbered.sort_by_cached_key(|(number, run)| {
-        let name = run.folder.name();
-        let length = if *number > 0 { name.len() } else { 0 };
-        (*number, began(run), Reverse(length), name)
-    });
-    let mut ordered: Vec<CommittedRun> = numbered.into_iter().map(|(_, run)| run).collect();
-    unread.sort_by_cached_key(|run| age_by_name(&run.folder));
-    for run in unread {
-        let own = age_by_name(&run.folder);
-        let is_older = |other: &CommittedRun| {
-            let other = age_by_name(&other.folder);
-            other.0.is_some() && other < own
-        };
-        let before = ordered.iter().rposition(is_older);
-        ordered.insert(before.map_or(0, |last| last + 1), run);
-    }
-    ordered
 }
 
 /// The parts of [`plain`], the last one first.
@@ -438,7 +403,7 @@ mod tests {
             };
             committed.push((number, run));
         }
-        let ordered = in_order(committed);
+        let ordered = in_order(committed, |run| &run.folder);
         let folders: Vec<RunFolder> = ordered.into_iter().map(|run| run.folder).collect();
         assert_eq!(folders, runs(results.path(), "x"));
         assert_eq!(folders.last().unwrap().name(), "renamed");

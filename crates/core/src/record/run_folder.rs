@@ -2,8 +2,9 @@
 //!
 //! Only paths; `run_file`, `run_folder_table` and `attempt` read the content.
 
+mod order;
+
 use std::{
-    cmp::Reverse,
     collections::HashSet,
     ffi::OsString,
     fmt,
@@ -12,6 +13,7 @@ use std::{
     path::{Path, PathBuf},
 };
 
+pub use self::order::{in_order, is_run_name};
 use super::attempt::attempts;
 use crate::{
     folder::{self, Folder},
@@ -411,7 +413,10 @@ pub fn runs(results: &Path, experiment: &str) -> Vec<RunFolder> {
     // A single run needs no order, and no file is read.
     match runs.len() {
         0 | 1 => runs,
-        _ => in_order(runs),
+        _ => {
+            let numbered = runs.into_iter().map(|run| (run.number().ok(), run));
+            in_order(numbered.collect(), |run| run)
+        }
     }
 }
 
@@ -440,70 +445,12 @@ fn folders(results: &Path, experiment: &str) -> Vec<RunFolder> {
         .collect()
 }
 
-fn in_order(runs: Vec<RunFolder>) -> Vec<RunFolder> {
-    let (mut numbered, mut unread) = (Vec::new(), Vec::new());
-    for run in runs {
-        match run.number() {
-            Ok(number) => numbered.push((number, run)),
-            Err(_) => unread.push(run),
-        }
-    }
-    // A copy of a run has the same number and a longer name, or a name that its user chose.
-    numbered.sort_by_cached_key(|(number, run)| {
-        let (began, ..) = age_by_name(run);
-        let name = run.name();
-        // Old runs have no number: of two that began in one second the later has `-2` behind its name.
-        let length = if *number > 0 { name.len() } else { 0 };
-        (*number, began, Reverse(length), name)
-    });
-    let mut ordered: Vec<RunFolder> = numbered.into_iter().map(|(_, run)| run).collect();
-    unread.sort_by_cached_key(age_by_name);
-    for run in unread {
-        let own = age_by_name(&run);
-        let is_older = |other: &RunFolder| {
-            let other = age_by_name(other);
-            other.0.is_some() && other < own
-        };
-        let before = ordered.iter().rposition(is_older);
-        ordered.insert(before.map_or(0, |last| last + 1), run);
-    }
-    ordered
-}
-
-/// The time in the name of a run, if it has one, then the order of runs with the same time: the later of
-/// two has `-2` behind its name; any other longer name is that of a copy.
-pub fn age_by_name(run: &RunFolder) -> (Option<String>, Reverse<usize>, u64, String) {
-    let name = run.name();
-    let began = name.get(..STAMP.len()).filter(|_| is_run_name(&name));
-    let began = began.map(str::to_owned);
-    let rest = name.get(STAMP.len()..).unwrap_or("");
-    let again = rest.rsplit_once('-');
-    let again = again.and_then(|(stem, again)| Some((stem.len(), again.parse::<u64>().ok()?)));
-    let (length, again) = again.unwrap_or((rest.len(), 0));
-    (began, Reverse(length), again, name)
-}
-
 /// The number for one more run of an experiment.
 pub fn next_number(results: &Path, experiment: &str) -> u64 {
     let numbers = runs(results, experiment)
         .into_iter()
         .filter_map(|run| run.number().ok());
     numbers.max().unwrap_or(0) + 1
-}
-
-/// How the name of a run begins: with a time, each digit of which is 0 here.
-const STAMP: &[u8] = b"00000000T000000Z-";
-
-/// Whether a name begins like a run's: `20261120T100809Z-`.
-fn is_run_name(name: &str) -> bool {
-    let fits = |(found, wanted): (u8, &u8)| {
-        if *wanted == b'0' {
-            found.is_ascii_digit()
-        } else {
-            found == *wanted
-        }
-    };
-    name.len() > STAMP.len() && name.bytes().zip(STAMP).all(fits)
 }
 
 /// The names of the experiments that have a folder under `results`, sorted.
