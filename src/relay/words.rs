@@ -7,7 +7,7 @@ use kiln_core::plan::{speaks_of_memory, without_rank};
 
 use self::{
     aside::is_aside,
-    traceback::{Exception, class_name, is_name, is_of_launcher, tracebacks},
+    traceback::{Exception, is_consequence, is_error, tracebacks},
 };
 
 /// Words of the lines with which a runtime ends its process.
@@ -68,7 +68,7 @@ impl<'a> Words<'a> {
     }
 
     fn exception(&self) -> Option<&'a str> {
-        let is_own = |exception: &&Exception| !is_of_launcher(without_rank(exception.line));
+        let is_own = |exception: &&Exception| !is_consequence(without_rank(exception.line));
         let mut own = self.exceptions.iter().filter(is_own);
         let first = own.clone().find(|exception| !exception.rank.is_empty());
         let chosen = match first {
@@ -125,12 +125,6 @@ impl<'a> Words<'a> {
 
 fn before_backtrace(text: &str) -> &str {
     text.split("stack backtrace:").next().unwrap_or_default()
-}
-
-/// Whether a line begins with the name of an error.
-fn is_error(rest: &str) -> bool {
-    let name = class_name(rest);
-    is_name(rest) && (name.ends_with("Error") || name.ends_with("Exception"))
 }
 
 #[cfg(test)]
@@ -251,6 +245,33 @@ mod tests {
                 format!("{traceback}MemoryError\n{traceback}x.CalledProcessError: y\n"),
                 true,
                 "MemoryError",
+            ),
+            // A child of `multiprocessing`, and what its parent says of it.
+            (
+                format!("Process Fork-1:\n{traceback}MemoryError\n{traceback}EOFError\n"),
+                true,
+                "MemoryError",
+            ),
+            (
+                format!(
+                    "{traceback}MemoryError\n{}",
+                    "srun: error: node7: task 7\n".repeat(9)
+                ),
+                true,
+                "MemoryError",
+            ),
+            (
+                format!(
+                    "{traceback}ValueError: label\n{}",
+                    "worker closed\n".repeat(12)
+                ),
+                false,
+                "ValueError: label",
+            ),
+            (
+                format!("{no_memory}{}no data\n", "INFO step fine\n".repeat(60)),
+                false,
+                "no data",
             ),
             (
                 format!(

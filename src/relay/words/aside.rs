@@ -8,7 +8,7 @@ use regex::Regex;
 /// Hydra and of Rust.
 static ASIDE: LazyLock<Regex> = LazyLock::new(|| {
     let patterns = [
-        r"[\d?.]\s?(?:it/s|s/it)\b",
+        r"(?:^|[\[|,]\s*)[\d?.]+\s?(?:it/s|s/it)\b",
         r"\d%\|.*\|",
         r"^\s*[\w.]*warn\((?:[^)]|$)",
         "HYDRA_FULL_ERROR=1",
@@ -21,8 +21,11 @@ static ASIDE: LazyLock<Regex> = LazyLock::new(|| {
 const CURSOR_UP: &str = "\u{1b}[A";
 
 /// Beginnings of lines that may follow the end of a program and say nothing about it.
-const TRAILERS: [&str; 4] = [
+const TRAILERS: [&str; 7] = [
     "wandb:",
+    "srun:",
+    "slurmstepd:",
+    "(raylet)",
     "WARNING",
     "Warning:",
     "For simplicity, JAX has removed",

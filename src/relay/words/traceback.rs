@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 
-use kiln_core::plan::without_rank;
+use kiln_core::plan::{speaks_of_memory, without_rank};
 
 use super::aside::is_trailer;
 
@@ -19,8 +19,26 @@ const LINKS: [&str; 2] = [
 /// Lines before tracebacks that Python writes while it ends for another reason.
 const IGNORED: [&str; 2] = ["Exception ignored ", "Error in atexit"];
 
-/// Exceptions of programs that start others, which follow those of the others.
-const OF_LAUNCHERS: [&str; 2] = [OF_TORCHRUN, "CalledProcessError"];
+/// After so many lines a program went on, whatever they say.
+const MANY_LINES: usize = 50;
+/// How lines begin with which a program ends, in lower case.
+const ENDS: [&str; 7] = [
+    "error", "fatal", "panic", "abort", "cannot ", "can't ", "failed",
+];
+
+/// Exceptions that follow from the end of another process: of programs that start others, and of
+/// those that lose a connection.
+const CONSEQUENCES: [&str; 7] = [
+    OF_TORCHRUN,
+    "CalledProcessError",
+    "EOFError",
+    "BrokenPipeError",
+    "ConnectionResetError",
+    "ConnectionRefusedError",
+    "ConnectionAbortedError",
+];
+/// The same in their messages.
+const LOST: [&str; 2] = ["Connection closed by peer", "DataLoader worker (pid"];
 /// A box with the ends of all processes follows it.
 const OF_TORCHRUN: &str = "ChildFailedError";
 
@@ -38,13 +56,16 @@ pub(super) struct Tracebacks<'a> {
 }
 
 impl Tracebacks<'_> {
-    /// Whether the process of the last exception went on after it.
+    /// Whether the process of the last exception went on after it: its later lines are many, or one
+    /// says another end. Others may belong to a long message, or to cleaning up.
     pub(super) fn are_handled(&self, lines: &[&str]) -> bool {
-        let is_telling = |line: &&str| {
-            let (rank, rest) = parts(line);
-            rank == self.rank && !is_frame(rest) && !is_trailer(rest)
-        };
-        self.until > 0 && lines[self.until_message..].iter().any(is_telling)
+        let telling: Vec<&str> = lines[self.until_message..]
+            .iter()
+            .map(|line| parts(line))
+            .filter(|(rank, rest)| *rank == self.rank && is_telling(rest))
+            .map(|(_, rest)| rest)
+            .collect();
+        self.until > 0 && (telling.len() >= MANY_LINES || telling.into_iter().any(says_an_end))
     }
 }
 
@@ -63,6 +84,8 @@ pub(super) fn tracebacks<'a>(lines: &[&'a str]) -> Tracebacks<'a> {
     // it.
     let mut open: BTreeMap<&str, &str> = BTreeMap::new();
     let mut last: BTreeMap<&str, &str> = BTreeMap::new();
+    // Processes that wrote a telling line between their last exception and the traceback after it.
+    let mut went_on: BTreeMap<&str, bool> = BTreeMap::new();
     for (at, line) in lines.iter().copied().enumerate() {
         let (rank, rest) = parts(line);
         if begins_traceback(rest) {
@@ -79,11 +102,15 @@ pub(super) fn tracebacks<'a>(lines: &[&'a str]) -> Tracebacks<'a> {
             (found.until, found.rank) = (at + 1, rank);
             found.until_message = found.until_message.max(end_of_message(lines, at));
             if !begins_with_one_of(&IGNORED) {
-                if !begins_with_one_of(&LINKS) && !is_of_launcher(rest) {
+                let is_other = went_on.get(rank).copied().unwrap_or(false);
+                if is_other && !begins_with_one_of(&LINKS) && !is_consequence(rest) {
                     found.exceptions.retain(|earlier| earlier.rank != rank);
                 }
                 found.exceptions.push(exception(lines, at));
+                went_on.insert(rank, false);
             }
+        } else if is_telling(rest) && !open.contains_key(rank) && !is_of_child(rest) {
+            went_on.insert(rank, true);
         }
         if !rest.trim().is_empty() {
             last.insert(rank, rest.trim());
@@ -147,6 +174,28 @@ fn begins_traceback(rest: &str) -> bool {
         && (rest.starts_with(TRACEBACK) || rest.starts_with("Original ") || rest.starts_with('╭'))
 }
 
+/// Whether a line is the program's own word.
+fn is_telling(rest: &str) -> bool {
+    !is_frame(rest) && !is_trailer(rest)
+}
+
+/// The line before the traceback of a child of `multiprocessing`.
+fn is_of_child(rest: &str) -> bool {
+    rest.starts_with("Process ") && rest.trim_end().ends_with(':')
+}
+
+/// Whether a line is one with which a program ends.
+fn says_an_end(rest: &str) -> bool {
+    let lower = rest.to_lowercase();
+    is_error(rest) || speaks_of_memory(rest) || ENDS.iter().any(|words| lower.starts_with(words))
+}
+
+/// Whether a line begins with the name of an error.
+pub(super) fn is_error(rest: &str) -> bool {
+    let name = class_name(rest);
+    is_name(rest) && (name.ends_with("Error") || name.ends_with("Exception"))
+}
+
 fn is_frame(rest: &str) -> bool {
     rest.is_empty() || rest.starts_with([' ', '\t', '│', '╰', '>'])
 }
@@ -158,11 +207,11 @@ pub(super) fn is_name(rest: &str) -> bool {
     !name.is_empty() && name.chars().all(is_of_name)
 }
 
-/// Whether a line is an exception of a program that starts others.
-pub(super) fn is_of_launcher(rest: &str) -> bool {
-    OF_LAUNCHERS
-        .iter()
-        .any(|end| class_name(rest).ends_with(end))
+/// Whether a line is an exception that follows from the end of another process.
+pub(super) fn is_consequence(rest: &str) -> bool {
+    let name = class_name(rest);
+    CONSEQUENCES.iter().any(|end| name.ends_with(end))
+        || LOST.iter().any(|words| rest.contains(words))
 }
 
 pub(super) fn class_name(rest: &str) -> &str {
