@@ -80,10 +80,12 @@ fn without_link(path: &Path) -> Option<NamedRun> {
 }
 
 /// The newest run of an experiment, where its link `latest`, to which a path leads, leads to an older
-/// run: git does not keep the link, so a newer run that it brings does not move it.
+/// run: git does not keep the link, so a newer run that it brings does not move it. One without a
+/// table has nothing to read.
 pub(super) fn newest_past_link(path: &Path) -> Option<RunFolder> {
     let (experiment, old) = linked_run(path)?;
-    newest_of(&experiment).filter(|newest| newest.name() != old)
+    newest_of(&experiment)
+        .filter(|newest| newest.name() != old && newest.trials_table().is_file())
 }
 
 /// The folder of the experiment and the name of the run that its link `latest` leads to, if a path
