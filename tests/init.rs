@@ -467,6 +467,17 @@ fn a_table_beside_folders_of_images_does_not_hide_them() {
     assert!(written.stderr.ends_with(words), "{written:?}");
     let text = fs::read_to_string(place.path("photos.yaml")).unwrap();
     assert!(text.contains("kind: image-folder"), "{text}");
+    assert!(text.contains("\n  skip_bad: true "), "{text}");
+    let plan = kiln(&place, &["plan", "photos.yaml"]);
+    assert_eq!(plan.status, Some(0), "{plan:?}");
+    // A table that names images is no panel, even if its rows have dates and numbers.
+    let dated = "file,taken,age\n0.jpg,2024-01-01,3.5\n1.jpg,2024-01-02,4.5\n";
+    fs::write(place.path("photos/labels.csv"), dated).unwrap();
+    let again = kiln(
+        &place,
+        &["init", "photos.yaml", "--force", "--data", "photos"],
+    );
+    assert!(again.stderr.ends_with(words), "{again:?}");
     // A folder of pictures beside a panel is none of its classes.
     fs::create_dir(place.path("prices/plots")).unwrap();
     fs::copy(
@@ -478,4 +489,20 @@ fn a_table_beside_folders_of_images_does_not_hide_them() {
     assert_eq!(written.status, Some(0), "{written:?}");
     let text = fs::read_to_string(place.path("prices.yaml")).unwrap();
     assert!(text.contains("kind: panel-csv"), "{text}");
+}
+
+#[test]
+fn folders_of_plots_do_not_hide_a_panel() {
+    let place = place();
+    for plots in ["prices", "volumes"] {
+        let folder = place.path("prices").join(plots);
+        fs::create_dir(&folder).unwrap();
+        fs::copy(place.path("photos/cat/0.jpg"), folder.join("a.jpg")).unwrap();
+    }
+    let written = kiln(&place, &["init", "panel.yaml", "--data", "prices"]);
+    assert_eq!(written.status, Some(0), "{written:?}");
+    let text = fs::read_to_string(place.path("panel.yaml")).unwrap();
+    assert!(text.contains("kind: panel-csv"), "{text}");
+    let plan = kiln(&place, &["plan", "panel.yaml"]);
+    assert_eq!(plan.status, Some(0), "{plan:?}");
 }

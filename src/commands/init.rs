@@ -414,14 +414,22 @@ fn text_data(data: Option<&FoundData>, most_length: u64) -> (String, u64, u64) {
 
 fn of_images(data: Option<&FoundData>, machine: &Machine) -> Sections {
     let (data, examples) = match data {
-        Some(FoundData::Images { path, images }) => (
+        Some(FoundData::Images {
+            path,
+            images,
+            skip_bad,
+        }) => (
             format!(
                 "  kind: image-folder
   path: {path}
   image_size: {}
   flip: true               # mirrors half of the images, anew in each epoch
-",
-                machine.sized(224, 64)
+{}",
+                machine.sized(224, 64),
+                match *skip_bad {
+                    true => "  skip_bad: true           # skips what is no image, as a table here\n",
+                    false => "",
+                }
             ),
             images / 2,
         ),

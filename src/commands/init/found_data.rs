@@ -26,6 +26,8 @@ const MOST_ENTRIES: usize = 10_000;
 const MOST_BYTES: u64 = 1 << 20;
 /// Names that a message lists.
 const CELLS_SHOWN: usize = 5;
+/// Endings of the names of images.
+const IMAGE_ENDINGS: [&str; 3] = ["png", "jpg", "jpeg"];
 /// The shortest text of which a model can be trained and validated.
 const LEAST_TEXT: u64 = 200;
 
@@ -39,6 +41,8 @@ pub(super) enum FoundData {
     Images {
         path: String,
         images: u64,
+        /// Whether tables lie beside the class folders, which a run refuses unless it skips them.
+        skip_bad: bool,
     },
     Panel {
         path: String,
@@ -232,14 +236,18 @@ fn of_folder(folder: &Path) -> Result<Found, String> {
         files.cloned().collect()
     };
     let images = images_in(folder) + images_in(&folder.join("train"));
-    let of_images = || FoundData::Images {
+    let of_images = |skip_bad: bool| FoundData::Images {
         path: shown(folder),
         images,
+        skip_bad,
     };
-    if has_classes(folder) || has_classes(&folder.join("train")) {
+    let has_csv = !of_kind(|path| has_ending(path, &["csv"])).is_empty();
+    let has_classes = has_classes(folder) || has_classes(&folder.join("train"));
+    // Folders of images beside a panel may be plots of it.
+    if has_classes && !(has_csv && panel::is_panel(folder)) {
         let tables = of_kind(|path| has_ending(&unpacked(path), &["csv", "jsonl", "ndjson"]));
         let names: Vec<String> = tables.iter().map(|file| name_of(file)).collect();
-        let mut found = Found::from(of_images());
+        let mut found = Found::from(of_images(!names.is_empty()));
         if !names.is_empty() {
             found.notes.push(format!(
                 "note: the folders are the classes of the images; not used: {}",
@@ -248,7 +256,7 @@ fn of_folder(folder: &Path) -> Result<Found, String> {
         }
         return Ok(found);
     }
-    if !of_kind(|path| has_ending(path, &["csv"])).is_empty() {
+    if has_csv {
         return panel::panel(folder);
     }
     let rows = of_kind(is_rows);
@@ -263,7 +271,7 @@ fn of_folder(folder: &Path) -> Result<Found, String> {
         return Ok(found);
     }
     if images > 0 {
-        return Ok(of_images().into());
+        return Ok(of_images(false).into());
     }
     let texts = of_kind(|path| has_ending(&unpacked(path), &["txt"]));
     if !texts.is_empty() {
@@ -301,7 +309,7 @@ fn has_classes(folder: &Path) -> bool {
 }
 
 fn is_image(path: &Path) -> bool {
-    path.is_file() && has_ending(path, &["png", "jpg", "jpeg"])
+    path.is_file() && has_ending(path, &IMAGE_ENDINGS)
 }
 
 /// Number of images in the folders of a folder.

@@ -5,12 +5,24 @@ use std::path::Path;
 use kiln_core::units::counted;
 use kiln_data::panel::{NumberColumn, PanelColumns, columns};
 
-use super::{CELLS_SHOWN, Found, FoundData, few, scalar};
+use super::{CELLS_SHOWN, Found, FoundData, IMAGE_ENDINGS, few, has_ending, scalar};
 
 /// Names of columns that are usually the price, best first.
 const PRICES: [&str; 5] = ["adj close", "adj_close", "close", "price", "value"];
 /// Names of columns that number or date the rows.
 const NO_SERIES: [&str; 7] = ["id", "index", "year", "month", "day", "hour", "weekday"];
+
+/// Whether the CSV files of a folder are a panel: each row has a date, and a column has numbers. A
+/// table that names images is none.
+pub(super) fn is_panel(folder: &Path) -> bool {
+    columns(folder).is_ok_and(|found| {
+        let mut cells = found.first_row.iter();
+        let names_images = cells.any(|(_, cell)| has_ending(Path::new(cell), &IMAGE_ENDINGS));
+        let mut left_out = found.left_out.iter();
+        let has_numbers = !found.numbers.is_empty() || left_out.any(|column| column.has_numbers);
+        !found.dates.is_empty() && has_numbers && !names_images
+    })
+}
 
 pub(super) fn panel(folder: &Path) -> Result<Found, String> {
     let found = columns(folder).map_err(|error| error.to_string())?;
