@@ -506,3 +506,40 @@ fn folders_of_plots_do_not_hide_a_panel() {
     let plan = kiln(&place, &["plan", "panel.yaml"]);
     assert_eq!(plan.status, Some(0), "{plan:?}");
 }
+
+#[test]
+fn a_price_that_a_file_lacks_or_that_is_a_word_is_passed_over() {
+    let place = Place::with("");
+    fs::create_dir(place.path("prices")).unwrap();
+    let price = |number: u32| 50 + number % 7;
+    let write = |name: &str, header: &str, row: &dyn Fn(u32) -> String| {
+        fs::write(place.path(name), table(header, row)).unwrap();
+    };
+    let init = |file: &str| kiln(&place, &["init", file, "--data", "prices"]);
+    let both = |number: u32| format!("{0}.5,{0}", price(number));
+    write("prices/a.csv", "Date,Close,Adj Close", &both);
+    let close = |number: u32| format!("{}.5", price(number));
+    write("prices/b.csv", "Date,Close", &close);
+    let written = init("panel.yaml");
+    assert_eq!(written.status, Some(0), "{written:?}");
+    let text = fs::read_to_string(place.path("panel.yaml")).unwrap();
+    for part in [
+        "price: \"Close\"",
+        "# left out of `columns`: \"Adj Close\" (b.csv has no such column of numbers)\n",
+    ] {
+        assert!(text.contains(part), "{part}:\n{text}");
+    }
+    let load = |number: u32| format!("high,{}.5", price(number));
+    for name in ["prices/a.csv", "prices/b.csv"] {
+        write(name, "time,value,load", &load);
+    }
+    let written = init("load.yaml");
+    assert!(written.stderr.contains("predicts \"load\""), "{written:?}");
+    // Numbers in another spelling are meant.
+    let other = |number: u32| format!("\"1,{0}\",{0}.5", price(number));
+    write("prices/b.csv", "time,value,load", &other);
+    write("prices/a.csv", "time,value,load", &other);
+    let refused = init("other.yaml");
+    assert_eq!(refused.status, Some(2), "{refused:?}");
+    assert!(refused.stderr.contains("has `1,50`"), "{refused:?}");
+}

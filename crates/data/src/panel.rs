@@ -19,7 +19,7 @@ use std::{
 use kiln_core::kinds::data::{Counts, Data, DataFacts, PanelShape, PanelSplit, SymbolReturns};
 use sha2::{Digest, Sha256};
 
-pub use self::columns::{NumberColumn, PanelColumns, columns};
+pub use self::columns::{LeftOutColumn, NumberColumn, PanelColumns, columns};
 pub use self::reader::{PanelReader, PanelWindow, WindowError};
 pub use self::rows::SkipReason;
 use self::{

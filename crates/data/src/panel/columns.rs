@@ -40,6 +40,10 @@ pub struct LeftOutColumn {
     pub name: String,
     /// Whether a cell is a number.
     pub has_numbers: bool,
+    /// Whether the first cell that is no number has a digit, such as `1,234.5`.
+    pub has_digits: bool,
+    /// Whether the fault is a file without the column.
+    pub is_missing: bool,
     /// The first cell that is no number, with its file and line; or the file without the column.
     pub why: String,
 }
@@ -67,6 +71,8 @@ struct Seen {
     last: Option<f64>,
     /// The first cell that is no number, and its place.
     fault: Option<String>,
+    /// Whether that cell has a digit.
+    has_digits: bool,
 }
 
 impl Seen {
@@ -81,14 +87,21 @@ impl Seen {
             is_date: true,
             last: None,
             fault: None,
+            has_digits: false,
         }
     }
 
     fn add(&mut self, cell: &[u8], place: impl FnOnce() -> String) {
         self.is_date &= rows::date(cell).is_some();
         let Some(number) = rows::number(cell) else {
-            let fault = || format!("{} has `{}`", place(), rows::text(cell.trim_ascii()));
-            self.fault.get_or_insert_with(fault);
+            if self.fault.is_none() {
+                let cell = cell.trim_ascii();
+                self.has_digits = cell.iter().any(u8::is_ascii_digit);
+                self.fault = Some(match cell.is_empty() {
+                    true => format!("{} is empty", place()),
+                    false => format!("{} has `{}`", place(), rows::text(cell)),
+                });
+            }
             return;
         };
         self.column.smallest = self.column.smallest.min(number);
@@ -132,6 +145,8 @@ fn of_file(path: &Path, bytes: &[u8]) -> Result<PanelColumns, DataError> {
             Some(why) => found.left_out.push(LeftOutColumn {
                 name: seen.column.name,
                 has_numbers: seen.last.is_some(),
+                has_digits: seen.has_digits,
+                is_missing: false,
                 why,
             }),
         }
@@ -165,48 +180,51 @@ impl PanelColumns {
                     counts_up: column.counts_up && also.counts_up,
                     ..column
                 }),
-                None => {
-                    let why = other.why_not(&column.name);
-                    self.left_out.push(LeftOutColumn {
-                        name: column.name,
-                        has_numbers: true,
-                        why,
-                    });
-                }
+                None => self.left_out.push(other.without(column.name)),
             }
         }
         for column in std::mem::take(&mut other.numbers) {
-            if !self.has(&column.name) {
-                let why = self.why_not(&column.name);
-                self.left_out.push(LeftOutColumn {
-                    name: column.name,
-                    has_numbers: true,
-                    why,
-                });
+            let at = self.left_out_at(&column.name);
+            if let Some(at) = at {
+                self.left_out[at].has_numbers = true;
+            } else if !self.has_number(&column.name) {
+                let left_out = self.without(column.name);
+                self.left_out.push(left_out);
             }
         }
         for column in other.left_out {
-            if !self.has(&column.name) {
-                self.left_out.push(column);
+            match self.left_out_at(&column.name) {
+                Some(at) => self.left_out[at].has_numbers |= column.has_numbers,
+                None => self.left_out.push(column),
             }
         }
         self.files.append(&mut other.files);
         self
     }
 
-    fn has(&self, name: &str) -> bool {
+    fn has_number(&self, name: &str) -> bool {
         self.numbers.iter().any(|column| column.name == name)
-            || self.left_out.iter().any(|column| column.name == name)
     }
 
-    /// Why a column is not among the numbers.
-    fn why_not(&self, name: &str) -> String {
+    fn left_out_at(&self, name: &str) -> Option<usize> {
+        let mut left_out = self.left_out.iter();
+        left_out.position(|column| column.name == name)
+    }
+
+    /// A column that another file has as numbers and that is not among the numbers here.
+    fn without(&self, name: String) -> LeftOutColumn {
         let told = self.left_out.iter().find(|column| column.name == name);
         let file = self.files.first().map_or("", |(file, _)| file);
-        told.map_or_else(
-            || format!("{file} has no such column of numbers"),
-            |column| column.why.clone(),
-        )
+        LeftOutColumn {
+            name,
+            has_numbers: true,
+            has_digits: told.is_some_and(|column| column.has_digits),
+            is_missing: told.is_none(),
+            why: told.map_or_else(
+                || format!("{file} has no such column of numbers"),
+                |column| column.why.clone(),
+            ),
+        }
     }
 }
 
@@ -265,5 +283,27 @@ mod tests {
         let bad = folder.path().join("a.csv").display().to_string();
         assert_eq!(found.left_out[0].why, format!("{bad}:3 has `inf`"));
         assert_eq!(found.left_out[2].why, "a.csv has no such column of numbers");
+    }
+
+    #[test]
+    fn a_fault_says_whether_the_column_is_missing_empty_or_text() {
+        let folder = tempfile::tempdir().unwrap();
+        let write = |name: &str, text: &str| fs::write(folder.path().join(name), text).unwrap();
+        write(
+            "a.csv",
+            "date,gap,level,more,sum\n2024-01-01,,high,1,\"1,5\"\n2024-01-02,2,low,2,\"2,5\"\n",
+        );
+        write("b.csv", "date,gap,level,sum\n2024-01-01,2,3,\"3,5\"\n");
+        let found = columns(folder.path()).unwrap().left_out;
+        let flags = |name: &str| {
+            let column = found.iter().find(|column| column.name == name).unwrap();
+            (column.has_numbers, column.has_digits, column.is_missing)
+        };
+        assert_eq!(flags("gap"), (true, false, false));
+        assert_eq!(flags("level"), (true, false, false));
+        assert_eq!(flags("more"), (true, false, true));
+        assert_eq!(flags("sum"), (false, true, false));
+        let gap = found.iter().find(|column| column.name == "gap").unwrap();
+        assert!(gap.why.ends_with("a.csv:2 is empty"), "{}", gap.why);
     }
 }

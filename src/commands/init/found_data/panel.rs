@@ -3,7 +3,7 @@
 use std::path::Path;
 
 use kiln_core::units::counted;
-use kiln_data::panel::{NumberColumn, PanelColumns, columns};
+use kiln_data::panel::{LeftOutColumn, NumberColumn, PanelColumns, columns};
 
 use super::{CELLS_SHOWN, Found, FoundData, IMAGE_ENDINGS, few, has_ending, scalar};
 
@@ -36,8 +36,8 @@ pub(super) fn panel(folder: &Path) -> Result<Found, String> {
             let price = series(&found.numbers).next();
             let price = price.ok_or_else(|| no_price(&found.numbers))?;
             notes.push(format!(
-                "note: no column is named `close`, `price` or `value`; the file predicts {}, and \
-                 names the others",
+                "note: no column of numbers in each file is named `close`, `price` or `value`; the \
+                 file predicts {}, and names the others",
                 scalar(&price.name)
             ));
             price
@@ -120,7 +120,12 @@ fn no_date(found: &PanelColumns) -> String {
 fn named_price(found: &PanelColumns) -> Result<Option<&NumberColumn>, String> {
     for wanted in PRICES {
         let is_it = |name: &str| name.to_lowercase() == wanted;
-        if let Some(bad) = found.left_out.iter().find(|column| is_it(&column.name)) {
+        // A column of words, or one that a file lacks, is not meant.
+        let is_bad = |column: &&LeftOutColumn| {
+            let is_number = column.has_numbers || column.has_digits;
+            is_it(&column.name) && is_number && !column.is_missing
+        };
+        if let Some(bad) = found.left_out.iter().find(is_bad) {
             return Err(format!(
                 "the column {} is the price by its name, but {}; write a number such as 1234.5 \
                  there, or `null` to skip the row, or rename the column if it is not the price",
