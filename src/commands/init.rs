@@ -427,7 +427,8 @@ fn of_images(data: Option<&FoundData>, machine: &Machine) -> Sections {
 {}",
                 machine.sized(224, 64),
                 match *skip_bad {
-                    true => "  skip_bad: true           # skips what is no image, as a table here\n",
+                    true =>
+                        "  skip_bad: true           # skips what is no image, as a table here\n",
                     false => "",
                 }
             ),

@@ -84,8 +84,7 @@ fn without_link(path: &Path) -> Option<NamedRun> {
 /// table has nothing to read.
 pub(super) fn newest_past_link(path: &Path) -> Option<RunFolder> {
     let (experiment, old) = linked_run(path)?;
-    newest_of(&experiment)
-        .filter(|newest| newest.name() != old && newest.trials_table().is_file())
+    newest_of(&experiment).filter(|newest| newest.name() != old && newest.trials_table().is_file())
 }
 
 /// The folder of the experiment and the name of the run that its link `latest` leads to, if a path
@@ -408,6 +407,8 @@ mod tests {
             newest_past_link(&folder.join(named)).map(|run| run.name())
         };
         let (old, new) = ("20260101T000000Z-x", "20260103T000000Z-x");
+        assert_eq!(newest(old, "latest"), None, "it has no table yet");
+        fs::write(folder.join(new).join("trials.csv"), "").unwrap();
         for named in ["latest", "latest/", "latest/trials.csv"] {
             assert_eq!(newest(old, named).as_deref(), Some(new), "{named}");
             assert_eq!(newest(new, named), None, "{named}");
