@@ -60,10 +60,13 @@ fn what_a_switch_of_branches_leaves_of_a_run_is_no_run_and_is_not_added_to_git()
     let run = format!("results/x/{}", name.display());
     git(&["add", "results"]);
     git(&["commit", "-q", "-m", "results"]);
+    for local in ["samples.csv", ".reserve"] {
+        fs::write(place.path(&format!("{run}/{local}")), "local").unwrap();
+    }
     git(&["checkout", "-q", "-"]);
     assert!(place.path(&run).join("trials").is_dir());
     let added = git(&["add", "-A", "--dry-run"]);
-    assert!(!added.contains("/trials/"), "{added}");
+    assert!(!added.contains("results/"), "{added}");
 
     assert_eq!(list(&place).len(), 0);
     let said = kiln(&["ls"]).stderr;

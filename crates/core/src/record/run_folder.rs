@@ -78,8 +78,11 @@ const RECORD: [&str; 5] = [
 ];
 /// What git ignores of a run, and leaves where it takes the record away.
 const IGNORED_PARTS: [&str; 2] = ["trials", "samples.csv"];
-/// The `.gitignore` of a run: the one above is gone on a branch that has no results.
-const OF_RUN_IGNORED: &[u8] = b"/trials/\n/.gitignore\n";
+/// The `.gitignore` of a run: the one of all results is gone on a branch that has none.
+const OF_RUN_IGNORED: &[u8] =
+    b"/trials/\n/samples.csv\n/.reserve\n/queue/\n/launches/\n/.gitignore\n";
+/// The `.gitignore` of an experiment's folder, for the same reason.
+const OF_EXPERIMENT_IGNORED: &[u8] = b"/latest\n/.kiln-lock\n/.new-*\n/.gitignore\n";
 
 /// One run's folder: `results/<name>/<UTC>-<git short>/`.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
@@ -342,6 +345,7 @@ pub fn create(
     let ignored = run.write(&run.path().join(GITIGNORE), OF_RUN_IGNORED);
     let made = ignored.and_then(|()| fill(&run)).and_then(|()| {
         run.open()?.sync()?;
+        write_gitignore_of_experiment(&parent)?;
         let named = free_name(&parent, stamp);
         folder.rename(&unborn, named.file_name().unwrap_or_default())?;
         Ok(RunFolder(named))
@@ -495,6 +499,16 @@ fn write_gitignore(results: &Path) -> io::Result<()> {
             }
             Ok(())
         }
+        Err(error) => Err(error),
+    }
+}
+
+/// Writes the `.gitignore` of an experiment's folder where there is none.
+fn write_gitignore_of_experiment(folder: &Path) -> io::Result<()> {
+    let path = folder.join(GITIGNORE);
+    match OpenOptions::new().create_new(true).write(true).open(path) {
+        Ok(mut file) => file.write_all(OF_EXPERIMENT_IGNORED),
+        Err(error) if error.kind() == io::ErrorKind::AlreadyExists => Ok(()),
         Err(error) => Err(error),
     }
 }
