@@ -17,8 +17,14 @@ const PARTS: [&str; 7] = [
     "CREDENTIAL",
 ];
 
-/// Ends of the names of variables that say where a secret lies.
-const PLACES: [&str; 3] = ["_FILE", "_PATH", "_DIR"];
+/// Ends of the names of variables that say where a secret lies, or how much of something is allowed.
+const OTHER_ENDS: [&str; 5] = ["_FILE", "_PATH", "_DIR", "_LENGTH", "_LIMIT"];
+
+/// What stands before `_TOKEN` in the names of a tokenizer's special tokens.
+const SPECIAL_TOKENS: [&str; 7] = ["EOS", "BOS", "PAD", "UNK", "MASK", "SEP", "CLS"];
+
+/// Fewer characters are no secret of a service.
+const LEAST_CHARACTERS: usize = 8;
 
 /// A sentence on each, with its place in a file: that of `--set` would be the value.
 pub(super) fn mistakes(loaded: &Loaded) -> Vec<Mistake> {
@@ -38,7 +44,7 @@ pub(super) fn mistakes(loaded: &Loaded) -> Vec<Mistake> {
     keys(&loaded.experiment).into_iter().map(mistake).collect()
 }
 
-/// The keys of the variables with such names and a text.
+/// The keys of the variables with such names and values.
 fn keys(experiment: &Experiment) -> Vec<String> {
     let command = experiment.model.command();
     let command = command.map(|command| ("model".to_owned(), &command.environment));
@@ -48,7 +54,7 @@ fn keys(experiment: &Experiment) -> Vec<String> {
     let mut found = Vec::new();
     for (above, variables) in command.into_iter().chain(engines) {
         for (name, value) in variables {
-            if is_secret(name) && is_text(value) {
+            if is_secret(name) && may_be_secret(value) {
                 found.push(format!("{above}.environment.{name}"));
             }
         }
@@ -56,16 +62,36 @@ fn keys(experiment: &Experiment) -> Vec<String> {
     found
 }
 
-fn is_text(value: &Value) -> bool {
-    value.as_str().is_some_and(|text| !text.is_empty())
+/// Whether a value may be a secret: no number, no switch, no path, no placeholder and no special
+/// token.
+fn may_be_secret(value: &Value) -> bool {
+    let Some(text) = value.as_str() else {
+        return false;
+    };
+    let is_wrapped = |from: char, to: char| text.starts_with(from) && text.ends_with(to);
+    let has_placeholder = text
+        .split_once('{')
+        .is_some_and(|(_, after)| after.contains('}'));
+    // `true` and `false` are too short.
+    text.chars().count() >= LEAST_CHARACTERS
+        && text.parse::<f64>().is_err()
+        && !text.starts_with(['/', '~', '.'])
+        && !is_wrapped('<', '>')
+        && !is_wrapped('[', ']')
+        && !has_placeholder
 }
 
 fn is_secret(name: &str) -> bool {
     let name = name.to_ascii_uppercase();
-    let is_place = PLACES.iter().any(|end| name.ends_with(end));
+    let is_other = OTHER_ENDS.iter().any(|end| name.ends_with(end));
+    let is_special = name.strip_suffix("_TOKEN").is_some_and(|before| {
+        let last = before.rsplit('_').next();
+        last.is_some_and(|last| SPECIAL_TOKENS.contains(&last))
+    });
     // `TOKENIZERS_PARALLELISM` and `MAX_TOKENS` are none.
     let is_token = name.split('_').any(|word| word.ends_with("TOKEN"));
-    !is_place && (is_token || PARTS.iter().any(|part| name.contains(part)))
+    let has_part = PARTS.iter().any(|part| name.contains(part));
+    !is_other && !is_special && (is_token || has_part)
 }
 
 #[cfg(test)]
@@ -93,8 +119,34 @@ mod tests {
             "PASSWORD_FILE",
             "KEY",
             "PASS",
+            "TOKEN_LIMIT",
+            "PASSWORD_LENGTH",
+            "EOS_TOKEN",
+            "MODEL_PAD_TOKEN",
         ] {
             assert!(!is_secret(name), "{name}");
         }
+    }
+
+    #[test]
+    fn values_that_are_no_secret_are_known() {
+        for value in ["hf_abcdefgh", "hunter2hunter2", "12345678-abc", "{abcdefgh"] {
+            assert!(may_be_secret(&value.into()), "{value}");
+        }
+        for value in [
+            "",
+            "hunter2",
+            "true",
+            "123456789",
+            "<|endoftext|>",
+            "[PADDING]",
+            "/run/secrets/token",
+            "~/.token-file",
+            "./token-file",
+            "{data.path}/token",
+        ] {
+            assert!(!may_be_secret(&value.into()), "{value}");
+        }
+        assert!(!may_be_secret(&123_456_789.into()));
     }
 }
