@@ -141,6 +141,14 @@ const HITS_WITHOUT_MODEL: Threshold = Threshold::at_most(
      be met",
 );
 
+const WHOLE_PASS: Threshold = Threshold::at_least(
+    "`steps` * `effective_batch_size` / (`epoch_seconds` * `samples_per_second`)",
+    0.99,
+    ThresholdUnit::Count,
+    "chosen: one pass over the training data, less what rounding takes; a few steps that measure \
+     the throughput say nothing about learning",
+);
+
 pub(super) const NO_BETTER_THAN_BASELINE: Rule = Rule {
     name: "no-better-than-baseline",
     columns: &[
@@ -149,8 +157,11 @@ pub(super) const NO_BETTER_THAN_BASELINE: Rule = Rule {
         "valid_hit_rate",
         "majority_hit_rate",
         "steps",
+        "effective_batch_size",
+        "epoch_seconds",
+        "samples_per_second",
     ],
-    thresholds: &[ERROR_WITHOUT_MODEL, HITS_WITHOUT_MODEL],
+    thresholds: &[ERROR_WITHOUT_MODEL, HITS_WITHOUT_MODEL, WHOLE_PASS],
     means: "A forecast without a model is as good: that the price stays as it is, or always the \
             more common direction of the training data. The training may have learned noise (too \
             many passes, too large a model or rate), or the columns say nothing about the next \
@@ -177,7 +188,8 @@ fn no_better_than_baseline(case: &TrialContext<'_>) -> Option<RuleMatch> {
     let is_hit_rate_worse =
         hits.is_none_or(|(own, without)| HITS_WITHOUT_MODEL.is_met(own / without));
     let is_known = errors.is_some() || hits.is_some();
-    if row.outcome != Outcome::Completed || !is_known || !is_error_worse || !is_hit_rate_worse {
+    let has_trained = row.outcome == Outcome::Completed && may_have_seen_all(case);
+    if !has_trained || !is_known || !is_error_worse || !is_hit_rate_worse {
         return None;
     }
     let error = errors.map(|(own, without)| {
@@ -199,6 +211,16 @@ fn no_better_than_baseline(case: &TrialContext<'_>) -> Option<RuleMatch> {
         .set("train.evaluate.every", "epoch")
         .set("train.early_stop.patience", 2_u64);
     Some(RuleMatch::new(says, Weight::Doubts, next).of_degree(degree))
+}
+
+/// Whether the training read each sample once; also true where the row does not tell.
+fn may_have_seen_all(case: &TrialContext<'_>) -> bool {
+    let all = case.samples_per_epoch().filter(|all| *all > 0.0);
+    let steps_and_all = case.row.steps.zip(all);
+    steps_and_all.is_none_or(|(steps, all)| {
+        let seen = steps as f64 * case.row.effective_batch_size as f64;
+        WHOLE_PASS.is_met(seen / all)
+    })
 }
 
 fn validation_above_training(case: &TrialContext<'_>) -> Option<RuleMatch> {

@@ -1308,6 +1308,15 @@ fn a_panel_whose_model_is_worse_than_none_is_told_with_both() {
     for one in [of(None, Some(0.667)), of(Some(0.017), None)] {
         only(one, "no-better-than-baseline");
     }
+    // 6,100 samples are one epoch: 96 steps of 64 are one pass, 30 are none.
+    let after = |steps: u64| TrialRow {
+        steps: Some(steps),
+        epoch_seconds: Some(61.0),
+        samples_per_second: Some(100.0),
+        ..of(Some(0.017), Some(0.5))
+    };
+    assert!(names(&alone(after(96))).contains(&"no-better-than-baseline"));
+    assert!(!names(&alone(after(30))).contains(&"no-better-than-baseline"));
     // Better in one of them, within noise, without a metric, or ended early.
     let failed = TrialRow {
         outcome: Outcome::Failed,
