@@ -52,6 +52,9 @@ pub enum DataError {
         found: String,
         expected: String,
     },
+    /// An empty folder, such as a mount point without its file system.
+    #[error("{} contains no folders; expected {expected}", .path.display())]
+    NoFolders { path: PathBuf, expected: String },
     #[error("{} could not be read: {error}", .path.display())]
     Read { path: PathBuf, error: io::Error },
     #[error("{} is not UTF-8 text: byte {byte} of the uncompressed file; {remedy}", .path.display())]
@@ -95,7 +98,10 @@ impl DataError {
     /// machine cannot read them.
     pub fn is_malformed(&self) -> bool {
         match self {
-            Self::NotFound { .. } | Self::NoText | Self::OtherContent { .. } => false,
+            Self::NotFound { .. }
+            | Self::NoFolders { .. }
+            | Self::NoText
+            | Self::OtherContent { .. } => false,
             Self::Panel(PanelError::NotFound { .. } | PanelError::NoFiles { .. }) => false,
             Self::NoFile { path, .. } => path.exists(),
             Self::Read { error, .. } => matches!(

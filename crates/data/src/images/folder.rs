@@ -398,6 +398,11 @@ mod tests {
     fn what_does_not_belong_is_named_with_what_does() {
         let empty = tempfile::tempdir().unwrap();
         let images = "files that end in .png, .jpg or .jpeg";
+        let is_malformed = |keys: &str| read(empty.path(), keys).unwrap_err().is_malformed();
+        assert!(!is_malformed(""));
+        write(empty.path(), "notes.txt", b"");
+        assert!(is_malformed("") && is_malformed(", skip_bad: true"));
+        std::fs::remove_file(empty.path().join("notes.txt")).unwrap();
         assert_eq!(
             fault(empty.path(), ""),
             format!(

@@ -94,19 +94,20 @@ impl Lister {
     ) -> Result<Vec<ListedClass>, DataError> {
         let classes = self.classes(folder)?;
         if classes.len() < 2 {
+            let path = folder.to_owned();
+            let expected = format!(
+                "one for each of two or more classes, with {} in it",
+                expected_images()
+            );
+            if classes.is_empty() && self.skipped_files == 0 {
+                return Err(DataError::NoFolders { path, expected });
+            }
             let found = if classes.is_empty() {
                 "contains no folders"
             } else {
                 "contains only one folder"
             };
-            return unfit(
-                folder,
-                found.to_owned(),
-                format!(
-                    "one for each of two or more classes, with {} in it",
-                    expected_images()
-                ),
-            );
+            return unfit(&path, found.to_owned(), expected);
         }
         if let Some(empty) = classes.iter().find(|class| class.files.is_empty()) {
             return unfit(
