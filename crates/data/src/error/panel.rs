@@ -86,8 +86,8 @@ pub enum PanelError {
         fault: String,
         remedy: String,
     },
-    #[error("{}: `data.skip_bad` would skip {counts}, of {rows} rows; at most 5 % may be skipped \
-             for such values; {remedy}", .file.display())]
+    #[error("{}: `data.skip_bad` would skip {counts}, of {rows} rows; at most 5 %, or one row, \
+             may be skipped for such values; {remedy}", .file.display())]
     Selection {
         file: PathBuf,
         /// By reason, in words.

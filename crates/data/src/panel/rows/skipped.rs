@@ -7,8 +7,8 @@ use jiff::civil::DateTime;
 use super::{Cells, Rows, SkipReason, WantedColumns, open, order};
 use crate::error::PanelError;
 
-/// Refuses a file of which `data.skip_bad` skips more than 5 % of the rows although they can be
-/// read: what is left would look whole.
+/// Refuses a file of which `data.skip_bad` skips more than one row, and more than 5 % of the rows,
+/// although they can be read: what is left would look whole.
 ///
 /// # Errors
 /// There are more; the error counts them.
@@ -20,7 +20,8 @@ pub(in crate::panel) fn refuse_selection(
 ) -> Result<(), PanelError> {
     let all = rows.dates.len() as u64 + rows.skipped;
     let of_selection = rows.reasons.iter().filter(|(why, _)| why.is_selection());
-    if of_selection.clone().map(|(_, count)| count).sum::<u64>() * 20 <= all {
+    let skipped: u64 = of_selection.clone().map(|(_, count)| count).sum();
+    if skipped <= 1 || skipped * 20 <= all {
         return Ok(());
     }
     let counts = of_selection.map(|(why, count)| {

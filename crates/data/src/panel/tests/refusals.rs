@@ -60,13 +60,18 @@ fn rows_that_can_be_read_are_not_offered_to_be_skipped() {
 
 #[test]
 fn skipping_does_not_select_rows_by_their_value() {
-    let with_bad = |good: usize| {
+    let with_bad = |good: usize, bad: usize| {
         let good: Vec<String> = (1..=good).map(|price| format!("{price},1")).collect();
         let mut cells: Vec<&str> = good.iter().map(String::as_str).collect();
-        cells.insert(1, "1,-1");
+        for _ in 0..bad {
+            cells.insert(1, "1,-1");
+        }
         rows("Date,Close,Change", &cells)
     };
-    let (_holder, path) = folder(&[("A.csv", &with_bad(19))]);
+    // One row may always be skipped.
+    let (_holder, path) = folder(&[("A.csv", &with_bad(15, 1))]);
+    assert_eq!(loaded(&path, ", skip_bad: true").skipped[0].rows, 1);
+    let (_holder, path) = folder(&[("A.csv", &with_bad(19, 1))]);
     let panel = loaded(&path, ", skip_bad: true");
     assert_eq!(
         panel.skipped,
@@ -77,10 +82,11 @@ fn skipping_does_not_select_rows_by_their_value() {
             rows_of_file: 1,
         }]
     );
-    let (_holder, path) = folder(&[("A.csv", &with_bad(18))]);
+    let (_holder, path) = folder(&[("A.csv", &with_bad(17, 2))]);
     let error = fault(&path, ", skip_bad: true");
     assert!(
-        error.contains("A.csv: `data.skip_bad` would skip 1 row with a number below 0, of 19 rows"),
+        error
+            .contains("A.csv: `data.skip_bad` would skip 2 rows with a number below 0, of 19 rows"),
         "{error}"
     );
 }
