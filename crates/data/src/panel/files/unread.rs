@@ -9,7 +9,7 @@ use super::{file_name, is_csv};
 use crate::error::PanelError;
 
 /// Ends of the names of compressed files.
-const COMPRESSED: [&str; 4] = [".gz", ".xz", ".zst", ".bz2"];
+const COMPRESSED: [&str; 6] = [".gz", ".xz", ".zst", ".bz2", ".zip", ".7z"];
 
 /// Refuses the folder `path` if something in it looks like the file of a symbol and cannot be read
 /// as one. `csv` are the paths whose names are those of CSV files, `others` the rest.
@@ -75,7 +75,7 @@ mod tests {
         for name in ["notes.txt", "b.tsv", ".b.csv.gz", "b.gz"] {
             assert_eq!(fault(&file(name)), None, "{name}");
         }
-        for name in ["b.csv.gz", "b.CSV.xz", "b.csv.zst"] {
+        for name in ["b.csv.gz", "b.CSV.xz", "b.csv.zst", "b.csv.zip", "b.csv.7z"] {
             let error = fault(&file(name)).unwrap();
             assert!(
                 error.contains(&format!("and {name} is compressed;"))
