@@ -41,31 +41,32 @@ pub(crate) fn stdout(arguments: &[&str]) -> io::Result<Option<Vec<u8>>> {
     ask(arguments).map(|answer| answer.is_success.then_some(answer.stdout))
 }
 
+/// Returns standard output of a command on all files of the repository but those under `results`;
+/// on all of them if `results` is outside the repository.
+///
+/// # Errors
+/// As [`ask`].
+pub(crate) fn stdout_but_for(results: &Path, arguments: &[&str]) -> io::Result<Option<Vec<u8>>> {
+    let all = [arguments, &["--", ":/"]].concat();
+    let but_results = format!(":(exclude){}", results.display());
+    match stdout(&[all.as_slice(), &[&but_results]].concat()) {
+        // A folder outside the repository cannot be named to git.
+        Ok(None) => stdout(&all),
+        // A git that gives no answer is not asked again.
+        answered => answered,
+    }
+}
+
 /// The files that differ between two commits of the repository around the current folder, but for
 /// those under `results`; `None` if git cannot tell.
 pub(crate) fn changed_files(old: &str, new: &str, results: &Path) -> Option<Vec<String>> {
-    // They come from a file, and git takes an argument that begins with a dash for an option.
+    // The hashes come from a file, and git takes an argument that begins with a dash for an option.
     let is_hash = |commit: &str| commit.bytes().all(|byte| byte.is_ascii_hexdigit());
     if !is_hash(old) || !is_hash(new) {
         return None;
     }
-    let all = [
-        "diff",
-        "--name-only",
-        "--no-ext-diff",
-        "-z",
-        old,
-        new,
-        "--",
-        ":/",
-    ];
-    let but_results = format!(":(exclude){}", results.display());
-    let answered = match stdout(&[all.as_slice(), &[&but_results]].concat()) {
-        // A folder outside the repository cannot be named to git.
-        Ok(None) => stdout(&all),
-        answered => answered,
-    };
-    let names = answered.ok()??;
+    let diff = ["diff", "--name-only", "--no-ext-diff", "-z", old, new];
+    let names = stdout_but_for(results, &diff).ok()??;
     let names = names
         .split(|byte| *byte == 0)
         .filter(|name| !name.is_empty());
@@ -86,7 +87,7 @@ pub(crate) fn ignored_by(file: &Path) -> Option<String> {
     let (rule, _) = told.split_once('\t')?;
     let mut parts = rule.splitn(3, ':');
     let (place, line, pattern) = (parts.next()?, parts.next()?, parts.next()?);
-    // A rule that takes the file back is told too.
+    // git also prints a rule that includes the file again.
     let is_ignored = !pattern.starts_with('!');
     is_ignored.then(|| format!("{place}:{line} `{pattern}`"))
 }

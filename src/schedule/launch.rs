@@ -118,14 +118,8 @@ pub(super) struct FactSources<'a> {
 /// runs under `results` do not make the tree dirty.
 pub(super) fn git(results: &Path) -> Option<Git> {
     let asked = git::stdout(&["rev-parse", "HEAD"]).ok()??;
-    let all = ["status", "--porcelain", "--untracked-files=no", "--", ":/"];
-    let but_results = format!(":(exclude){}", results.display());
-    let changes = match git::stdout(&[all.as_slice(), &[&but_results]].concat()) {
-        // A folder outside the repository cannot be named to git.
-        Ok(None) => git::stdout(&all),
-        // One that gives no answer is not asked again.
-        answered => answered,
-    };
+    let status = ["status", "--porcelain", "--untracked-files=no"];
+    let changes = git::stdout_but_for(results, &status);
     Some(Git {
         commit: String::from_utf8_lossy(&asked).trim().to_owned(),
         dirty: changes
