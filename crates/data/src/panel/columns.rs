@@ -129,7 +129,7 @@ fn of_file(path: &Path, bytes: &[u8]) -> Result<PanelColumns, DataError> {
         rows += 1;
         for (column, cell) in seen.iter_mut().zip(&record) {
             column.add(cell, || {
-                format!("{}:{}", path.display(), line(bytes, &record))
+                format!("{}:{}", path.display(), rows::line(bytes, &record))
             });
         }
     }
@@ -152,20 +152,6 @@ fn of_file(path: &Path, bytes: &[u8]) -> Result<PanelColumns, DataError> {
         }
     }
     Ok(found)
-}
-
-/// The line of a row, from 1.
-fn line(bytes: &[u8], record: &ByteRecord) -> usize {
-    let start = record
-        .position()
-        .map_or(0, |position| position.byte() as usize);
-    // The position may be that of the newline before the row.
-    let ends = bytes[start..]
-        .iter()
-        .take_while(|byte| b"\r\n".contains(byte))
-        .count();
-    let before = &bytes[..start + ends];
-    1 + before.iter().filter(|byte| **byte == b'\n').count()
 }
 
 impl PanelColumns {

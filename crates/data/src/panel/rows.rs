@@ -306,10 +306,7 @@ impl<'a> Cells<'a> {
         fault: RowFault,
         wanted: &WantedColumns,
     ) -> PanelError {
-        let start = record
-            .position()
-            .map_or(0, |position| position.byte() as usize);
-        let (line, column) = place(bytes, start, fault.cell);
+        let (line, column) = place(bytes, start_of(record), fault.cell);
         let remedy = match fault.what {
             What::NoNumber if fault.cell != self.columns[self.price] => wanted.remedies.number,
             What::CellCount | What::NoDate | What::NoNumber => wanted.remedies.row,
@@ -426,6 +423,18 @@ fn day(date: DateTime) -> String {
     } else {
         date.to_string()
     }
+}
+
+/// The line of a row, from 1.
+pub(super) fn line(bytes: &[u8], record: &ByteRecord) -> usize {
+    place(bytes, start_of(record), 0).0
+}
+
+/// The byte at which a row begins, or that of the newline before it.
+fn start_of(record: &ByteRecord) -> usize {
+    record
+        .position()
+        .map_or(0, |position| position.byte() as usize)
 }
 
 /// Line and column, from 1, of a cell of the row that begins at byte `start`, or at the newline

@@ -2,7 +2,7 @@
 
 use csv::ByteRecord;
 
-use super::{Cells, WantedColumns, date, number, place, text};
+use super::{Cells, WantedColumns, date, number, place, start_of, text};
 
 /// Rows of the shortest series.
 const LEAST_ROWS: usize = 30;
@@ -104,8 +104,7 @@ impl Stretch {
             if row - self.start < LEAST_ROWS {
                 return false;
             }
-            let start = record.position().map(|position| position.byte() as usize);
-            let byte = start.unwrap_or_default();
+            let byte = start_of(record);
             self.changes.push(Change { row, byte });
         }
         self.values.push(cell.to_vec());
