@@ -15,7 +15,7 @@ use kiln_data::{error::TO_UTF8, files};
 
 pub(super) use self::panel::window;
 use self::{
-    pairs::{list, pairs},
+    pairs::{json_list_refusal, pairs},
     parts::{Parts, parts},
 };
 use crate::commands::Stop;
@@ -24,14 +24,14 @@ use crate::commands::Stop;
 const MOST_ENTRIES: usize = 10_000;
 /// Bytes of a line, or of the beginning of a text, that are looked at.
 const MOST_BYTES: u64 = 1 << 20;
-/// Names that a message lists.
-const CELLS_SHOWN: usize = 5;
+/// Most names or cells that a message lists.
+const NAMES_SHOWN: usize = 5;
 /// Endings of the names of images.
 const IMAGE_ENDINGS: [&str; 3] = ["png", "jpg", "jpeg"];
 /// The shortest text of which a model can be trained and validated.
 const LEAST_TEXT: u64 = 200;
 
-/// Data as a path leads to it; texts are written as YAML.
+/// The data at a path. Strings are written as YAML.
 #[derive(Debug, PartialEq, Eq)]
 pub(super) enum FoundData {
     Text {
@@ -50,14 +50,14 @@ pub(super) enum FoundData {
         price: String,
         /// The columns that the model reads; `None` for all columns of numbers.
         columns: Option<Vec<String>>,
-        /// Length of the file in the middle.
+        /// Rows of the file of median length.
         rows: u64,
         /// Other choices, and the columns left out.
         comments: Vec<String>,
     },
     Pairs {
         path: String,
-        /// The file whose rows validate.
+        /// The file of validation rows.
         valid: Option<String>,
         tokenizer: PathBuf,
         /// The tokenizer to write, where there is none: its text.
@@ -144,7 +144,7 @@ pub(super) fn shown(path: &Path) -> String {
 fn json(path: &Path) -> Result<Found, String> {
     let (first, _) = lines(path, 1)?;
     match first.first() {
-        Some(line) if line.starts_with('[') => Err(list(path)),
+        Some(line) if line.starts_with('[') => Err(json_list_refusal(path)),
         _ => text(path).map(Found::from),
     }
 }
@@ -167,10 +167,10 @@ fn name_of(path: &Path) -> String {
     name.to_string_lossy().into_owned()
 }
 
-/// The first of several, and the number of the others.
+/// The first names of several, and the number of the others.
 fn few(names: &[String]) -> String {
-    let shown = names[..names.len().min(CELLS_SHOWN)].join(", ");
-    match names.len().saturating_sub(CELLS_SHOWN) {
+    let shown = names[..names.len().min(NAMES_SHOWN)].join(", ");
+    match names.len().saturating_sub(NAMES_SHOWN) {
         0 => shown,
         more => format!("{shown} and {more} more"),
     }
@@ -205,7 +205,7 @@ fn text(path: &Path) -> Result<FoundData, String> {
     let read = open()?.take(MOST_BYTES).read_to_end(&mut start);
     read.map_err(|error| error.to_string())?;
     let is_packed = has_ending(path, &["gz", "xz"]);
-    // A letter may be cut at the end.
+    // The last character may be cut, because only the beginning is read.
     let fault = std::str::from_utf8(&start)
         .err()
         .filter(|error| error.error_len().is_some());
@@ -300,7 +300,7 @@ fn not_used(train: &Path, unused: &[PathBuf]) -> Option<String> {
     (!names.is_empty()).then(|| format!("note: {train} is for training; not used: {others}"))
 }
 
-/// Whether several folders of a folder have images: a single one may have pictures of a report.
+/// Whether at least two folders in a folder have images: a single one may hold plots of a report.
 fn has_classes(folder: &Path) -> bool {
     let classes = entries(folder);
     let classes = classes.iter().filter(|class| class.is_dir());

@@ -13,15 +13,15 @@ const ROWS_LOOKED_AT: usize = 100;
 const PROMPTS: [&str; 5] = ["prompt", "question", "instruction", "input", "source"];
 /// Names of keys that are usually the response, best first.
 const RESPONSES: [&str; 5] = ["response", "answer", "output", "completion", "target"];
-/// Names of keys that a response may depend on beside the prompt.
+/// Names of keys on which a response may depend besides the prompt.
 const FURTHER: [&str; 5] = ["input", "instruction", "context", "system", "history"];
 
-/// `valid` is a file of rows that validate.
+/// Finds prompts and responses in the file `path`; `valid` is the file of validation rows.
 pub(super) fn pairs(path: &Path, valid: Option<&Path>) -> Result<Found, String> {
     let (first, rows) = lines(path, ROWS_LOOKED_AT)?;
     let begin = first.first().map_or("", String::as_str);
     if begin.starts_with('[') {
-        return Err(list(path));
+        return Err(json_list_refusal(path));
     }
     if object(begin).is_none() {
         return Err(
@@ -65,8 +65,8 @@ pub(super) fn pairs(path: &Path, valid: Option<&Path>) -> Result<Found, String> 
     Ok(Found { data, notes })
 }
 
-/// What to do with a JSON list.
-pub(super) fn list(path: &Path) -> String {
+/// The refusal of a JSON list, with the command that converts it.
+pub(super) fn json_list_refusal(path: &Path) -> String {
     format!(
         "this is one JSON list, and kiln reads one JSON object per line; `jq -c '.[]' {} > \
          rows.jsonl` writes such a file",

@@ -5,7 +5,7 @@ use std::path::Path;
 use kiln_core::units::counted;
 use kiln_data::panel::{LeftOutColumn, NumberColumn, PanelColumns, columns};
 
-use super::{CELLS_SHOWN, Found, FoundData, IMAGE_ENDINGS, few, has_ending, scalar};
+use super::{Found, FoundData, IMAGE_ENDINGS, NAMES_SHOWN, few, has_ending, scalar};
 
 /// Names of columns that are usually the price, best first.
 const PRICES: [&str; 5] = ["adj close", "adj_close", "close", "price", "value"];
@@ -13,7 +13,7 @@ const PRICES: [&str; 5] = ["adj close", "adj_close", "close", "price", "value"];
 const NO_SERIES: [&str; 7] = ["id", "index", "year", "month", "day", "hour", "weekday"];
 
 /// Whether the CSV files of a folder are a panel: each row has a date, and a column has numbers. A
-/// table that names images is none.
+/// table that names images is not a panel.
 pub(super) fn is_panel(folder: &Path) -> bool {
     columns(folder).is_ok_and(|found| {
         let mut cells = found.first_row.iter();
@@ -70,19 +70,20 @@ pub(super) fn panel(folder: &Path) -> Result<Found, String> {
     })
 }
 
-/// Rows of the file in the middle: a short file among long ones does not count.
+/// Median number of rows: one short file among long ones does not decide.
 fn median(files: &[(String, u64)]) -> u64 {
     let mut rows: Vec<u64> = files.iter().map(|(_, rows)| *rows).collect();
     rows.sort_unstable();
     rows.get(rows.len() / 2).copied().unwrap_or(0)
 }
 
-/// The rows of an example, for files with so many rows.
+/// The length of a window (`seq_len`) for files with so many rows.
 pub(in crate::commands::init) fn window(rows: u64) -> u64 {
     (rows / 20).clamp(2, 30)
 }
 
-/// Names the files without an example. One has the returns of its rows, and a return to predict.
+/// Names the files that are too short for one sample: the returns of a window and one to predict,
+/// which take two rows more than the window.
 fn too_short(files: &[(String, u64)], window: u64) -> Option<String> {
     let short = files.iter().filter(|(_, rows)| *rows < window + 2);
     let short: Vec<String> = short
@@ -99,7 +100,7 @@ fn too_short(files: &[(String, u64)], window: u64) -> Option<String> {
 }
 
 fn no_date(found: &PanelColumns) -> String {
-    let cells = found.first_row.iter().take(CELLS_SHOWN);
+    let cells = found.first_row.iter().take(NAMES_SHOWN);
     let cells: Vec<String> = cells
         .map(|(name, cell)| format!("{} {}", scalar(name), scalar(cell)))
         .collect();
@@ -120,7 +121,7 @@ fn no_date(found: &PanelColumns) -> String {
 fn named_price(found: &PanelColumns) -> Result<Option<&NumberColumn>, String> {
     for wanted in PRICES {
         let is_it = |name: &str| name.to_lowercase() == wanted;
-        // A column of words, or one that a file lacks, is not meant.
+        // A column of words, or one that a file lacks, is passed over.
         let is_bad = |column: &&LeftOutColumn| {
             let is_number = column.has_numbers || column.has_digits;
             is_it(&column.name) && is_number && !column.is_missing
@@ -151,7 +152,7 @@ fn named_price(found: &PanelColumns) -> Result<Option<&NumberColumn>, String> {
     Ok(None)
 }
 
-/// The columns of which a forecast makes sense.
+/// The columns that are worth a forecast: above 0 and not excluded by [`no_series`].
 fn series(numbers: &[NumberColumn]) -> impl Iterator<Item = &NumberColumn> {
     of_at_least(numbers, f64::MIN_POSITIVE).filter(|column| no_series(column).is_none())
 }
@@ -169,7 +170,7 @@ fn no_series(column: &NumberColumn) -> Option<&'static str> {
     is_id.then_some("is an id or a part of a date by its name")
 }
 
-/// The columns without a number below this one.
+/// The columns whose numbers are all at least `least`.
 fn of_at_least(numbers: &[NumberColumn], least: f64) -> impl Iterator<Item = &NumberColumn> {
     let columns = numbers.iter();
     columns.filter(move |column| column.smallest >= least)
