@@ -5,13 +5,13 @@ use std::time::{Duration, Instant};
 /// Share of one CPU core, since the last sign of life, from which a program computes. Launchers that
 /// only wait for hung processes use less: `torchrun` 0.7 %.
 const LEAST_SHARE: f64 = 0.01;
-/// The same since the last look: a short piece of work after a long rest.
+/// Share since the last look that counts too: a short piece of work after a long rest.
 const LEAST_SHARE_OF_A_LOOK: f64 = 0.1;
-/// CPU time below which no share is meant: the kernel counts in hundredths of a second.
+/// CPU time below which nothing counts: the kernel measures in hundredths of a second.
 const LEAST_CPU_SECONDS: f64 = 0.05;
 const EPSILON: f64 = 1e-6;
 
-/// All that a program and what it started had done at a moment.
+/// Bytes written and CPU time used until a moment, by a program and all that it started.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Done {
     pub(super) at: Instant,
@@ -40,7 +40,7 @@ impl Life {
 
     /// Whether the program wrote or computed since the last sign of life.
     pub(super) fn has_worked(&mut self, now: Done) -> bool {
-        // The CPU time of a process that nobody waited for is gone with it.
+        // The sum falls when a process ends whose parent did not wait for it.
         let has_ended = now.cpu_seconds < self.look.cpu_seconds - EPSILON;
         let has_worked = now.bytes != self.sign.bytes
             || has_ended

@@ -293,7 +293,7 @@ impl Relay<'_> {
         processes::end_descendants(PROCESSES_MAY_LINGER);
         let (outcome, reason, status) = match verdict {
             Verdict::Signal(signal) => {
-                // What was read so far; the parent decides on the outcome.
+                // Keeps what was read so far; the parent decides on the outcome.
                 if figures.is_some()
                     && let Err(error) = result::write(self.file, Outcome::Failed, None, figures)
                 {

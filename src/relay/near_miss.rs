@@ -45,7 +45,7 @@ impl NearMisses {
         is_named && self.first_word.as_ref().is_none_or(has_word)
     }
 
-    /// Their number and the last of them, once, when they are many.
+    /// The number of these lines and the last one, once, when they are many.
     pub(super) fn take_if_many(&mut self) -> Option<(u64, String)> {
         let is_due = self.lines == MANY_LINES && !self.is_taken;
         self.is_taken |= is_due;

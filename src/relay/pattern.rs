@@ -1,4 +1,4 @@
-//! The pattern of a metric's line: what its group holds, and whether that is a whole number.
+//! The pattern of a metric's line: what its group holds, and whether that is only a part of a number.
 
 mod cut;
 
@@ -9,25 +9,25 @@ use regex::{Match, Regex};
 
 use self::cut::{Cut, Named, Place, cut_off};
 
-/// Takes the place of a group that matches digits alone, to find NaN and infinity there.
+/// Stands in for a group that matches digits alone, to find NaN and infinity there.
 const NOT_FINITE: &str = r"((?i:[+-]?\b(?:nan|inf(?:inity)?)\b))";
 
 /// A pattern with one group.
 #[derive(Debug)]
 pub(super) struct LinePattern {
     regex: Regex,
-    /// The same with NaN and infinity in the group, if the group does not match them itself.
+    /// The pattern with NaN and infinity as its group, if its own group does not match them.
     not_finite: Option<Regex>,
     named: Named,
 }
 
-/// What the group of a pattern holds in a line.
+/// The text that the group of a pattern matches in a line.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) enum Captured<'a> {
     Text(&'a str),
-    /// NaN or infinity in place of the digits that it matches.
+    /// NaN or infinity in place of the digits that the group matches.
     NotFinite(&'a str),
-    /// It begins or ends inside a longer number.
+    /// The text begins or ends inside a longer number.
     Inside(Cut),
 }
 
@@ -174,7 +174,7 @@ fn not_finite(pattern: &str, group: Range<usize>) -> Option<Regex> {
     (regex.captures_len() == 2).then_some(regex)
 }
 
-/// Whether blanks and comments in a pattern mean nothing: `(?x)`.
+/// Whether a pattern ignores its blanks and comments: `(?x)`.
 fn is_verbose(pattern: &str) -> bool {
     pattern.match_indices("(?").any(|(at, _)| {
         let rest = &pattern[at + 2..];
@@ -184,7 +184,7 @@ fn is_verbose(pattern: &str) -> bool {
     })
 }
 
-/// What a pattern says about the letters beside its group.
+/// Whether a pattern itself names the characters beside its group.
 fn named(pattern: &str, group: Option<Range<usize>>) -> Named {
     let (before, after) = group.map_or(("", ""), |group| {
         (&pattern[..group.start], &pattern[group.end..])

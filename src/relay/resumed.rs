@@ -1,5 +1,5 @@
-//! Whether the program of an attempt resumes from a checkpoint, and which of its numbers are then of
-//! a part of the work.
+//! Whether the program of an attempt resumes from a checkpoint, and which of its numbers then measure
+//! only a part of the work.
 
 use std::{fs, path::Path};
 

@@ -1,4 +1,4 @@
-//! What the last part of a program's output says about its end. Pure.
+//! Reads from the last part of a program's output why it ended. Pure.
 
 mod aside;
 mod traceback;
@@ -16,11 +16,11 @@ const FATAL: [&str; 3] = ["terminate called", "what():", "memory allocation of "
 /// The end of an output, and the exceptions of Python's tracebacks in it.
 #[derive(Debug)]
 pub struct Words<'a> {
-    /// What a Rust program says before its backtrace.
+    /// The output, without the backtrace of a Rust program.
     all: &'a str,
-    /// The same; of a program that went on after a traceback, the part that follows.
+    /// The same, or only the part after the last traceback if the program went on after it.
     said: &'a str,
-    /// They decide about the end; none of a program that went on.
+    /// The exceptions that explain the end; empty if the program went on after them.
     exceptions: Vec<Exception<'a>>,
     has_traceback: bool,
 }
@@ -53,7 +53,7 @@ impl<'a> Words<'a> {
         self.exception().or_else(|| self.last_words())
     }
 
-    /// The same, or any last line.
+    /// [`Self::telling_line`], or the last line of any kind.
     pub fn line(&self) -> Option<&'a str> {
         self.telling_line().or_else(|| self.lines().next())
     }
@@ -89,7 +89,8 @@ impl<'a> Words<'a> {
         self.end_by_memory() || (self.exceptions.is_empty() && self.mention_memory(count))
     }
 
-    /// The same of both outputs of a program, with the number of last lines of each.
+    /// [`Self::speak_of_memory`] for both outputs of a program, with the `count` of each: an exception
+    /// in one decides for both.
     pub(super) fn either_speaks_of_memory(of: &[(Self, usize); 2]) -> bool {
         let has_exception = of.iter().any(|(words, _)| !words.exceptions.is_empty());
         of.iter().any(|(words, count)| {

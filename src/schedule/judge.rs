@@ -449,7 +449,8 @@ fn in_words(what: &str, outcome: Outcome, ending: &AttemptEnding) -> String {
     text
 }
 
-/// What standard error says about the end. Nothing with SIGKILL, of which no program knows.
+/// The line of standard error that explains the end; `None` after SIGKILL, which no program can
+/// report.
 fn line_of_the_end<'a>(ending: &AttemptEnding<'a>) -> Option<&'a str> {
     let words = Words::of(ending.stderr_tail);
     match (ending.stopped, ending.exit) {

@@ -12,11 +12,11 @@ const NEWEST: usize = 1000;
 /// The numbers of one metric so far.
 #[derive(Debug, Default)]
 pub(super) struct Found {
-    /// Those that were left out included.
+    /// All numbers, with those that `skip` left out.
     pub(super) count: u64,
     first: Option<f64>,
     pub(super) last: Option<f64>,
-    /// Those that were not left out.
+    /// Numbers that `skip` did not leave out.
     kept: u64,
     sum: f64,
     least: Option<f64>,

@@ -139,7 +139,7 @@ impl Metric {
             }
         } else if let (Some(key), Some(object)) = (&settings.key, object)
             && let Some(value) = number::at(object, key)
-            // What a program has not measured yet, as in a file of JSON.
+            // `null` stands for a number that is not measured yet, as in a file of JSON.
             && !value.is_null()
         {
             match number::of_json(value) {
@@ -362,7 +362,7 @@ impl Metric {
         }
     }
 
-    /// What to write instead, where its lines are known.
+    /// The setting that would read the metric, if its lines were seen.
     fn remedy(&self) -> String {
         match last_key(&self.settings) {
             _ if self.is_on_other => match self.stream() {

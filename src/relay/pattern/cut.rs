@@ -23,7 +23,7 @@ impl fmt::Display for Cut {
 }
 
 impl Cut {
-    /// How the pattern would read the number.
+    /// How to change the pattern so that it reads the number.
     pub(super) fn remedy(&self) -> String {
         if self.begins_inside {
             let remedy = r"put the text before the number into the pattern, as in `loss: (\S+)`";
@@ -45,18 +45,18 @@ pub(super) struct Place<'a> {
     pub(super) after: &'a str,
 }
 
-/// What a pattern itself says about the letters beside its group, which are then no part of the
-/// number.
+/// Whether a pattern itself names the characters directly before and after its group. They are then
+/// not part of the number.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Named {
     pub(super) before: bool,
-    /// A sign that may be there.
+    /// A sign before the group, which may be optional.
     pub(super) sign: bool,
     pub(super) after: bool,
 }
 
-/// The number of a text together with what stands beside it, if that is another one. A unit (`3.5ms`)
-/// is no part of it.
+/// The longer number of which a text is a part, if what stands beside the text makes it another
+/// number. A unit (`3.5ms`) does not.
 pub(super) fn cut_off(place: Place, named: Named) -> Option<Cut> {
     let text = place.text;
     let short = number::parse(text).filter(|short| !short.is_nan())?;

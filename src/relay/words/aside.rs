@@ -17,7 +17,7 @@ static ASIDE: LazyLock<Regex> = LazyLock::new(|| {
     Regex::new(&patterns.join("|")).expect("these are patterns")
 });
 
-/// What is left of tqdm's second bar.
+/// The end of tqdm's output with a second bar.
 const CURSOR_UP: &str = "\u{1b}[A";
 
 /// Beginnings of lines that may follow the end of a program and say nothing about it.
@@ -38,7 +38,7 @@ pub(super) fn is_aside(line: &str) -> bool {
         || is_warning_of_python(line)
 }
 
-/// Whether a line may follow the end of a program without a word about it.
+/// Whether a line may follow the end of a program and says nothing about it.
 pub(super) fn is_trailer(rest: &str) -> bool {
     is_aside(rest)
         || TRAILERS.iter().any(|words| rest.starts_with(words))

@@ -21,7 +21,7 @@ const IGNORED: [&str; 2] = ["Exception ignored ", "Error in atexit"];
 
 /// After so many lines a program went on, whatever they say.
 const MANY_LINES: usize = 50;
-/// How lines begin with which a program ends, in lower case.
+/// Beginnings of lines with which a program ends, in lower case.
 const ENDS: [&str; 7] = [
     "error", "fatal", "panic", "abort", "cannot ", "can't ", "failed",
 ];
@@ -37,19 +37,19 @@ const CONSEQUENCES: [&str; 7] = [
     "ConnectionRefusedError",
     "ConnectionAbortedError",
 ];
-/// The same in their messages.
+/// Texts in a message that mark such an exception.
 const LOST: [&str; 2] = ["Connection closed by peer", "DataLoader worker (pid"];
-/// A box with the ends of all processes follows it.
+/// The exception of `torchrun`; a box with the ends of all processes follows it.
 const OF_TORCHRUN: &str = "ChildFailedError";
 
 /// The tracebacks of an output.
 #[derive(Debug, Default)]
 pub(super) struct Tracebacks<'a> {
-    /// Those of the last traceback of each process, with those that led to it.
+    /// The exceptions of the last traceback of each process, with those that led to it.
     pub(super) exceptions: Vec<Exception<'a>>,
     /// Number of lines up to the last exception.
     pub(super) until: usize,
-    /// The same with its message.
+    /// Number of lines up to the end of the last exception's message.
     until_message: usize,
     /// The process of the last exception.
     rank: &'a str,
@@ -119,7 +119,7 @@ pub(super) fn tracebacks<'a>(lines: &[&'a str]) -> Tracebacks<'a> {
     found
 }
 
-/// The exception of the line at a place.
+/// The exception whose line is `lines[at]`.
 fn exception<'a>(lines: &[&'a str], at: usize) -> Exception<'a> {
     let (rank, _) = parts(lines[at]);
     let message: Vec<&str> = lines[at..]
@@ -138,7 +138,7 @@ fn exception<'a>(lines: &[&'a str], at: usize) -> Exception<'a> {
     }
 }
 
-/// Number of lines up to the last one that may belong to the exception at a place: of the lines of
+/// Number of lines up to the last one that may belong to the exception in `lines[at]`: of the lines of
 /// its process, all that are indented or say nothing, and some others.
 fn end_of_message(lines: &[&str], at: usize) -> usize {
     let (rank, exception) = parts(lines[at]);
@@ -168,13 +168,14 @@ fn parts(line: &str) -> (&str, &str) {
     (line[..line.len() - rest.len()].trim_end(), rest)
 }
 
-/// Also of the worker of a PyTorch data loader, and as Rich draws it.
+/// Whether a line begins a traceback, also one of a PyTorch data loader's worker (`Original …`) or one
+/// that Rich draws.
 fn begins_traceback(rest: &str) -> bool {
     rest.contains(TRACEBACK)
         && (rest.starts_with(TRACEBACK) || rest.starts_with("Original ") || rest.starts_with('╭'))
 }
 
-/// Whether a line is the program's own word.
+/// Whether a line is the program's own, and not of a traceback or of what may follow its end.
 fn is_telling(rest: &str) -> bool {
     !is_frame(rest) && !is_trailer(rest)
 }
