@@ -1,10 +1,10 @@
-//! What is probably a mistake in an experiment file, as check, plan, run and tune tell it.
+//! Probable mistakes in an experiment file, of which check, plan, run and tune warn.
 
 use kiln_core::spec::Location;
 
 use super::{excerpt::Excerpts, note, warning};
 
-/// What is probably a mistake, although it can be run.
+/// A probable mistake in an experiment that can be run.
 #[derive(Clone, Debug)]
 pub(super) struct Mistake {
     pub(super) place: Option<Location>,
@@ -28,7 +28,7 @@ pub(super) fn warn_of(mistakes: Vec<Mistake>) {
     }
 }
 
-/// The same for programs.
+/// Probable mistakes as texts, for JSON.
 pub(super) fn in_texts(mistakes: Vec<Mistake>) -> Vec<String> {
     let text = |mistake: Mistake| match mistake.place {
         Some(place) => format!("{place}: {}", mistake.what),

@@ -64,7 +64,7 @@ impl Planned {
         warn_of(self.mistakes());
     }
 
-    /// The same for programs, each with its place.
+    /// The warnings of [`Self::warn`] as texts, each with its place.
     pub(super) fn warnings(&self) -> Vec<String> {
         in_texts(self.mistakes())
     }
@@ -314,7 +314,7 @@ pub(super) struct FactFinder {
     data_folder: Option<PathBuf>,
     cache: Option<PathBuf>,
     notes: RefCell<BTreeSet<String>>,
-    /// Those of the notes that are about malformed data.
+    /// The notes about malformed data.
     malformed: RefCell<BTreeSet<String>>,
     remarks: RefCell<BTreeSet<String>>,
     hashes: RefCell<BTreeMap<String, BTreeSet<String>>>,

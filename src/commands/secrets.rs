@@ -20,13 +20,13 @@ const PARTS: [&str; 7] = [
 /// Ends of the names of variables that say where a secret lies, or how much of something is allowed.
 const OTHER_ENDS: [&str; 5] = ["_FILE", "_PATH", "_DIR", "_LENGTH", "_LIMIT"];
 
-/// What stands before `_TOKEN` in the names of a tokenizer's special tokens.
+/// Names of a tokenizer's special tokens, before `_TOKEN`.
 const SPECIAL_TOKENS: [&str; 7] = ["EOS", "BOS", "PAD", "UNK", "MASK", "SEP", "CLS"];
 
-/// Fewer characters are no secret of a service.
+/// Shortest value that may be a secret of a service.
 const LEAST_CHARACTERS: usize = 8;
 
-/// A sentence on each, with its place in a file: that of `--set` would be the value.
+/// A warning for each, with its place in a file; none for `--set`, whose place shows the value.
 pub(super) fn mistakes(loaded: &Loaded) -> Vec<Mistake> {
     let mistake = |key: String| {
         let what = format!(

@@ -9,8 +9,8 @@ use kiln_core::{
 
 use super::{points::Point, ranking::Ranking};
 
-/// What the metrics in the table are without a model, in words; `None` if the table shows none of
-/// them, or no row has them.
+/// A sentence with the values of the table's metrics without a model; `None` if the table shows none
+/// of these metrics, or no row has them.
 pub(super) fn without_model(ranking: &Ranking<'_>) -> Option<String> {
     let points = ranking.points.iter().map(|ranked| ranked.point);
     let rows: Vec<&TrialRow> = points.flat_map(Point::completed).collect();

@@ -121,11 +121,11 @@ pub fn read_text(path: &Path, limit: &'static Limit) -> io::Result<String> {
     String::from_utf8(read(path, limit)?).map_err(not_text)
 }
 
-/// How a file begins that Git LFS left in place of another.
+/// The beginning of a pointer that Git LFS leaves in place of a file.
 const LFS_POINTER: &str = "version https://git-lfs";
 
-/// What git left in a text that it did not bring whole, and its remedy: a pointer of Git LFS, or the
-/// marks of a merge conflict. The text follows the path.
+/// Says that git left a pointer of Git LFS, or the marks of a merge conflict, in a text, and what to do.
+/// The words follow the path in a message.
 pub fn left_by_git(text: &str) -> Option<&'static str> {
     if text.starts_with(LFS_POINTER) {
         return Some("it is a pointer of Git LFS, not the file; run `git lfs pull`");

@@ -47,9 +47,9 @@ pub struct LoadedPanel {
     pub null_rows: u64,
     /// Skipped rows that could not be read (`data.skip_bad`).
     pub skipped_rows: u64,
-    /// The same by the reason.
+    /// Skipped rows by reason.
     pub skipped: Vec<SkippedRows>,
-    /// Words about the first file that seems to have the series of several symbols.
+    /// A sentence on the first file that seems to have the series of several symbols.
     pub chained: Option<String>,
     pub facts: DataFacts,
 }

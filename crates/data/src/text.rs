@@ -23,7 +23,7 @@ pub struct LoadedText {
     pub train: Vec<u32>,
     /// Token ids for validation; empty if `valid_fraction` is 0.
     pub valid: Vec<u32>,
-    /// Of the validation tokens, those that the training text does not have.
+    /// Number of validation tokens that do not occur in the training text.
     pub unknown_valid_tokens: u64,
     pub vocabulary: Vocabulary,
     pub facts: DataFacts,

@@ -59,7 +59,7 @@ pub(super) fn read(
     })
 }
 
-/// Those of the processes that hold memory.
+/// The processes that hold memory.
 fn holders(pids: Vec<u32>) -> Vec<u32> {
     let holds = |pid: &u32| process::read(*pid).is_some();
     pids.into_iter().filter(holds).collect()

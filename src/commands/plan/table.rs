@@ -68,7 +68,7 @@ pub(super) fn table(plan: &Plan, expected: &Expectations, width: Option<u16>) ->
     text
 }
 
-/// What a narrow terminal leaves out, the first first.
+/// Columns that a narrow terminal leaves out, in this order.
 const DISPENSABLE: [&str; 5] = [
     "FLOPs/sample",
     "parameters",

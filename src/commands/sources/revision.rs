@@ -29,7 +29,7 @@ pub(super) fn of_revision(revision: &str, path: &str) -> Result<TableSource, Sto
              `trials.csv` that is committed there"
         ))
     };
-    // What git cannot read is not taken for missing.
+    // A file that git cannot read is not taken for missing.
     let cannot = |why: String| Stop::bad_input(format!("{revision}:{path}: {why}"));
     let Some(commit) = commit_of(revision).map_err(cannot)? else {
         return Err(refuse(format!(
@@ -110,8 +110,8 @@ pub(super) fn with_revision(named: &str, stop: Stop) -> Stop {
     Stop { message, ..stop }
 }
 
-/// The hash of the commit that a revision names; `None` if git knows no such revision, or works not
-/// here.
+/// The hash of the commit that a revision names; `None` if git knows no such revision, or does not
+/// work here.
 ///
 /// # Errors
 /// git gives no answer in time.

@@ -87,7 +87,7 @@ impl MeasuredPair {
         }
     }
 
-    /// What the statistics found, in terms of new / base.
+    /// The estimate of the statistics as a ratio of new to base.
     fn estimate(&self, found: Estimate) -> Estimate {
         match self.differences {
             Some(differences) => differences.estimate(found),

@@ -10,7 +10,7 @@ use super::{Compared, Comparison, ComparisonPage, Comparisons};
 /// Returns sentences on the order of the runs of both sides and on drift of the machine, for the
 /// metrics that depend on them. The most important point stands for all.
 pub(super) fn sentences(found: &Comparisons, page: &ComparisonPage<'_>) -> Vec<String> {
-    // Of one run on both sides no order, and no drift, says anything.
+    // With one run on both sides, order and drift say nothing.
     if found.pairs.iter().all(|pair| pair.is_one_run)
         && let Some(shared) = shared(found)
     {

@@ -22,7 +22,7 @@ use crate::{
 
 /// Longest table that is printed, in lines.
 const MOST_LINES: usize = 200;
-/// What is not known of folders of images.
+/// Says how far the data of folders of images were compared.
 const DATA_BY_NAME: &str = "folders of images are compared by the names and lengths of their files: \
                             contents were not compared";
 /// Largest number of remarks on single points that is printed.

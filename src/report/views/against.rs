@@ -273,7 +273,7 @@ fn caption(spots: &Spots<'_>, axis: usize, measure: &PointMeasure, shown: &Shown
     said.join(" ")
 }
 
-/// What keeps the points from being compared by this number, where it is so.
+/// A sentence on the doubt of this measure, if it applies to the points.
 fn doubted(spots: &Spots<'_>, measure: &PointMeasure) -> Option<String> {
     match measure.doubt? {
         Doubt::EnergiesApart => {

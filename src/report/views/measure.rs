@@ -23,11 +23,11 @@ pub(in crate::report) struct PointMeasure {
     pub(in crate::report) is_from_zero: bool,
     /// Which direction is better; `None` if the experiment does not say it of a command's metric.
     pub(in crate::report) better: Option<Better>,
-    /// What may keep its points from being compared.
+    /// A reason for which its points may not be comparable.
     pub(super) doubt: Option<Doubt>,
 }
 
-/// What the caption of a picture says where it is so.
+/// A reason for which points may not be comparable; the caption names it where it applies.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Doubt {
     /// Trials whose two energies contradict each other are left out.

@@ -51,8 +51,8 @@ fn sentence(folder: &str, launch: u64, what: &str) -> String {
     )
 }
 
-/// What differs between two states of a repository; `None` if nothing is known to. Of changes that
-/// are not committed only that there are some is recorded. `files` tells which files differ between
+/// The difference between two states of a repository; `None` if none is known. Of uncommitted changes
+/// only their existence is recorded. `files` tells which files differ between
 /// two commits, if git knows.
 fn difference(
     old: &Git,

@@ -24,7 +24,7 @@ pub struct PlannedValues(HashMap<String, AxisValues>);
 #[derive(Debug, Default)]
 struct AxisValues {
     values: Vec<Value>,
-    /// As a table prints them.
+    /// The values as a table prints them.
     texts: HashSet<String>,
 }
 
@@ -56,7 +56,7 @@ impl AxisValues {
 }
 
 impl PlannedValues {
-    /// Of an experiment as it was resolved. A search chooses its values itself: then there are none.
+    /// The values of a resolved experiment; none with a search, which chooses its values itself.
     pub fn of(experiment: &Value) -> Self {
         let sweep = experiment.get("sweep");
         let part = |name: &str| sweep.and_then(|sweep| sweep.get(name));
@@ -104,7 +104,7 @@ impl PlannedValues {
         Ok(())
     }
 
-    /// The same of a file.
+    /// [`PlannedValues::check`] of a file.
     ///
     /// # Errors
     /// As [`PlannedValues::check`].

@@ -68,7 +68,7 @@ const IGNORED: [&str; 19] = [
 /// Patterns of the first version.
 const FIRST_IGNORED: usize = 5;
 
-/// What the record of a run is made of; a folder with none of it holds no run.
+/// The record of a run; a folder with none of these holds no run.
 const RECORD: [&str; 5] = [
     "run.json",
     "trials.csv",
@@ -76,7 +76,7 @@ const RECORD: [&str; 5] = [
     "queue",
     "launches",
 ];
-/// What git ignores of a run, and leaves where it takes the record away.
+/// Parts of a run that git ignores, and leaves in place when it takes the record away.
 const IGNORED_PARTS: [&str; 2] = ["trials", "samples.csv"];
 /// The `.gitignore` of a run: the one of all results is gone on a branch that has none.
 const OF_RUN_IGNORED: &[u8] =
@@ -424,7 +424,7 @@ pub fn runs(results: &Path, experiment: &str) -> Vec<RunFolder> {
     }
 }
 
-/// What is left of the runs of one experiment whose record is gone, by name.
+/// The folders of one experiment that hold only the leftovers of a run, by name.
 pub fn leftovers(results: &Path, experiment: &str) -> Vec<RunFolder> {
     let mut left = folders(results, experiment);
     left.retain(RunFolder::is_leftover);
@@ -432,7 +432,7 @@ pub fn leftovers(results: &Path, experiment: &str) -> Vec<RunFolder> {
     left
 }
 
-/// The folders of the runs of one experiment, those of leftovers too.
+/// The folders of the runs of one experiment, with those of leftovers.
 fn folders(results: &Path, experiment: &str) -> Vec<RunFolder> {
     let Ok(entries) = fs::read_dir(results.join(experiment)) else {
         return Vec::new();

@@ -1,10 +1,10 @@
-//! What is to be said of the classes of a folder of images.
+//! Remarks on the classes of a folder of images.
 
 use kiln_core::{kinds::data::Data, units::Fraction};
 
 use super::{LoadedImages, describe};
 
-/// Classes that are named; of the others the number is.
+/// Most classes that are named; the others are counted.
 const MOST_NAMED: usize = 5;
 /// A class with more images than this many times the mean of the others is large.
 const LARGE: f64 = 3.0;

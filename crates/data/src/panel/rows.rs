@@ -61,11 +61,11 @@ pub(super) struct Rows {
     pub(super) null: u64,
     /// Skipped bad rows.
     pub(super) skipped: u64,
-    /// The same by the reason.
+    /// Skipped bad rows by reason.
     pub(super) reasons: BTreeMap<SkipReason, u64>,
     /// Whether dates have a time zone.
     pub(super) zones: Zones,
-    /// Words about a file that seems to have the series of several symbols.
+    /// A sentence on a file that seems to have the series of several symbols.
     pub(super) chained: Option<String>,
 }
 

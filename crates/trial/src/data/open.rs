@@ -36,7 +36,7 @@ pub(crate) struct Opened {
     pub(crate) left_out: BTreeMap<String, u64>,
     /// Present if the tokenizer seems to belong to another text.
     pub(crate) unknown: Option<UnknownTokens>,
-    /// What is probably a mistake in the data, in words.
+    /// Sentences on probable mistakes in the data.
     pub(crate) notice: Option<String>,
     /// Errors of forecasts without a model; for a panel.
     pub(crate) baselines: Option<Baselines>,

@@ -67,8 +67,8 @@ impl OwnTable {
         })
     }
 
-    /// The attempts whose row is another one than those from which the table is made again. One
-    /// without any such row counts for nothing: a file server may show the table of its launch late.
+    /// The attempts whose row differs from each row of the launches' tables. An attempt without a row
+    /// there does not count: a file server may show the table of its launch late.
     pub(super) fn edited(&self, collected: &CollectedRows) -> Option<EditedRows> {
         let head = collected.head.as_ref()?;
         if head.columns != self.columns {

@@ -1,4 +1,4 @@
-//! What can be wrong with a row, and what to do about it.
+//! The faults of a row, and their remedies.
 
 use jiff::civil::DateTime;
 
@@ -42,7 +42,7 @@ pub enum SkipReason {
 }
 
 impl SkipReason {
-    /// Words for one row and for several.
+    /// The phrase for one row and the one for several.
     pub fn words(self) -> [&'static str; 2] {
         match self {
             Self::CellCount => [
@@ -75,7 +75,7 @@ impl SkipReason {
     }
 }
 
-/// What to do about a bad row, by its fault.
+/// The remedies for a bad row, by the kind of its fault.
 #[derive(Clone, Copy, Debug)]
 pub(in crate::panel) struct Remedies {
     /// The row cannot be read.
@@ -87,7 +87,7 @@ pub(in crate::panel) struct Remedies {
 }
 
 impl Remedies {
-    /// The same for each fault.
+    /// One remedy for all faults.
     pub(in crate::panel) const fn all(remedy: &'static str) -> Self {
         Self {
             row: remedy,

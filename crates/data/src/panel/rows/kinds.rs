@@ -7,7 +7,7 @@ use csv::ByteRecord;
 use super::{is_null, number, open, text};
 use crate::error::PanelError;
 
-/// What other programs write for a value that is missing, beside an empty cell and `NaN`.
+/// Words of other programs for a missing value, besides an empty cell and `NaN`.
 const MISSING: [&str; 4] = ["NA", "N/A", "#N/A", "None"];
 
 /// The content of a column.

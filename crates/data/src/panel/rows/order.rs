@@ -1,4 +1,4 @@
-//! What dates out of order tell about a file.
+//! Finds the layout of a file whose dates are out of order: newest first, or a long table.
 
 use std::{collections::HashSet, path::Path};
 
@@ -36,8 +36,8 @@ pub(super) fn remedy(file: &Path, bytes: &[u8], date_cell: usize) -> Option<Stri
     ))
 }
 
-/// Whether a column names the series of a long table: a text that repeats, of which each date has
-/// any value once.
+/// Whether a column names the series of a long table: texts that repeat, but none of them twice on one
+/// date.
 fn is_symbol(dates: &[DateTime], cells: &[String]) -> bool {
     let values: HashSet<&String> = cells.iter().collect();
     let distinct: HashSet<&DateTime> = dates.iter().collect();
