@@ -305,8 +305,8 @@ pub(super) mod tests {
         );
     }
 
-    /// A root holds 100 pages, its child 50 of them; in each round one child ends and the next begins, after the root was
-    /// read.
+    /// A root holds 100 pages, its child 50 of them; in each round one child ends and the next begins,
+    /// after the root was read.
     #[test]
     fn shares_are_read_again_while_processes_come_and_go() {
         let sum_with = |changes: u32, sums: [u64; 3]| {

@@ -14,7 +14,7 @@ pub(super) fn sentences(found: &Comparisons, page: &ComparisonPage<'_>) -> Vec<S
     if found.pairs.iter().all(|pair| pair.is_one_run)
         && let Some(shared) = shared(found)
     {
-        return vec![format!("{shared}: BASE and NEW are one run; name two")];
+        return vec![format!("{shared}: BASE and NEW are one run; name two runs")];
     }
     let orders = Orders::of(found);
     let again = how_to_rerun(page);

@@ -749,7 +749,7 @@ fn a_gate_does_not_pass_for_the_same_runs_twice_and_the_page_says_so() {
         page(&same)
     );
     assert!(
-        page(&same).contains("no gate passes there: BASE and NEW are one run; name two\n")
+        page(&same).contains("no gate passes there: BASE and NEW are one run; name two runs\n")
             && page(&same).matches("order: ").count() == 1,
         "{}",
         page(&same)
