@@ -103,10 +103,10 @@ impl Metrics {
         }
     }
 
-    /// Notices, once each, of metrics that the trial needs and many lines name, but none matches.
-    pub(super) fn unmatched(&mut self) -> Vec<String> {
+    /// Notices, once each, of what will fail the trial at its end: see [`Metric::notice`].
+    pub(super) fn notices(&mut self) -> Vec<String> {
         let metrics = self.metrics.iter_mut();
-        metrics.filter_map(Metric::unmatched).collect()
+        metrics.filter_map(Metric::notice).collect()
     }
 
     /// Looks at the ends of both outputs for the lines that unmatched patterns may have been meant

@@ -216,7 +216,7 @@ impl Relay<'_> {
             }
             self.talk
                 .progress(&streams.progress(), || streams.has_worked());
-            for text in streams.unmatched() {
+            for text in streams.notices() {
                 self.talk.say(&Message::Notice { text });
             }
         };

@@ -143,9 +143,9 @@ impl Streams {
         self.shared.metrics().progress()
     }
 
-    /// Notices about metrics that lines name and none matches.
-    pub(super) fn unmatched(&self) -> Vec<String> {
-        self.shared.metrics().unmatched()
+    /// Notices of metrics that will fail the trial.
+    pub(super) fn notices(&self) -> Vec<String> {
+        self.shared.metrics().notices()
     }
 
     /// Whether the program, or anything that it started, wrote or computed since the last sign of

@@ -59,6 +59,8 @@ pub(super) struct Metric {
     is_in_python: bool,
     /// Whether a line of the output that it is not read from has it.
     is_on_other: bool,
+    /// Whether a notice has told of the text that is not its number.
+    is_fault_told: bool,
 }
 
 impl Metric {
@@ -96,6 +98,7 @@ impl Metric {
             nearest: String::new(),
             is_in_python: false,
             is_on_other: false,
+            is_fault_told: false,
         })
     }
 
@@ -299,8 +302,18 @@ impl Metric {
         is_of_lines && self.found.count == 0 && has_none
     }
 
-    /// The notice, once, that many lines name it and none has matched so far.
-    pub(super) fn unmatched(&mut self) -> Option<String> {
+    /// The notice, once, of what will fail the trial at its end: a text that is not the number, or no
+    /// match although many lines name the metric.
+    pub(super) fn notice(&mut self) -> Option<String> {
+        let fault = self.not_a_number.as_ref();
+        if let Some(fault) = fault.filter(|_| !self.settings.optional && !self.is_fault_told) {
+            self.is_fault_told = true;
+            let why = fault.reason(
+                &self.name,
+                self.settings.line.as_deref().unwrap_or_default(),
+            );
+            return Some(format!("{why}; the trial fails at its end for it"));
+        }
         if !self.is_needed() || !self.is_unmatched() {
             return None;
         }

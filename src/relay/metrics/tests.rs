@@ -126,7 +126,7 @@ fn the_reason_shows_the_lines_that_a_pattern_may_have_been_meant_for() {
 
 #[test]
 fn a_metric_that_many_lines_name_and_none_matches_is_told_once_while_the_program_runs() {
-    let yaml = "metrics: {loss: {line: 'los: (.*)'}, seen: {line: 'seen (.*)'}, \
+    let yaml = "metrics: {loss: {line: 'los: (.*)'}, seen: {line: 'seen (\\S+)'}, \
                 rate: {key: rate}, most: {line: 'max (.*)', optional: true}, \
                 step: {line: 'at step (.*)'}, final: {line: 'final (.*)'}}";
     let mut metrics = Metrics::new(&command(yaml), &Placeholders::default()).unwrap();
@@ -135,10 +135,10 @@ fn a_metric_that_many_lines_name_and_none_matches_is_told_once_while_the_program
         metrics.line(line, Stream::Stdout, 0);
         metrics.line(line, Stream::Stderr, 0);
     }
-    assert!(metrics.unmatched().is_empty(), "not yet");
+    assert!(metrics.notices().is_empty(), "not yet");
     metrics.line(line, Stream::Stdout, 0);
     assert_eq!(
-        metrics.unmatched(),
+        metrics.notices(),
         [
             "metric `loss`: 10 lines contain this name, and none matches 'los: (.*)'; the last \
              of them: 'loss: 2.5 seen 1 Rate 3 most 1 step 5'; without it the trial fails, if it \
@@ -149,7 +149,7 @@ fn a_metric_that_many_lines_name_and_none_matches_is_told_once_while_the_program
         ]
     );
     metrics.line(line, Stream::Stdout, 0);
-    assert!(metrics.unmatched().is_empty(), "once");
+    assert!(metrics.notices().is_empty(), "once");
 }
 
 #[test]
@@ -168,6 +168,28 @@ fn a_text_that_is_no_number_is_left_out_where_that_is_asked_for() {
     assert_eq!(speed(", skip: 1", &["v 2", "v N/A"]), (None, true, None));
     let why = Some("'N/A' is not a number".to_owned());
     assert_eq!(speed(", optional: true", &["v N/A"]), (None, false, why));
+}
+
+#[test]
+fn a_text_that_is_not_the_number_is_told_once_while_the_program_runs() {
+    let yaml = "metrics: {loss: {line: 'loss ([0-9.]+)'}, other: {line: 'x (.*)', optional: true}}";
+    let mut metrics = Metrics::new(&command(yaml), &Placeholders::default()).unwrap();
+    metrics.line("loss 0.5", Stream::Stdout, 0);
+    metrics.line("x none", Stream::Stdout, 0);
+    assert!(metrics.notices().is_empty());
+    metrics.line("loss 2e-07", Stream::Stdout, 0);
+    let notices = metrics.notices();
+    let words = "ends inside '2e-07'";
+    assert!(
+        notices.len() == 1 && notices[0].contains(words),
+        "{notices:?}"
+    );
+    assert!(
+        notices[0].ends_with("; the trial fails at its end for it"),
+        "{notices:?}"
+    );
+    metrics.line("loss 3e-07", Stream::Stdout, 0);
+    assert!(metrics.notices().is_empty());
 }
 
 #[test]
