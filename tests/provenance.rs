@@ -160,9 +160,8 @@ fn all_changed_files_are_named_at_once_and_a_new_one_is_told() {
     );
 }
 
-/// A module of the program has no hash.
-#[test]
-fn a_repository_that_changed_between_launches_is_told_on_resume_alone() {
+/// A committed program with a module, which has no hash, after its first trial.
+fn with_module() -> Place {
     let place = place(SCRIPT);
     fs::write(place.path("train.sh"), ". ./model.sh").unwrap();
     fs::write(place.path("model.sh"), "true").unwrap();
@@ -171,6 +170,12 @@ fn a_repository_that_changed_between_launches_is_told_on_resume_alone() {
     git(&["add", "train.sh", "model.sh", "x.yaml"]);
     git(&["commit", "-q", "-m", "first"]);
     run_one(&place);
+    place
+}
+
+#[test]
+fn a_repository_that_changed_between_launches_is_told_on_resume_alone() {
+    let place = with_module();
     fs::write(place.path("model.sh"), "true;").unwrap();
     let words = "has changed since launch 1 (it has uncommitted changes now)";
     let planned = place.run("", &["--dry-run"]);
@@ -186,14 +191,8 @@ fn a_repository_that_changed_between_launches_is_told_on_resume_alone() {
 
 #[test]
 fn a_commit_of_results_is_no_change_and_one_of_a_module_names_it() {
-    let place = place(SCRIPT);
-    fs::write(place.path("train.sh"), ". ./model.sh").unwrap();
-    fs::write(place.path("model.sh"), "true").unwrap();
+    let place = with_module();
     let git = |arguments: &[&str]| git_in(&place.path(""), arguments);
-    git(&["init", "-q"]);
-    git(&["add", "train.sh", "model.sh", "x.yaml"]);
-    git(&["commit", "-q", "-m", "first"]);
-    run_one(&place);
     git(&["add", "-f", "results"]);
     git(&["commit", "-q", "-m", "results"]);
     let resumed = run_number(&place, 1);

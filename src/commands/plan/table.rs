@@ -59,11 +59,7 @@ pub(super) fn table(plan: &Plan, expected: &Expectations, width: Option<u16>) ->
     let left_out = table.fit(width, &DISPENSABLE);
     let mut text = table.text();
     if !left_out.is_empty() {
-        let _ = write!(
-            text,
-            "\nnot shown for lack of width: {}",
-            left_out.join(", ")
-        );
+        let _ = write!(text, "\nhidden for width: {}", left_out.join(", "));
     }
     text
 }
@@ -323,7 +319,7 @@ mod tests {
         assert_eq!(shown(Some(widest)), whole);
         let narrow = shown(Some(widest - 1));
         let (table, note) = narrow.rsplit_once('\n').unwrap();
-        assert_eq!(note, "not shown for lack of width: FLOPs/sample");
+        assert_eq!(note, "hidden for width: FLOPs/sample");
         let fits = |line: &str| line.chars().count() < usize::from(widest);
         assert!(
             table.lines().all(fits) && table.contains("parameters"),
