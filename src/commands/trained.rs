@@ -23,7 +23,7 @@ use kiln_core::{
         trial_result::OutputNames,
     },
     spec::{self, AfterTraining, ExperimentRequest, learned::OtherNumber},
-    units::{counted, decimals, without_controls},
+    units::{counted, decimals, few, without_controls},
 };
 use serde_json::{Value, json};
 
@@ -179,15 +179,8 @@ pub(super) fn named_trial(run: &RunFolder, all: &[&TrialId], named: &str) -> Res
     let fits = |trial: &&&TrialId| named != letter && trial.begins_with(named);
     let found: Vec<&&TrialId> = all.iter().filter(fits).collect();
     let ids = |trials: &[&TrialId]| {
-        let shown: Vec<String> = trials
-            .iter()
-            .take(MOST_LISTED)
-            .map(|trial| trial.to_string())
-            .collect();
-        match trials.len().saturating_sub(MOST_LISTED) {
-            0 => shown.join(", "),
-            more => format!("{} and {more} more", shown.join(", ")),
-        }
+        let all: Vec<String> = trials.iter().map(ToString::to_string).collect();
+        few(&all, MOST_LISTED)
     };
     match found[..] {
         [one] => Ok((*one).clone()),

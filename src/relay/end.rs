@@ -7,11 +7,14 @@ use std::path::Path;
 
 use kiln_core::{kinds::command::Exits, plan::Outcome, record::message::exit_status};
 
-use super::{metrics::MetricFault, program::Exit, words::Words};
+use super::{
+    metrics::MetricFault,
+    program::Exit,
+    words::{STDERR_LINES, Words},
+};
 
-/// Lines at the end of standard output, and of standard error, that may speak of memory where there
-/// is no traceback.
-const LAST_LINES: [usize; 2] = [20, 50];
+/// Lines at the end of standard output that may speak of memory where there is no traceback.
+const STDOUT_LINES: usize = 20;
 const LONGEST_SHOWN: usize = 300;
 
 /// All facts about the end of a program.
@@ -75,8 +78,8 @@ pub(super) fn decide(ended: &Ended) -> Verdict {
         Exit::Status(status) => status,
     };
     let words = [
-        (Words::of(ended.stdout_tail), LAST_LINES[0]),
-        (Words::of(ended.stderr_tail), LAST_LINES[1]),
+        (Words::of(ended.stdout_tail), STDOUT_LINES),
+        (Words::of(ended.stderr_tail), STDERR_LINES),
     ];
     let with_line = |what: String| {
         let [(stdout, _), (stderr, _)] = &words;

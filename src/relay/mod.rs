@@ -40,7 +40,7 @@ pub use end::{shortened, shown};
 pub use keeper::keep;
 pub use kept::KeptOutput;
 pub use program::{Exit, ProgramFault, find_program, placeholders};
-pub use words::Words;
+pub use words::{STDERR_LINES, Words};
 
 use crate::processes;
 use end::{Ended, Verdict};

@@ -269,7 +269,7 @@ mod tests {
             (r"v (\d)", "v 12", "inside 12"),
             (r"v (\d+)(?:e-\d+)?", "v 2e-3", "inside 2e-3"),
             (r"v (\d+),?", "v 1,234", "inside 1,234"),
-            // What follows is no part of the number, or is named.
+            // The letters behind the group do not belong to the number, or the pattern names them.
             (r"v (\d+)", "v 12ms", "12"),
             (r"v (\d+)", "v 3/4", "3"),
             (r"v (\d+)", "v 3.0, w 4", "3"),

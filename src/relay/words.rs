@@ -10,6 +10,8 @@ use self::{
     traceback::{Exception, is_consequence, is_error, tracebacks},
 };
 
+/// Lines at the end of standard error that may speak of memory where there is no traceback.
+pub const STDERR_LINES: usize = 50;
 /// Words of the lines with which a runtime ends its process.
 const FATAL: [&str; 3] = ["terminate called", "what():", "memory allocation of "];
 

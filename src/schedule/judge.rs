@@ -8,7 +8,7 @@ use kiln_core::{
 };
 
 use super::{disk::speaks_of_full_disk, programs::ChildKind};
-use crate::relay::{Words, shortened};
+use crate::relay::{STDERR_LINES, Words, shortened};
 
 pub(super) use crate::relay::Exit;
 
@@ -319,7 +319,7 @@ fn by_status(status: i32, ending: &AttemptEnding) -> (Outcome, String) {
              it ended with status 137"
                 .to_owned(),
         ),
-        _ if Words::of(ending.stderr_tail).speak_of_memory(LAST_LINES) => (
+        _ if Words::of(ending.stderr_tail).speak_of_memory(STDERR_LINES) => (
             Outcome::Oom,
             format!("ran out of memory and ended with status {status}"),
         ),
@@ -367,9 +367,6 @@ fn by_status(status: i32, ending: &AttemptEnding) -> (Outcome, String) {
     }
 }
 
-/// Lines at the end of standard error that may speak of memory where there is no traceback.
-const LAST_LINES: usize = 50;
-
 /// 128 and the signal.
 const KILLED_IN_A_SHELL: i32 = 128 + 9;
 
@@ -395,7 +392,7 @@ fn by_signal(signal: i32, ending: &AttemptEnding) -> (Outcome, String) {
             Outcome::Killed,
             format!("was killed from outside by signal {signal}{name}"),
         ),
-        _ if Words::of(ending.stderr_tail).speak_of_memory(LAST_LINES) => (
+        _ if Words::of(ending.stderr_tail).speak_of_memory(STDERR_LINES) => (
             Outcome::Oom,
             format!("ran out of memory and ended by signal {signal}{name}"),
         ),

@@ -34,6 +34,15 @@ pub fn listed(names: &[String], separator: &str) -> String {
     text
 }
 
+/// The first names of several, with the number of the others: `a, b and 3 more`.
+pub fn few(names: &[String], most: usize) -> String {
+    let shown = names[..names.len().min(most)].join(", ");
+    match names.len().saturating_sub(most) {
+        0 => shown,
+        more => format!("{shown} and {more} more"),
+    }
+}
+
 /// The first digits of a hash, or of each of several that commas separate: `5c7710aa3e9d…`; any
 /// other text as it is.
 pub fn short_hash(text: &str) -> String {

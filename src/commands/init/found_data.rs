@@ -10,7 +10,7 @@ use std::{
     path::{Path, PathBuf},
 };
 
-use kiln_core::{input, limits::DATA_BYTES};
+use kiln_core::{input, limits::DATA_BYTES, units};
 use kiln_data::{error::TO_UTF8, files};
 
 pub(super) use self::panel::window;
@@ -169,11 +169,7 @@ fn name_of(path: &Path) -> String {
 
 /// The first names of several, and the number of the others.
 fn few(names: &[String]) -> String {
-    let shown = names[..names.len().min(NAMES_SHOWN)].join(", ");
-    match names.len().saturating_sub(NAMES_SHOWN) {
-        0 => shown,
-        more => format!("{shown} and {more} more"),
-    }
+    units::few(names, NAMES_SHOWN)
 }
 
 fn has_ending(path: &Path, endings: &[&str]) -> bool {

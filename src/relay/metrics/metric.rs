@@ -23,7 +23,7 @@ use super::{
 /// Largest count: up to here a float holds every integer.
 const MOST_COUNT: f64 = 9_007_199_254_740_992.0;
 
-/// Letters behind a number that are no part of it.
+/// Punctuation that may stand directly behind a number.
 const CLOSING: [char; 5] = [',', ';', ')', ']', '}'];
 
 /// Why a program that ended well has no result.
@@ -295,7 +295,7 @@ impl Metric {
         self.settings.on.unwrap_or_default()
     }
 
-    /// Whether it is read from lines, and none has had it.
+    /// Whether the metric is read from lines, and no line has matched so far.
     pub(super) fn is_unmatched(&self) -> bool {
         let is_of_lines = self.pattern.is_some() || self.settings.key.is_some();
         let has_none = self.not_a_number.is_none() && self.not_finite.is_none();

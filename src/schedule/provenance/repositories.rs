@@ -4,7 +4,7 @@ use std::{collections::BTreeSet, path::Path};
 
 use kiln_core::{
     record::{RunFile, programs::Git},
-    units::{listed, short_hash},
+    units::{few, short_hash},
 };
 
 use super::Described;
@@ -76,14 +76,7 @@ fn difference(
         short_hash(&old.commit),
         short_hash(&new.commit)
     );
-    let files = files.map(|files| {
-        let more = files.len().saturating_sub(MOST_NAMED);
-        let named = listed(&files[..files.len() - more], ", ");
-        match more {
-            0 => format!(": {named}"),
-            more => format!(": {named} and {more} more"),
-        }
-    });
+    let files = files.map(|files| format!(": {}", few(&files, MOST_NAMED)));
     let uncommitted = uncommitted.map(|what| format!("; {what}"));
     Some(commits + &files.unwrap_or_default() + &uncommitted.unwrap_or_default())
 }

@@ -173,7 +173,7 @@ mod tests {
         std::fs::read(&path).unwrap()
     }
 
-    /// What is said of a table under this sweep; both ways of looking must agree.
+    /// The error for a table under this sweep. `has_all` and `check` must agree.
     fn said(sweep: &Value, table: &[u8]) -> Option<String> {
         let planned = PlannedValues::of(&json!({"sweep": sweep}));
         let path = Path::new("trials.csv");

@@ -1,6 +1,9 @@
 //! Remarks on the classes of a folder of images.
 
-use kiln_core::{kinds::data::Data, units::Fraction};
+use kiln_core::{
+    kinds::data::Data,
+    units::{Fraction, few},
+};
 
 use super::{LoadedImages, describe};
 
@@ -66,19 +69,14 @@ pub fn about_classes(data: &Data, found: &LoadedImages) -> Option<String> {
         }
     }
     if !absent.is_empty() {
-        let first = absent.iter().take(MOST_NAMED);
-        let first: Vec<String> = first.map(|class| name(*class)).collect();
-        let more = match absent.len() - first.len() {
-            0 => String::new(),
-            more => format!(" and {more} more"),
-        };
+        let names: Vec<String> = absent.iter().map(|class| name(*class)).collect();
         let (classes, them) = match absent.len() {
             1 => ("class", "it"),
             _ => ("classes", "them"),
         };
         line.push_str(&format!(
-            "; no validation image of {classes} {}{more}: top-1 says nothing about {them}",
-            first.join(", ")
+            "; no validation image of {classes} {}: top-1 says nothing about {them}",
+            few(&names, MOST_NAMED)
         ));
     }
     Some(line)

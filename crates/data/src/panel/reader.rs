@@ -8,6 +8,7 @@ use kiln_core::{
     input,
     kinds::data::{Data, PanelShape},
     limits::DATA_BYTES,
+    units::few,
 };
 
 use super::{
@@ -87,11 +88,7 @@ fn shown(date: DateTime) -> String {
 const MOST_LISTED: usize = 12;
 
 fn some(symbols: &[String]) -> String {
-    let shown = symbols[..symbols.len().min(MOST_LISTED)].join(", ");
-    match symbols.len().saturating_sub(MOST_LISTED) {
-        0 => shown,
-        more => format!("{shown} and {more} more"),
-    }
+    few(symbols, MOST_LISTED)
 }
 
 impl PanelReader {
