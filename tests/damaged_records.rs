@@ -110,6 +110,27 @@ fn a_changed_experiment_is_told_and_not_reproduced() {
 }
 
 #[test]
+fn a_row_of_another_machine_than_its_launch_is_told() {
+    let (place, record) = two_runs("run.json");
+    let told = |arguments: &[&str]| {
+        let ended = kiln(&place, arguments);
+        format!("{}{}", ended.stdout, ended.stderr).contains("is not that of the launch")
+    };
+    let readers = [
+        &["report", "x"][..],
+        &["compare", "x~1", "x"],
+        &["ls", "--json"],
+    ];
+    assert!(!readers.iter().any(|arguments| told(arguments)));
+    let mut run: serde_json::Value = serde_json::from_slice(&fs::read(&record).unwrap()).unwrap();
+    run["launches"][0]["machine"]["cpu"]["processor"] = "Abacus 9000".into();
+    fs::write(&record, run.to_string()).unwrap();
+    for arguments in readers {
+        assert!(told(arguments), "{arguments:?}");
+    }
+}
+
+#[test]
 fn the_line_ends_that_git_writes_are_no_change_of_an_experiment() {
     let (place, file) = two_runs("experiment.yaml");
     let text = fs::read_to_string(&file).unwrap();

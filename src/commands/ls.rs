@@ -15,6 +15,7 @@ use kiln_core::{
         attempt::attempts,
         collect,
         lock::{Holder, holder},
+        other_machine::rows_of_other_machine,
         run_file::Launch,
         run_folder::{LATEST, experiments, leftovers},
         tables::TRIALS,
@@ -108,6 +109,16 @@ struct RunLine {
     size_bytes: u64,
     /// Who runs it, or why it cannot be read.
     note: Option<String>,
+}
+
+impl RunLine {
+    fn add_note(&mut self, said: &str) {
+        let before = self.note.take();
+        self.note = Some(match before {
+            Some(before) => format!("{before}; {said}"),
+            None => said.to_owned(),
+        });
+    }
 }
 
 pub(super) fn run(args: Args) -> Result<Status, Stop> {
@@ -331,8 +342,10 @@ fn line(experiment: &str, run: &RunFolder, is_newest: bool, holder: Option<&Hold
             "its table is `{version}`, which only the kiln that began it resumes; `--fresh` starts \
              a new run"
         );
-        let notes: Vec<String> = line.note.into_iter().chain([said]).collect();
-        line.note = Some(notes.join("; "));
+        line.add_note(&said);
+    }
+    if let Some(found) = rows_of_other_machine(&table, &file) {
+        line.add_note(&found.to_string());
     }
     line
 }

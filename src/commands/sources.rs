@@ -13,7 +13,7 @@ use kiln_core::{
     limits::{RESOLVED_BYTES, STATE_BYTES},
     record::{
         PlannedValues, RunFile, RunFolder, TableError, TicketQueue, TrialTable, collect,
-        tables::TRIALS,
+        other_machine::rows_of_other_machine, tables::TRIALS,
     },
     spec,
     units::short_hash,
@@ -70,6 +70,14 @@ impl TableSource {
             check(&planned).map_err(Stop::bad_input)?;
         }
         Ok(self)
+    }
+
+    /// Says that rows contradict the record of their launch.
+    fn tell_other_machine(&self) {
+        let run = self.run.as_ref();
+        if let Some(found) = run.and_then(|run| rows_of_other_machine(&self.table, run)) {
+            note(&format!("note: {}: {found}", self.name));
+        }
     }
 
     pub(super) fn subject(&self) -> Subject<'_> {
@@ -165,6 +173,7 @@ pub(super) fn of_folder(path: &Path) -> Result<TableSource, Stop> {
             folder: None,
         },
     };
+    source.tell_other_machine();
     source.checked(|planned| planned.check_file(path))
 }
 

@@ -95,6 +95,7 @@ pub(super) fn of_revision(revision: &str, path: &str) -> Result<TableSource, Sto
         packages,
         folder: None,
     };
+    source.tell_other_machine();
     source.checked(|planned| planned.check(&mut Cursor::new(&bytes), &shown))
 }
 

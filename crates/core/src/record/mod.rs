@@ -20,6 +20,7 @@ pub mod message;
 pub mod model_use;
 pub mod nodes;
 pub mod note;
+pub mod other_machine;
 pub mod peaks;
 mod planned_values;
 pub mod preflight;
