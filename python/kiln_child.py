@@ -643,5 +643,5 @@ def _is_of_full_disk(error):
 def _is_out_of_memory(error):
     names = {kind.__name__ for kind in type(error).__mro__}
     text = str(error).lower()
-    is_told = "out of memory" in text or "can't allocate memory" in text
-    return bool(names & {"MemoryError", "OutOfMemoryError"}) or (isinstance(error, RuntimeError) and is_told)
+    is_told = any(words in text for words in ("out of memory", "can't allocate memory", "oom when allocating tensor"))
+    return bool(names & {"MemoryError", "OutOfMemoryError"} or is_told and names & {"RuntimeError", "ResourceExhaustedError"})

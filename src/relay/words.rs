@@ -196,6 +196,38 @@ mod tests {
         }
     }
 
+    /// Source: TensorFlow 2's `Model.fit`: of a graph, and of a single operation.
+    #[test]
+    fn tensorflow_tells_of_memory_behind_a_blank_line() {
+        let traceback =
+            "Traceback (most recent call last):\n  File \"x.py\", line 9, in <module>\n";
+        let class = "tensorflow.python.framework.errors_impl.ResourceExhaustedError:";
+        let hint = "Hint: If you want to see a list of allocated tensors when OOM happens, add \
+                    report_tensor_allocations_upon_oom to RunOptions\n [Op:MatMul]\n";
+        let graph = |what: &str| {
+            format!(
+                "{traceback}{class} Graph execution error:\n\nDetected at node 'm/MatMul' defined at \
+                 (most recent call last):\n    File \"x.py\", line 9, in <module>\n      \
+                 model.fit(x, y)\n\nNode: 'm/MatMul'\n{what}\n\t [[{{{{node m/MatMul}}}}]]\n{hint}"
+            )
+        };
+        let no_memory = "OOM when allocating tensor with shape[90000,90000] and type float";
+        let eager = format!("{traceback}{class} {{{{x}}}} {no_memory} [Op:MatMul]\n\n{hint}");
+        for text in [graph(no_memory), eager.clone()] {
+            let words = Words::of(&text);
+            assert!(words.speak_of_memory(50), "{text}");
+            assert!(words.line().unwrap().starts_with(class), "{text}");
+        }
+        let other = "ValueError: no batch\n";
+        for text in [
+            graph("file system quota exceeded"),
+            format!("{eager}{traceback}{other}"),
+            format!("{}{traceback}{other}", graph("quota exceeded")),
+        ] {
+            assert!(!Words::of(&text).speak_of_memory(50), "{text}");
+        }
+    }
+
     /// A traceback, and ten lines of the program that went on.
     fn handled(exception: &str) -> String {
         let lines = "INFO step fine\n".repeat(10);

@@ -208,7 +208,8 @@ class ATrialOfKiln(unittest.TestCase):
 
     def test_lack_of_memory_is_oom_whoever_says_it(self):
         for error in ("MemoryError()", "type('OutOfMemoryError', (RuntimeError,), {})('CUDA out of memory')",
-                      "RuntimeError(\"DefaultCPUAllocator: can't allocate memory: you tried to allocate 8 bytes\")"):
+                      "RuntimeError(\"DefaultCPUAllocator: can't allocate memory: you tried to allocate 8 bytes\")",
+                      "type('ResourceExhaustedError', (Exception,), {})('Graph execution error:\\n\\nOOM when allocating tensor')"):
             child = run(body=f"if step.number == 8: raise {error}")
             self.failed(child, "ran out of memory at step 8", "oom", 4)
         nested = "try: raise MemoryError()\n                except MemoryError as error: raise KeyError('compiler') from error"

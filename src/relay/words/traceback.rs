@@ -41,6 +41,9 @@ const CONSEQUENCES: [&str; 7] = [
 const LOST: [&str; 2] = ["Connection closed by peer", "DataLoader worker (pid"];
 /// The exception of `torchrun`; a box with the ends of all processes follows it.
 const OF_TORCHRUN: &str = "ChildFailedError";
+/// The exception of TensorFlow for memory and for quotas: which of them ran out may come after a blank
+/// line and the stack of the graph.
+const OF_TENSORFLOW: &str = "ResourceExhaustedError";
 
 /// The tracebacks of an output.
 #[derive(Debug, Default)]
@@ -121,15 +124,20 @@ pub(super) fn tracebacks<'a>(lines: &[&'a str]) -> Tracebacks<'a> {
 
 /// The exception whose line is `lines[at]`.
 fn exception<'a>(lines: &[&'a str], at: usize) -> Exception<'a> {
-    let (rank, _) = parts(lines[at]);
-    let message: Vec<&str> = lines[at..]
+    let (rank, first) = parts(lines[at]);
+    let is_long = class_name(first).ends_with(OF_TENSORFLOW);
+    let (end, most) = match is_long {
+        true => (end_of_message(lines, at), usize::MAX),
+        false => (lines.len(), MESSAGE_LINES),
+    };
+    let message: Vec<&str> = lines[at..end]
         .iter()
         .copied()
         .map(parts)
         .filter(|(of, _)| *of == rank)
         .map(|(_, rest)| rest)
-        .take_while(|rest| !is_frame(rest) && !begins_traceback(rest))
-        .take(MESSAGE_LINES)
+        .take_while(|rest| is_long || !(is_frame(rest) || begins_traceback(rest)))
+        .take(most)
         .collect();
     Exception {
         rank,

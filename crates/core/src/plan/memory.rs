@@ -30,9 +30,10 @@ const GROWING: [&str; 13] = [
 ];
 
 /// Phrases of engines, their libraries and the system for a lack of memory, in small letters. Source:
-/// c10's CPU and CUDA allocators, cuBLAS, cuDNN, oneDNN, XLA, libc.
-const OUT_OF_MEMORY: [&str; 10] = [
+/// c10's CPU and CUDA allocators, cuBLAS, cuDNN, oneDNN, XLA, TensorFlow, libc.
+const OUT_OF_MEMORY: [&str; 11] = [
     "out of memory",
+    "oom when allocating tensor",
     "outofmemoryerror",
     "cublas_status_alloc_failed",
     "cudnn_status_alloc_failed",
@@ -437,6 +438,8 @@ mod tests {
             "torch.OutOfMemoryError",
             "jaxlib.xla_extension.XlaRuntimeError: RESOURCE_EXHAUSTED: Out of memory allocating 9 bytes.",
             "XlaRuntimeError: RESOURCE_EXHAUSTED: Failed to allocate request for 2.0GiB",
+            "ResourceExhaustedError: {{function_node __wrapped__MatMul}} OOM when allocating tensor \
+             with shape[90000,90000] and type float on /device:GPU:0 by allocator GPU_0_bfc",
             "Traceback\nnumpy._core._exceptions._ArrayMemoryError: Unable to allocate 8.00 GiB for an \
              array with shape (1073741824,) and data type float64\n",
             "Traceback\r\nMemoryError\r\n",
@@ -453,6 +456,8 @@ mod tests {
             "Memory allocation of the model: 3 GiB",
             "StatusCode.RESOURCE_EXHAUSTED",
             "grpc: RESOURCE_EXHAUSTED: Quota exceeded for quota metric 'reads'\nmemory: 3 GiB",
+            "ResourceExhaustedError: {{function_node __wrapped__SaveV2}} file system quota exceeded",
+            "Hint: If you want to see a list of allocated tensors when OOM happens, add a flag",
             "caught a MemoryError",
             "no MemoryError: all is well",
             "MemoryErrors are counted",
