@@ -480,11 +480,17 @@ class Trial:
 
     def __enter__(self):
         path = sys.argv[-1] if len(sys.argv) > 1 and os.path.basename(sys.argv[-1]) == "trial.yaml" else None
-        if path is None:
+        attempt = os.environ.get("KILN_ATTEMPT")  # Kiln sets it for whatever it starts.
+        if path is None and not attempt:
             return self
-        if _is_of_command(path):
+        # Without the argument, the file is in the folder of the attempt or in the one above.
+        places = [path] if path else [os.path.join(attempt, *above, "trial.yaml") for above in ((), ("..",))]
+        if any(_is_of_command(place) for place in places):
             sys.exit(f"{self._program}: kiln_child.trial() is not for a command (`model.kind: command`); print numbers with "
                      "kiln_child.line(), which metrics read by `key`, or make the program a `model.kind: custom` or an engine of `run.engines`")
+        if path is None:
+            sys.exit(f"{self._program}: kiln started this program, but its last argument is not the `trial.yaml` that kiln puts behind `argv`, so "
+                     "it would train with the defaults; a script between them passes it on, as `exec python3 train.py \"$@\"` does")
         # Messages have standard output for themselves: what the program and its libraries print goes to stderr.txt.
         self._messages = os.fdopen(os.dup(1), "wb", buffering=0)
         os.dup2(2, 1)

@@ -38,7 +38,7 @@ PROGRAM = """
 class Child:
     """One child: its folder, and what it left behind."""
 
-    def __init__(self, text, asked=None, trial_file=None):
+    def __init__(self, text, asked=None, trial_file=None, attempt=None):
         self.place = tempfile.TemporaryDirectory()
         self.folder = pathlib.Path(self.place.name)
         program = self.folder / "line.py"
@@ -52,6 +52,8 @@ class Child:
             (self.folder / "trial.yaml").write_text(trial_file, encoding="utf-8")
             command.append(str(self.folder / "trial.yaml"))
         environment = {name: value for name, value in os.environ.items() if not name.startswith("KILN_")}
+        if attempt is not None:
+            environment["KILN_ATTEMPT"] = attempt
         self.process = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, env=environment)
 
     def end(self):
@@ -388,6 +390,22 @@ class WithoutKiln(unittest.TestCase):
         self.assertIn("`run.engines`", child.stderr.splitlines()[-1])
         for model in ["model:\n  kind: custom\ndata:\n  kind: command\n", "model:\n  kind: custom\n  own:\n    kind: command\n"]:
             self.assertNotIn("is not for a command", Child(text, trial_file=model).end().stderr)
+
+    def test_under_kiln_without_its_argument_it_does_not_train_with_the_defaults(self):
+        text = "import kiln_child\nwith kiln_child.trial(default={'train.steps': 1}) as trial:\n    print('trains')"
+        with tempfile.TemporaryDirectory() as trial:
+            attempt = os.path.join(trial, "1")
+            os.mkdir(attempt)
+            for kind, words in (("custom", "its last argument is not the `trial.yaml`"), ("command", "kiln_child.trial() is not for a command")):
+                for folder in (trial, attempt):
+                    path = pathlib.Path(folder, "trial.yaml")
+                    path.write_text(f"kiln_trial: 1\nmodel:\n  kind: {kind}\n", encoding="utf-8")
+                    child = Child(text, attempt=attempt).end()
+                    path.unlink()
+                    self.assertEqual((child.status, child.stdout), (1, ""), child.stderr)
+                    self.assertIn(words, child.stderr.splitlines()[-1])
+        # Started by hand.
+        self.assertEqual(Child(text).end().stdout, "trains\n")
 
 
 class TheFile(unittest.TestCase):
