@@ -79,6 +79,19 @@ fn what_a_switch_of_branches_leaves_of_a_run_is_no_run_and_is_not_added_to_git()
         assert_eq!(refused.status, Some(2), "{refused:?}");
         assert!(refused.stderr.contains("another branch"), "{refused:?}");
     }
+    let name = name.display().to_string();
+    for named in [run.as_str(), "results/x/latest", "latest", "x", &name] {
+        let refused = kiln(&["report", named]);
+        assert!(
+            refused.status == Some(2)
+                && refused
+                    .stderr
+                    .contains(&format!("{run}: no record of a run is here")),
+            "{named}: {refused:?}"
+        );
+    }
+    let refused = kiln(&["report"]);
+    assert!(refused.stderr.contains("another branch"), "{refused:?}");
     assert!(place.path(&run).join("trials").is_dir());
     let ended = place.run("completes", &[]);
     assert_eq!(

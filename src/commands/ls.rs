@@ -29,7 +29,7 @@ use super::{
     Status, Stop,
     json_option::JsonFormat,
     note, page_style, print, print_json, print_line,
-    runs::{NamedRun, newest_first},
+    runs::{LEFTOVER, NamedRun, newest_first},
     sources::table_of,
     tickets,
 };
@@ -178,8 +178,7 @@ fn tell_leftovers(results: &Path) {
         more => format!(" and {}", counted(more, "other folder")),
     };
     note(&without_controls(&format!(
-        "{}{more}: no record of a run is here, only what git ignores; the record may be on another \
-         branch",
+        "{}{more}: {LEFTOVER}",
         first.path().display()
     )));
 }

@@ -80,17 +80,12 @@ fn shown(run: &RunFolder) -> String {
 /// Refuses what a switch to another branch has left of a run: git does not say here that it tracks
 /// the run, and the weights may be the only ones.
 fn refuse_leftover(named: &str, results: &Path) -> Result<(), Stop> {
-    let paths = [PathBuf::from(named), results.join(named)];
-    let mut folders = paths
-        .iter()
-        .filter_map(|path| path.canonicalize().ok())
-        .map(RunFolder::at);
-    match folders.find(RunFolder::is_leftover) {
+    match runs::leftover(named, results) {
         None => Ok(()),
         Some(run) => Err(Stop::bad_input(format!(
-            "{}: no record of a run is here, only what git ignores; the record may be on another \
-             branch; if it is not, delete the folder yourself",
-            shown(&run)
+            "{}: {}; if it is not, delete the folder yourself",
+            shown(&run),
+            runs::LEFTOVER
         ))),
     }
 }

@@ -14,12 +14,16 @@ use std::{
 use kiln_core::{
     record::{
         RunFolder,
-        run_folder::{LATEST, experiments, runs},
+        run_folder::{LATEST, experiments, leftovers, runs},
     },
     spec::suggest::nearest,
 };
 
 use super::{Stop, note};
+
+/// What is said of a folder that a switch to another branch has left of a run.
+pub(super) const LEFTOVER: &str = "no record of a run is here, only what git ignores; the record may \
+                                   be on another branch";
 
 /// Most names that a message lists.
 const MOST_LISTED: usize = 8;
@@ -215,6 +219,9 @@ fn find_among(named: &str, results: &Path, all: Vec<NamedRun>) -> Result<NamedRu
         named == name || *named == format!("{}/{name}", run.experiment)
     };
     all.iter().find(is_folder).cloned().ok_or_else(|| {
+        if let Some(left) = leftover_by_name(named, results) {
+            return refuse_leftover(&left);
+        }
         let experiments = all.iter().map(|run| run.experiment.as_str());
         let latest = (!all.is_empty()).then_some(LATEST);
         let near = nearest(short.name, experiments.chain(latest));
@@ -226,6 +233,39 @@ fn find_among(named: &str, results: &Path, all: Vec<NamedRun>) -> Result<NamedRu
             "{named}: there is no such file or folder; {advice}; {}",
             listed(&all, results)
         ))
+    })
+}
+
+/// The leftover of a run that a path, alone or below `results`, leads to.
+pub(super) fn leftover(named: &str, results: &Path) -> Option<RunFolder> {
+    let paths = [PathBuf::from(named), results.join(named)];
+    let mut folders = paths
+        .iter()
+        .filter_map(|path| path.canonicalize().ok())
+        .map(RunFolder::at);
+    folders.find(RunFolder::is_leftover)
+}
+
+/// The refusal of a leftover.
+pub(super) fn refuse_leftover(left: &RunFolder) -> Stop {
+    let path = below_here(left.path());
+    Stop::bad_input(format!("{}: {LEFTOVER}", path.display()))
+}
+
+/// The first leftover that a short name, which is that of no run, may mean.
+pub(super) fn leftover_by_name(named: &str, results: &Path) -> Option<RunFolder> {
+    let short = ShortName::read(named);
+    let is_meant = |experiment: &str, run: &RunFolder| {
+        let name = run.name();
+        short.name == LATEST
+            || short.name == experiment
+            || named == name
+            || *named == format!("{experiment}/{name}")
+    };
+    let experiments = experiments(results).ok()?;
+    experiments.iter().find_map(|experiment| {
+        let mut left = leftovers(results, experiment).into_iter();
+        left.find(|run| is_meant(experiment, run))
     })
 }
 

@@ -13,7 +13,7 @@ use kiln_core::{
     limits::{RESOLVED_BYTES, STATE_BYTES},
     record::{
         PlannedValues, RunFile, RunFolder, TableError, TicketQueue, TrialTable, collect,
-        other_machine::rows_of_other_machine, tables::TRIALS,
+        other_machine::rows_of_other_machine, run_folder::LATEST, tables::TRIALS,
     },
     spec,
     units::short_hash,
@@ -340,6 +340,9 @@ pub(super) fn table_of(named: &str, results: &Path) -> Result<PathBuf, Stop> {
     if own.is_file() {
         return Ok(own);
     }
+    if let Some(left) = runs::leftover(text, results) {
+        return Err(runs::refuse_leftover(&left));
+    }
     // A folder of data may have the name of the experiment that reads it.
     let newest = runs::newest_of(named).or_else(|| Some(runs::find(text, results).ok()?.run));
     newest
@@ -362,6 +365,11 @@ pub(super) fn newest(results: &Path) -> Result<PathBuf, Stop> {
             results.display()
         ))
     })?;
+    if all.is_empty()
+        && let Some(left) = runs::leftover_by_name(LATEST, results)
+    {
+        return Err(runs::refuse_leftover(&left));
+    }
     let mut tables = all.iter().map(|named| named.run.trials_table());
     tables.find(|table| table.is_file()).ok_or_else(|| {
         Stop::bad_input(format!(
