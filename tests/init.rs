@@ -416,6 +416,22 @@ fn keys_of_rows_are_taken_by_their_names_or_refused() {
     assert_eq!(refused.status, Some(2), "{refused:?}");
     let words = "the texts `id`, `de`, `en`, and their names do not say";
     assert!(refused.stderr.contains(words), "{refused:?}");
+    let refused = init(r#"{"id": "1", "en": "b"}"#);
+    assert!(refused.stderr.contains("do not say"), "{refused:?}");
+    let written = init(&"{\"en\": \"a b\", \"de\": \"c d\", \"score\": 3}\n".repeat(40));
+    assert_eq!(written.status, Some(0), "{written:?}");
+    let words = "`en`, the first key, is taken as the prompt and `de` as the response";
+    assert!(written.stderr.contains(words), "{written:?}");
+    let translated = fs::read_to_string(place.path("rows.yaml")).unwrap();
+    for line in [
+        "  prompt_key: \"en\"",
+        "  response_key: \"de\"",
+        "  # the keys by their order in the file",
+    ] {
+        assert!(translated.contains(line), "{translated}");
+    }
+    let checked = kiln(&place, &["check", "rows.yaml"]);
+    assert_eq!(checked.status, Some(0), "{checked:?}");
     let blank = "{\"input\": \"\", \"instruction\": \"a\", \"output\": \"b\"}\n";
     let written = init(&blank.repeat(40));
     assert_eq!(written.status, Some(0), "{written:?}");

@@ -47,6 +47,18 @@ pub(super) fn pairs(path: &Path, valid: Option<&Path>) -> Result<Found, String> 
              `{key}`, write both into one text"
         )
     }));
+    if ![prompt, response]
+        .into_iter()
+        .any(|key| has_usual_name(key))
+    {
+        comments
+            .push("the keys by their order in the file; swap them for the other way".to_owned());
+        notes.push(format!(
+            "note: no usual name says which text is the prompt: `{prompt}`, the first key, is taken \
+             as the prompt and `{response}` as the response; if it is the other way, swap \
+             `data.prompt_key` and `data.response_key`"
+        ));
+    }
     let tokenizer = path.with_file_name("tokenizer.json");
     let made = match tokenizer.symlink_metadata() {
         Ok(_) => None,
@@ -96,7 +108,16 @@ fn is_one(names: &[&str], key: &str) -> bool {
     names.contains(&key.to_lowercase().as_str())
 }
 
-/// The keys of the prompt and the response. One of them may have any name if it is the only other.
+fn has_usual_name(key: &str) -> bool {
+    is_one(&PROMPTS, key) || is_one(&RESPONSES, key)
+}
+
+fn is_id(key: &str) -> bool {
+    key.to_lowercase() == "id" || key.ends_with("_id")
+}
+
+/// The keys of the prompt and the response. One of them may have any name if it is the only other; two
+/// texts without usual names are taken in their order.
 fn keys(texts: &[String]) -> Result<[&String; 2], String> {
     if texts.len() < 2 {
         return Err("its rows have no two texts, a prompt and a response".to_owned());
@@ -106,7 +127,6 @@ fn keys(texts: &[String]) -> Result<[&String; 2], String> {
         names.find_map(|name| texts.iter().find(|key| is_one(&[*name], key)))
     };
     let only_other = |one: &String| {
-        let is_id = |key: &str| key.to_lowercase() == "id" || key.ends_with("_id");
         let mut others = texts.iter().filter(|key| *key != one && !is_id(key));
         others.next().filter(|_| others.next().is_none())
     };
@@ -114,7 +134,10 @@ fn keys(texts: &[String]) -> Result<[&String; 2], String> {
         (Some(prompt), Some(response)) => Some([prompt, response]),
         (Some(prompt), None) => only_other(prompt).map(|response| [prompt, response]),
         (None, Some(response)) => only_other(response).map(|prompt| [prompt, response]),
-        (None, None) => None,
+        (None, None) => match texts {
+            [first, second] if !is_id(first) && !is_id(second) => Some([first, second]),
+            _ => None,
+        },
     };
     found.ok_or_else(|| {
         let names: Vec<String> = texts.iter().map(|key| format!("`{key}`")).collect();
