@@ -160,6 +160,7 @@ pub(super) const NO_BETTER_THAN_BASELINE: Rule = Rule {
         "effective_batch_size",
         "epoch_seconds",
         "samples_per_second",
+        "lowest_valid_step",
     ],
     thresholds: &[ERROR_WITHOUT_MODEL, HITS_WITHOUT_MODEL, WHOLE_PASS],
     means: "A forecast without a model is as good: that the price stays as it is, or always the \
@@ -188,7 +189,7 @@ fn no_better_than_baseline(case: &TrialContext<'_>) -> Option<RuleMatch> {
     let is_hit_rate_worse =
         hits.is_none_or(|(own, without)| HITS_WITHOUT_MODEL.is_met(own / without));
     let is_known = errors.is_some() || hits.is_some();
-    let has_trained = row.outcome == Outcome::Completed && may_have_seen_all(case);
+    let has_trained = row.outcome == Outcome::Completed && was_to_learn(case);
     if !has_trained || !is_known || !is_error_worse || !is_hit_rate_worse {
         return None;
     }
@@ -213,14 +214,20 @@ fn no_better_than_baseline(case: &TrialContext<'_>) -> Option<RuleMatch> {
     Some(RuleMatch::new(says, Weight::Doubts, next).of_degree(degree))
 }
 
-/// Whether the training read each sample once; also true where the row does not tell.
-fn may_have_seen_all(case: &TrialContext<'_>) -> bool {
-    let all = case.samples_per_epoch().filter(|all| *all > 0.0);
-    let steps_and_all = case.row.steps.zip(all);
-    steps_and_all.is_none_or(|(steps, all)| {
-        let seen = steps as f64 * case.row.effective_batch_size as f64;
-        WHOLE_PASS.is_met(seen / all)
-    })
+/// Whether the training read each sample once. A row without a rate, as that of a few steps, does not
+/// tell; it counts if an evaluation before the last one was the best: the training went on since.
+fn was_to_learn(case: &TrialContext<'_>) -> bool {
+    let row = case.row;
+    let Some(steps) = row.steps else {
+        return false;
+    };
+    match case.samples_per_epoch().filter(|all| *all > 0.0) {
+        Some(all) => {
+            let seen = steps as f64 * row.effective_batch_size as f64;
+            WHOLE_PASS.is_met(seen / all)
+        }
+        None => row.lowest_valid_step.is_some_and(|lowest| lowest < steps),
+    }
 }
 
 fn validation_above_training(case: &TrialContext<'_>) -> Option<RuleMatch> {

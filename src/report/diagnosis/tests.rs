@@ -1317,6 +1317,16 @@ fn a_panel_whose_model_is_worse_than_none_is_told_with_both() {
     };
     assert!(names(&alone(after(96))).contains(&"no-better-than-baseline"));
     assert!(!names(&alone(after(30))).contains(&"no-better-than-baseline"));
+    // Without a rate one pass is unknown; the best of several evaluations tells that it trained on.
+    let without_rate = |lowest: Option<u64>| TrialRow {
+        samples_per_second: None,
+        lowest_valid_step: lowest,
+        ..after(30)
+    };
+    for (lowest, is_told) in [(None, false), (Some(30), false), (Some(10), true)] {
+        let found = names(&alone(without_rate(lowest))).contains(&"no-better-than-baseline");
+        assert_eq!(found, is_told, "{lowest:?}");
+    }
     // Better in one of them, within noise, without a metric, or ended early.
     let failed = TrialRow {
         outcome: Outcome::Failed,
