@@ -5,6 +5,7 @@
 //! and the epoch alone. How they reach the device and how the model is trained is left to `train`.
 
 mod batch;
+mod depth;
 pub(crate) mod image_file;
 mod images;
 mod loader;

@@ -18,7 +18,9 @@ use kiln_data::{
     tokenizer::Vocabulary,
 };
 
-use super::{ImageSource, PairRows, PanelWindows, Source, TextWindows, ValidationWindows};
+use super::{
+    ImageSource, PairRows, PanelWindows, Source, TextWindows, ValidationWindows, depth::about_depth,
+};
 
 /// Data that a model can be trained on.
 pub(crate) struct Opened {
@@ -107,7 +109,12 @@ fn open_text(data: &Data, folder: Option<&Path>, seq_len: usize) -> Result<Opene
 fn open_images(data: &Data, folder: Option<&Path>, seed: u64) -> Result<Opened, String> {
     let found = images::load(data, folder).map_err(|error| error.to_string())?;
     let (facts, left_out) = (found.facts.clone(), found.skipped_files);
-    let notice = images::about_classes(data, &found);
+    let notices = [
+        images::about_classes(data, &found),
+        about_depth(&found.train),
+    ];
+    let notices: Vec<String> = notices.into_iter().flatten().collect();
+    let notice = (!notices.is_empty()).then(|| notices.join("; "));
     let [train, valid] = ImageSource::both(data, found, seed);
     Ok(Opened {
         epoch_samples: train.sample_count(),

@@ -17,6 +17,8 @@ use zune_jpeg::{
 const PIXEL_BYTES: u64 = 3;
 /// The first bytes of a PNG file. Source: PNG specification, third edition, 5.2.
 const PNG_SIGNATURE: &[u8] = b"\x89PNG\r\n\x1a\n";
+/// Place of the bits per channel in a PNG file. Source: the same, 11.2.1.
+pub(super) const PNG_DEPTH: usize = 24;
 /// The first bytes of a JPEG file: start of image, then another marker. Source: ITU-T T.81,
 /// B.1.1.3.
 const JPEG_SIGNATURE: &[u8] = &[0xff, 0xd8, 0xff];
@@ -47,16 +49,13 @@ pub(crate) fn decode(bytes: &[u8]) -> Result<RgbPixels, String> {
 }
 
 fn png(bytes: &[u8]) -> Result<RgbPixels, String> {
-    let mut decoder = png::Decoder::new(Cursor::new(bytes));
-    decoder.set_transformations(Transformations::EXPAND);
-    let mut reader = decoder.read_info().map_err(|error| error.to_string())?;
-    let (width, height) = reader.info().size();
-    let size = checked(width, height, reader.output_buffer_size())?;
-    let (color, depth) = reader.output_color_type();
-    let mut samples = vec![0; size];
-    reader
-        .next_frame(&mut samples)
-        .map_err(|error| error.to_string())?;
+    let PngSamples {
+        width,
+        height,
+        color,
+        depth,
+        mut samples,
+    } = png_samples(bytes)?;
     if depth == BitDepth::Sixteen {
         // To the nearest: 65,535 is 255 × 257.
         let narrow =
@@ -77,6 +76,57 @@ fn png(bytes: &[u8]) -> Result<RgbPixels, String> {
         ColorType::Indexed => return Err("its palette could not be read".to_owned()),
     };
     Ok(RgbPixels { width, height, rgb })
+}
+
+/// A decoded PNG file, its channels as they are.
+struct PngSamples {
+    width: u32,
+    height: u32,
+    color: ColorType,
+    depth: BitDepth,
+    /// [height, width, channel, byte]; of 16 bits the high byte comes first.
+    samples: Vec<u8>,
+}
+
+fn png_samples(bytes: &[u8]) -> Result<PngSamples, String> {
+    let mut decoder = png::Decoder::new(Cursor::new(bytes));
+    decoder.set_transformations(Transformations::EXPAND);
+    let mut reader = decoder.read_info().map_err(|error| error.to_string())?;
+    let (width, height) = reader.info().size();
+    let size = checked(width, height, reader.output_buffer_size())?;
+    let (color, depth) = reader.output_color_type();
+    let mut samples = vec![0; size];
+    reader
+        .next_frame(&mut samples)
+        .map_err(|error| error.to_string())?;
+    Ok(PngSamples {
+        width,
+        height,
+        color,
+        depth,
+        samples,
+    })
+}
+
+/// Whether a file begins as a PNG of 16 bits per channel.
+pub(super) fn begins_as_deep_png(bytes: &[u8]) -> bool {
+    bytes.starts_with(PNG_SIGNATURE) && bytes.get(PNG_DEPTH) == Some(&16)
+}
+
+/// The largest value of a PNG of 16 bits per channel, transparency aside; `None` for other files.
+pub(super) fn largest_of_16_bits(bytes: &[u8]) -> Option<u16> {
+    let found = Some(bytes).filter(|bytes| begins_as_deep_png(bytes));
+    let found = png_samples(found?).ok()?;
+    let channels = match found.color {
+        ColorType::GrayscaleAlpha => 2,
+        ColorType::Rgba => 4,
+        // None of them is transparency.
+        _ => usize::MAX,
+    };
+    let values = found.samples.chunks_exact(2).enumerate();
+    let colors = values.filter(|(place, _)| place % channels != channels - 1);
+    let values = colors.map(|(_, pair)| u16::from_be_bytes([pair[0], pair[1]]));
+    values.max()
 }
 
 fn jpeg(bytes: &[u8]) -> Result<RgbPixels, String> {
@@ -224,6 +274,19 @@ mod tests {
             ),
             [0, 1, 255]
         );
+    }
+
+    #[test]
+    fn the_largest_value_of_16_bits_is_one_of_a_color() {
+        let largest =
+            |color, depth, samples: &[u8]| largest_of_16_bits(&encoded(color, depth, 2, samples));
+        let (grey, alpha) = (ColorType::Grayscale, ColorType::GrayscaleAlpha);
+        let deep = BitDepth::Sixteen;
+        assert_eq!(largest(grey, deep, &[3, 232, 0, 255]), Some(1000));
+        let transparent = [3, 232, 255, 255, 0, 255, 255, 255];
+        assert_eq!(largest(alpha, deep, &transparent), Some(1000));
+        assert_eq!(largest(grey, BitDepth::Eight, &[3, 232]), None);
+        assert_eq!(largest_of_16_bits(b"no image"), None);
     }
 
     #[test]
