@@ -386,6 +386,17 @@ fn a_package_that_was_updated_is_told_and_its_list_is_kept() {
         (&recorded["packages"], &recorded["packages_file"]),
         (&1.into(), &"packages-1.txt".into())
     );
+    let told = || {
+        let report = place.kiln(&["report", "x"]).output();
+        Ended::of(report.unwrap())
+            .stderr
+            .contains("packages-1.txt: No such file")
+    };
+    assert!(!told());
+    let [kept, away] = ["packages-1.txt", "away"].map(|name| place.latest().join(name));
+    fs::rename(&kept, &away).unwrap();
+    assert!(told());
+    fs::rename(&away, &kept).unwrap();
     environment(&place, "1.1");
     let ended = place.run("", &[]);
     assert_eq!(

@@ -213,8 +213,7 @@ fn beside(folder: RunFolder, table: TrialTable) -> TableSource {
         Err(error) if error.kind() == io::ErrorKind::NotFound && run.is_none() => None,
         read => readable_experiment(read.map_err(|error| error.to_string()), &path, run.as_ref()),
     };
-    let packages = packages_path(&folder, run.as_ref())
-        .and_then(|path| input::read_text(&path, &STATE_BYTES).ok());
+    let packages = packages_path(&folder, run.as_ref()).and_then(|path| readable_packages(&path));
     TableSource {
         name: folder.path().display().to_string(),
         table,
@@ -286,6 +285,20 @@ fn changed_since(experiment: &str, run: Option<&RunFile>) -> Option<String> {
 fn packages_path(folder: &RunFolder, run: Option<&RunFile>) -> Option<PathBuf> {
     let name = packages_file(run?.newest_at_work()?)?;
     Some(folder.path().join(name))
+}
+
+/// The list of packages that a run's record names, with a note if it cannot be read: `git stash -u`
+/// takes it away with all files that are not committed.
+fn readable_packages(path: &Path) -> Option<String> {
+    let read = input::read_text(path, &STATE_BYTES);
+    read.map_err(|error| {
+        note(&format!(
+            "note: {}: {error}; `run.json` names this list, without which the packages of this run \
+             are not compared; restore the file",
+            path.display()
+        ));
+    })
+    .ok()
 }
 
 /// Prints a note if the run record exists and cannot be read.
