@@ -7,6 +7,7 @@ pub mod facts;
 pub mod files;
 pub mod generated;
 pub mod images;
+pub mod left_out;
 pub mod pairs;
 pub mod panel;
 #[cfg(test)]

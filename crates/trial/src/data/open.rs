@@ -5,15 +5,15 @@ use std::{collections::BTreeMap, path::Path, sync::Arc};
 use kiln_core::{
     kinds::{
         Content, Data,
-        data::{Counts, DataFacts, PairSampling, Sampling},
+        data::{Counts, DataFacts, Sampling},
     },
     plan::TrialFile,
     record::note::UnknownTokens,
 };
 use kiln_data::{
-    images,
+    images, left_out,
     pairs::{self, Pair, TokenFile},
-    panel::{self, LoadedPanel, baseline::Baselines},
+    panel::{self, baseline::Baselines},
     text,
     tokenizer::Vocabulary,
 };
@@ -108,7 +108,7 @@ fn open_text(data: &Data, folder: Option<&Path>, seq_len: usize) -> Result<Opene
 
 fn open_images(data: &Data, folder: Option<&Path>, seed: u64) -> Result<Opened, String> {
     let found = images::load(data, folder).map_err(|error| error.to_string())?;
-    let (facts, left_out) = (found.facts.clone(), found.skipped_files);
+    let (facts, left_out) = (found.facts.clone(), left_out::of_images(&found));
     let notices = [
         images::about_classes(data, &found),
         about_depth(&found.train),
@@ -124,10 +124,7 @@ fn open_images(data: &Data, folder: Option<&Path>, seed: u64) -> Result<Opened, 
         valid: Arc::new(valid),
         facts,
         vocabulary: None,
-        left_out: counted([(
-            ["file that is no image", "files that are no images"],
-            left_out,
-        )]),
+        left_out,
         unknown: None,
         notice,
         baselines: None,
@@ -150,29 +147,12 @@ fn open_panel(data: &Data, folder: Option<&Path>, seq_len: usize) -> Result<Open
         valid: Arc::new(valid),
         facts: found.facts.clone(),
         vocabulary: None,
-        left_out: left_out_of_panel(&found),
+        left_out: left_out::of_panel(&found),
         unknown: None,
         notice: found.chained.clone(),
         baselines: panel::baseline::baselines(&found, seq_len as u64),
         pairs: None,
     })
-}
-
-/// Skipped rows by reason, with the file that has most of them.
-fn left_out_of_panel(panel: &LoadedPanel) -> BTreeMap<String, u64> {
-    let null = (["row with a `null`", "rows with a `null`"], panel.null_rows);
-    let mut left_out = counted([null]);
-    for skipped in &panel.skipped {
-        let [one, several] = skipped.reason.words();
-        let words = if skipped.rows == 1 { one } else { several };
-        let place = if skipped.rows_of_file == skipped.rows {
-            format!("in {}", skipped.file)
-        } else {
-            format!("{} of them in {}", skipped.rows_of_file, skipped.file)
-        };
-        left_out.insert(format!("{words} ({place})"), skipped.rows);
-    }
-    left_out
 }
 
 fn open_pairs(data: &Data, folder: Option<&Path>) -> Result<Opened, String> {
@@ -194,7 +174,7 @@ fn open_pairs(data: &Data, folder: Option<&Path>) -> Result<Opened, String> {
             sampling.length_bucket,
         )),
         vocabulary: None,
-        left_out: cut_off(&found.facts, &sampling),
+        left_out: left_out::of_pairs(&found.facts, &sampling),
         unknown: many_unknown(&found.facts),
         facts: found.facts,
         notice,
@@ -206,26 +186,6 @@ fn open_pairs(data: &Data, folder: Option<&Path>) -> Result<Opened, String> {
         }),
         train,
     })
-}
-
-/// Rows of either part that lost their end.
-fn cut_off(facts: &DataFacts, sampling: &PairSampling) -> BTreeMap<String, u64> {
-    let Counts::Pairs { train, valid, .. } = &facts.counts else {
-        return BTreeMap::new();
-    };
-    let (prompt, response) = (sampling.max_prompt_tokens, sampling.max_response_tokens);
-    counted([
-        (
-            ["end of a prompt", "ends of prompts"]
-                .map(|what| format!("{what} longer than `max_prompt_tokens` {prompt}")),
-            train.cut_prompts + valid.cut_prompts,
-        ),
-        (
-            ["end of a response", "ends of responses"]
-                .map(|what| format!("{what} longer than `max_response_tokens` {response}")),
-            train.cut_responses + valid.cut_responses,
-        ),
-    ])
 }
 
 /// A notice if more than so many of the validation rows are training rows.
@@ -259,15 +219,6 @@ pub(crate) fn with_remedy(unknown: &UnknownTokens, data: &Data) -> String {
         _ => "is the tokenizer file the published one?",
     };
     format!("{unknown}; {remedy}")
-}
-
-/// The parts that were left out, each named in words for one and for several.
-fn counted<T: Into<String>, const N: usize>(counts: [([T; 2], u64); N]) -> BTreeMap<String, u64> {
-    counts
-        .into_iter()
-        .filter(|(_, count)| *count > 0)
-        .map(|([one, several], count)| (if count == 1 { one } else { several }.into(), count))
-        .collect()
 }
 
 #[cfg(test)]
