@@ -3,6 +3,7 @@
 
 mod cifar;
 mod classes;
+mod duplicates;
 mod folder;
 pub mod generated;
 mod idx;
@@ -13,7 +14,9 @@ use kiln_core::kinds::data::{Counts, Data, DataFacts, GeneratedImages, ImageShap
 
 use super::error::DataError;
 
-pub use classes::about_classes;
+pub use classes::{about_classes, class_counts};
+pub use duplicates::seen_valid_images;
+pub(super) use folder::valid_folder;
 
 /// Training and validation images.
 #[derive(Clone, Debug)]

@@ -56,8 +56,8 @@ pub fn vocabulary(
 
 /// A text in its two parts, before tokenization.
 pub(super) struct SplitText {
-    train: String,
-    valid: String,
+    pub(super) train: String,
+    pub(super) valid: String,
     /// SHA-256 over the uncompressed bytes of every part that was read, and where training ends if
     /// there are two.
     pub(super) sha256: String,

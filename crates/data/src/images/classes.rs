@@ -12,20 +12,25 @@ const MOST_NAMED: usize = 5;
 /// A class with more images than this many times the mean of the others is large.
 const LARGE: f64 = 3.0;
 
+/// How many training images, and how many validation images, each class has, in the order of the
+/// labels.
+pub fn class_counts(found: &LoadedImages) -> [Vec<u64>; 2] {
+    [&found.train, &found.valid].map(|part| {
+        let mut counts = vec![0_u64; found.shape.classes as usize];
+        for label in &part.labels {
+            counts[*label as usize] += 1;
+        }
+        counts
+    })
+}
+
 /// A line on a folder in which one class is large, or a class has no validation image; `None` for
 /// others.
 pub fn about_classes(data: &Data, found: &LoadedImages) -> Option<String> {
     let Data::ImageFolder(_) = data else {
         return None;
     };
-    let counts = |labels: &[u32]| {
-        let mut counts = vec![0_u64; found.shape.classes as usize];
-        for label in labels {
-            counts[*label as usize] += 1;
-        }
-        counts
-    };
-    let (train, valid) = (counts(&found.train.labels), counts(&found.valid.labels));
+    let [train, valid] = class_counts(found);
     let all: Vec<u64> = train
         .iter()
         .zip(&valid)

@@ -73,10 +73,7 @@ fn parts(
     valid_fraction: f64,
     lister: &mut Lister,
 ) -> Result<(u64, [Vec<Labelled>; 2]), DataError> {
-    let valid_folder = VALID_FOLDERS
-        .iter()
-        .map(|name| root.join(name))
-        .find(|folder| listing::has_folders(folder));
+    let valid_folder = valid_folder(root);
     let train_folder = Some(root.join("train")).filter(|folder| listing::has_folders(folder));
     match (train_folder, valid_folder) {
         (Some(train), Some(valid)) => {
@@ -114,6 +111,14 @@ fn parts(
             Ok((classes.len() as u64, parts))
         }
     }
+}
+
+/// The folder of the validation images, if they have one of their own.
+pub(crate) fn valid_folder(root: &Path) -> Option<PathBuf> {
+    VALID_FOLDERS
+        .iter()
+        .map(|name| root.join(name))
+        .find(|folder| listing::has_folders(folder))
 }
 
 /// A folder whose name says that it is for validation, and that has no class folders or another

@@ -417,7 +417,7 @@ fn find(
 }
 
 /// Formats a date without its time if that is midnight.
-fn day(date: DateTime) -> String {
+pub(super) fn day(date: DateTime) -> String {
     if date == date.date().to_datetime(jiff::civil::Time::midnight()) {
         date.date().to_string()
     } else {

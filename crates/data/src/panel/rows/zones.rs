@@ -26,6 +26,11 @@ impl Zones {
         }
     }
 
+    /// Whether a date has an offset from UTC.
+    pub(in crate::panel) fn has_offset(self) -> bool {
+        self.zoned.is_some()
+    }
+
     pub(super) fn are_mixed(self) -> bool {
         self.zoned.is_some() && self.local.is_some()
     }
