@@ -28,6 +28,7 @@ mod completions;
 mod continuation;
 mod damaged_records;
 mod data;
+mod data_show;
 mod diagnosis;
 mod diff;
 mod doctor;

@@ -1,4 +1,7 @@
-//! `kiln data`: lists and downloads data sets, and verifies files against their published hashes.
+//! `kiln data`: lists and downloads data sets, verifies files against their published hashes, and
+//! shows what kiln reads of an experiment's data.
+
+mod show;
 
 use std::{
     path::{Path, PathBuf},
@@ -33,6 +36,8 @@ pub(super) struct Args {
 enum DataVerb {
     /// List the data sets that kiln knows, and where they are on this machine.
     List,
+    /// Show what kiln reads of an experiment's data: files, samples, classes, what is left out.
+    Show(show::ShowArgs),
     /// Download data sets; resumes an unfinished download.
     Fetch(FetchArgs),
     /// Verify files against their published checksums: sha256 (plain, .gz or .xz), else md5.
@@ -62,6 +67,7 @@ pub(super) fn run(args: Args) -> Result<Status, Stop> {
     let data_folder = data_folder();
     match args.verb {
         DataVerb::List => list(data_folder.as_deref()),
+        DataVerb::Show(args) => show::show(&args),
         DataVerb::Fetch(args) => fetch_sets(&args, data_folder.as_deref()),
         DataVerb::Verify { names } => verify(&names, data_folder.as_deref()),
     }

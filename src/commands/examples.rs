@@ -148,6 +148,7 @@ See docs/doctor.md"#;
 
 pub(super) const DATA: &str = r#"Examples:
   kiln data list
+  kiln data show x.yaml        # samples, classes, what is left out
   kiln data fetch wikitext2
   kiln data verify
 

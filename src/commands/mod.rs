@@ -150,7 +150,7 @@ enum Verb {
     /// Check machine, driver, libtorch, devices and disk; prints a remedy for each problem.
     #[command(after_long_help = examples::DOCTOR)]
     Doctor(doctor::Args),
-    /// List, fetch and verify data sets.
+    /// List, fetch and verify data sets; show what kiln reads of an experiment's data.
     #[command(after_long_help = examples::DATA)]
     Data(data::Args),
     /// Print the JSON Schema of the experiment file.
@@ -452,7 +452,7 @@ mod tests {
 
     #[test]
     fn json_is_asked_for_by_either_option() {
-        let commands: [&[&str]; 10] = [
+        let commands: [&[&str]; 11] = [
             &["check", "x.yaml"],
             &["plan", "x.yaml"],
             &["doctor"],
@@ -463,6 +463,7 @@ mod tests {
             &["reproduce", "a"],
             &["sample", "a"],
             &["predict", "a", "b"],
+            &["data", "show", "x.yaml"],
         ];
         let parsed = |command: &[&str], options: &[&str]| {
             let words = [&["kiln"], command, options].concat();

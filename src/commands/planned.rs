@@ -179,6 +179,14 @@ pub(super) fn plan_loaded(loaded: Loaded) -> Result<Planned, Stop> {
     })
 }
 
+/// Plans the trials of an experiment without its data: what depends on them is unknown. Of a search
+/// the file's own values are the only point.
+pub(super) fn plan_without_data(loaded: &Loaded) -> Result<Plan, Stop> {
+    let mut experiment = loaded.experiment.clone();
+    experiment.sweep.search = None;
+    plan::expand(&experiment, &|_| None).map_err(|faults| Stop::problems(placed(loaded, &faults)))
+}
+
 /// The request to `spec`: the file, `--set` values and the environment.
 pub(super) fn request(file: PathBuf, set: &[String]) -> ExperimentRequest {
     let text = |(name, value): (std::ffi::OsString, std::ffi::OsString)| {
@@ -301,7 +309,7 @@ fn about_pairs(data: &Data, facts: &DataFacts) -> Vec<String> {
 }
 
 /// The data with `~` at the beginning of its paths replaced.
-fn at_home(data: &Data) -> Data {
+pub(super) fn at_home(data: &Data) -> Data {
     let mut data = data.clone();
     for path in data.paths_mut() {
         *path = expand_home(path).to_string_lossy().into_owned();
