@@ -109,7 +109,7 @@ pub(crate) fn plan_feed(
         schedule.clone(),
         loader_options(file),
     );
-    let validation = validation(file, data);
+    let validation = validation(file, &data.valid);
     if validation.is_none()
         && let Some(key) = file.train.needing_validation().next()
     {
@@ -145,8 +145,9 @@ fn too_little(file: &TrialFile, schedule: &BatchSchedule) -> TrialError {
 /// more rows have a higher loss: it is one number, whatever the batch size of the training is.
 const CONTIGUOUS_ROWS: u64 = 20;
 
-fn validation(file: &TrialFile, data: &Opened) -> Option<Validation> {
-    let samples = data.valid.sample_count();
+/// The batches of an evaluation of the trial's model on these samples; `None` if there are none.
+pub(crate) fn validation(file: &TrialFile, valid: &Arc<dyn Source>) -> Option<Validation> {
+    let samples = valid.sample_count();
     let is_contiguous = file.data.is_contiguous();
     let as_trained = file
         .train
@@ -170,7 +171,7 @@ fn validation(file: &TrialFile, data: &Opened) -> Option<Validation> {
         ..options
     };
     (samples > 0).then(|| Validation {
-        source: Arc::clone(&data.valid),
+        source: Arc::clone(valid),
         schedule,
         options,
     })

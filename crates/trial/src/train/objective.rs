@@ -2,6 +2,7 @@
 
 use burn::tensor::{Int, Tensor, activation};
 
+use super::text_scores::TextScores;
 use crate::engine::Ops;
 
 /// The correct outputs of a batch.
@@ -36,6 +37,17 @@ pub(crate) struct Scores {
     /// BLEU of generated responses against the data's.
     pub(crate) bleu4: Option<f64>,
     pub(crate) chrf: Option<f64>,
+}
+
+impl Scores {
+    /// With the scores of generated responses.
+    pub(crate) fn with_responses(self, texts: &TextScores) -> Self {
+        Self {
+            bleu4: Some(texts.bleu() / 100.0),
+            chrf: Some(texts.chrf() / 100.0),
+            ..self
+        }
+    }
 }
 
 impl BatchTarget {

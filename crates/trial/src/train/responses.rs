@@ -6,7 +6,9 @@ use std::{ops::Range, path::Path};
 use kiln_core::{folder::write_whole, plan::TrialFile};
 use serde::Serialize;
 
-use super::{generation::Writing, tables::cannot_write, text_scores::TextScores};
+use super::{
+    generation::Writing, tables::cannot_write, text_scores::TextScores, trainable::Trainable,
+};
 use crate::{TrialError, data::OpenedPairs};
 
 /// The prompts of `train.evaluate.generate`, ready for generation.
@@ -74,16 +76,28 @@ impl Responses {
         }))
     }
 
-    pub(crate) fn writing(&self) -> Writing {
-        self.writing
-    }
-
     pub(crate) fn batches(&self) -> usize {
         self.order.len().div_ceil(self.at_once)
     }
 
+    /// Lets the model answer all prompts; the responses are in the order of all batches. Waits.
+    /// `on_progress` hears the batch that is being answered, from 0, and may end it with an error.
+    pub(crate) fn answers<T: Trainable>(
+        &self,
+        trainee: &mut T,
+        on_progress: &mut dyn FnMut(usize) -> Result<(), TrialError>,
+    ) -> Result<Vec<Vec<u32>>, TrialError> {
+        let mut responses = Vec::new();
+        for batch in 0..self.batches() {
+            let mut on_token = |_| on_progress(batch);
+            let written = trainee.respond(&self.writing, &self.prompts(batch), &mut on_token)?;
+            responses.extend(written);
+        }
+        Ok(responses)
+    }
+
     /// The prompts of a batch.
-    pub(crate) fn prompts(&self, batch: usize) -> Vec<&[u32]> {
+    fn prompts(&self, batch: usize) -> Vec<&[u32]> {
         self.order[self.rows(batch)]
             .iter()
             .map(|row| self.pairs.valid[*row].prompt.as_slice())
@@ -103,18 +117,10 @@ impl Responses {
         responses: &[Vec<u32>],
         path: &Path,
     ) -> Result<TextScores, TrialError> {
-        let mut texts: Vec<(usize, String)> = self
-            .order
-            .iter()
-            .zip(responses)
-            .map(|(row, ids)| (*row, self.pairs.tokens.decode(ids)))
-            .collect();
-        texts.sort_unstable_by_key(|(row, _)| *row);
-        let mut scores = TextScores::default();
+        let texts = self.texts(responses);
         let mut lines = Vec::new();
         for (row, response) in &texts {
             let pair = &self.pairs.valid[*row];
-            scores.add(response, &pair.response_text);
             let line = ResponseLine {
                 prompt: &pair.prompt_text,
                 response,
@@ -124,6 +130,26 @@ impl Responses {
             lines.push(b'\n');
         }
         write_whole(path, &lines).map_err(|error| cannot_write(path, error))?;
-        Ok(scores)
+        Ok(self.scores_of(&texts))
+    }
+
+    /// The rows with their responses, in the order of the data.
+    fn texts(&self, responses: &[Vec<u32>]) -> Vec<(usize, String)> {
+        let mut texts: Vec<(usize, String)> = self
+            .order
+            .iter()
+            .zip(responses)
+            .map(|(row, ids)| (*row, self.pairs.tokens.decode(ids)))
+            .collect();
+        texts.sort_unstable_by_key(|(row, _)| *row);
+        texts
+    }
+
+    fn scores_of(&self, texts: &[(usize, String)]) -> TextScores {
+        let mut scores = TextScores::default();
+        for (row, response) in texts {
+            scores.add(response, &self.pairs.valid[*row].response_text);
+        }
+        scores
     }
 }

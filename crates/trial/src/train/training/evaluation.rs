@@ -17,6 +17,7 @@ use crate::{
         responses::Responses,
         text_scores::TextScores,
         trainable::Trainable,
+        validation,
     },
 };
 
@@ -107,36 +108,33 @@ impl<T: Trainable, W: Write> Training<'_, '_, T, W> {
         let Some(validation) = &self.feed.validation else {
             return Ok(None);
         };
-        let mut loader = validation.loader();
+        let loader = validation.loader();
         let batches = loader.total_batches();
         let total_batches = batches + self.responses.as_ref().map_or(0, Responses::batches) as u64;
-        for index in 0..batches {
-            if self.measurement.is_interrupted() {
-                return Ok(None);
+        let measurement = &mut self.measurement;
+        let mut on_progress = |done: u64| -> Result<(), TrialError> {
+            if done > 0 {
+                let message = Message::Evaluating {
+                    step,
+                    batch: done,
+                    total_batches,
+                };
+                let now = measurement.clock.now();
+                measurement.messages.sign_of_life(&message, now)?;
             }
-            let batch = loader
-                .next_batch()
-                .map_err(|error| error.into_trial_error("validation: "))?;
-            let on_device = self.trainee.to_device(&batch, &mut ())?;
-            drop(batch);
-            self.trainee.evaluate(on_device)?;
-            let message = Message::Evaluating {
-                step,
-                batch: index + 1,
-                total_batches,
-            };
-            self.measurement
-                .messages
-                .sign_of_life(&message, self.measurement.clock.now())?;
-        }
-        let scores = self.trainee.finish_evaluation()?;
+            // After the last batch the evaluation ends in any case.
+            if done < batches && measurement.is_interrupted() {
+                return Err(TrialError::Interrupted);
+            }
+            Ok(())
+        };
+        let scores = match validation::evaluate(&mut self.trainee, loader, &mut on_progress) {
+            Err(TrialError::Interrupted) => return Ok(None),
+            evaluated => evaluated?,
+        };
         match self.respond(step, total_batches) {
             Ok(None) => Ok(Some(scores)),
-            Ok(Some(texts)) => Ok(Some(Scores {
-                bleu4: Some(texts.bleu() / 100.0),
-                chrf: Some(texts.chrf() / 100.0),
-                ..scores
-            })),
+            Ok(Some(texts)) => Ok(Some(scores.with_responses(&texts))),
             Err(TrialError::Interrupted) => Ok(None),
             Err(error) => Err(error),
         }
@@ -163,22 +161,15 @@ impl<T: Trainable, W: Write> Training<'_, '_, T, W> {
         else {
             return Ok(None);
         };
-        let mut responses = Vec::new();
-        for batch in 0..asked.batches() {
+        let responses = asked.answers(trainee, &mut |batch| {
             let left = (asked.batches() - batch - 1) as u64;
             let message = Message::Evaluating {
                 step,
                 batch: total_batches - left,
                 total_batches,
             };
-            let mut on_progress =
-                |_| report_progress(is_interrupted, messages, &message, clock.now());
-            responses.extend(trainee.respond(
-                &asked.writing(),
-                &asked.prompts(batch),
-                &mut on_progress,
-            )?);
-        }
+            report_progress(is_interrupted, messages, &message, clock.now())
+        })?;
         asked
             .finish(&responses, &file.folder.join(RESPONSES))
             .map(Some)
