@@ -81,6 +81,25 @@ pub fn load(data: &Data, data_folder: Option<&Path>) -> Result<LoadedImages, Dat
     }
 }
 
+/// Lists the images of a folder with a folder for each class, labelled by these names of classes.
+/// The second value counts skipped files, as with [`load`].
+///
+/// # Errors
+/// `data` is no folder of images; a class is not among the names; there are no images.
+pub fn of_classes(
+    data: &Data,
+    root: &Path,
+    classes: &[String],
+) -> Result<(Images, u64), DataError> {
+    match data {
+        Data::ImageFolder(own) => folder::of_classes(root, classes, own.skip_bad),
+        _ => Err(DataError::OtherContent {
+            kind: data.kind(),
+            wanted: "folder of images",
+        }),
+    }
+}
+
 /// The shape of the images that `data` names, and what its classes are called; no image is read.
 #[derive(Clone, Debug, PartialEq)]
 pub struct ImageDescription {

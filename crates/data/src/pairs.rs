@@ -31,6 +31,9 @@ pub use self::tokens::TokenFile;
 /// small.
 const ROWS_AT_ONCE: usize = 1024;
 
+/// The remedy for a row of the user's own file that cannot be read.
+const OWN_REMEDY: &str = "correct the row or remove it";
+
 /// Prompts and responses in memory.
 #[derive(Clone, Debug)]
 pub struct LoadedPairs {
@@ -107,7 +110,7 @@ impl<'a> PairsRequest<'a> {
             unknown_token: &own.unknown_token,
             valid_share: own.valid_share().unwrap_or_default(),
             sampling: &own.sampling,
-            remedy: "correct the row or remove it",
+            remedy: OWN_REMEDY,
         }
     }
 }
@@ -144,6 +147,42 @@ pub fn tokens(data: &Data, data_folder: Option<&Path>) -> Result<(TokenFile, Vec
     let path = parts.last().ok_or_else(|| other_content(data))?;
     let bytes = files::read_within(path, &TOKENIZER_BYTES)?;
     Ok((TokenFile::read(path, &bytes, request.special())?, bytes))
+}
+
+/// Rows of another file, in the tokens of the rows that were trained on.
+#[derive(Clone, Debug)]
+pub struct OtherPairs {
+    pub rows: Vec<Pair>,
+    pub counts: PairCounts,
+    pub tokens: TokenFile,
+}
+
+/// Reads the rows of a file of JSON lines, plain or compressed, with the keys and the tokenizer of
+/// `data`. All its rows are read.
+///
+/// # Errors
+/// As [`tokens`]; the file cannot be read, or a row has no prompt or no response.
+pub fn load_other(
+    data: &Data,
+    data_folder: Option<&Path>,
+    path: &Path,
+) -> Result<OtherPairs, DataError> {
+    let request = PairsRequest::of(data).ok_or_else(|| other_content(data))?;
+    let (tokens, _) = tokens(data, data_folder)?;
+    let bytes = files::read_lines(path, None, &JSONL_LINE_BYTES)?;
+    let rows = rows::read(
+        path,
+        bytes,
+        request.prompt_key,
+        request.response_key,
+        OWN_REMEDY,
+    )?;
+    let (rows, counts) = pairs(rows, &tokens, request.sampling)?;
+    Ok(OtherPairs {
+        rows,
+        counts,
+        tokens,
+    })
 }
 
 /// Reads and splits the rows, without tokenization.

@@ -54,6 +54,52 @@ pub fn vocabulary(
     ))
 }
 
+/// Another text, in the tokens of the text that was trained on.
+#[derive(Clone, Debug)]
+pub struct OtherText {
+    pub tokens: Vec<u32>,
+    /// Number of tokens that the training text does not have.
+    pub unknown_tokens: u64,
+    /// SHA-256 of the text that was trained on, as in its facts.
+    pub sha256: String,
+}
+
+/// Reads the text of a file, plain or compressed, with the tokens of the text that `data` names.
+///
+/// # Errors
+/// One of the two texts cannot be read; the file has fewer than two tokens, or one that the
+/// vocabulary lacks.
+pub fn load_other(
+    data: &Data,
+    data_folder: Option<&Path>,
+    path: &Path,
+) -> Result<OtherText, DataError> {
+    let (vocabulary, sha256) = vocabulary(data, data_folder)?;
+    let text = utf8(path.to_owned(), files::read(path, None)?)?;
+    let unfit = |found: String, expected: &str| DataError::Unfit {
+        path: path.to_owned(),
+        found,
+        expected: expected.to_owned(),
+    };
+    let tokens = vocabulary.encode(&text).map_err(|token| {
+        unfit(
+            format!("contains {token:?}, which is not in the training text"),
+            "only tokens of the training text (a model with `data.tokenizer: byte` reads every text)",
+        )
+    })?;
+    if tokens.len() < 2 {
+        return Err(unfit(
+            format!("has {}", counted(tokens.len(), "token")),
+            "at least 2",
+        ));
+    }
+    Ok(OtherText {
+        unknown_tokens: vocabulary.unknown_tokens(&text),
+        tokens,
+        sha256,
+    })
+}
+
 /// A text in its two parts, before tokenization.
 pub(super) struct SplitText {
     pub(super) train: String,
@@ -208,6 +254,31 @@ mod tests {
             loaded.facts.sha256,
             hex::encode(Sha256::digest("abcdefghé0".as_bytes()))
         );
+    }
+
+    #[test]
+    fn another_text_has_the_tokens_of_the_training_text() {
+        let other = |of_training: &str, keys: &str, other: &str| {
+            let (folder, data) = text_file(of_training.as_bytes(), keys);
+            let path = folder.path().join("other.txt");
+            std::fs::write(&path, other).unwrap();
+            load_other(&data, None, &path)
+                .map_err(|error| error.to_string().replace(&path.display().to_string(), "O"))
+        };
+        // Trained on `ba`: a is 0, b is 1, and all others are 2.
+        let known = other("bac", ", valid_fraction: 0.3", "abba?").unwrap();
+        assert_eq!(
+            (known.tokens, known.unknown_tokens),
+            (vec![0, 1, 1, 0, 2], 1)
+        );
+        assert_eq!(known.sha256, hex::encode(Sha256::digest("bac".as_bytes())));
+        let unknown = other("ab", ", valid_fraction: 0", "ab?").unwrap_err();
+        assert!(
+            unknown.starts_with("O contains \"?\", which is not in the training text; expected "),
+            "{unknown}"
+        );
+        let short = other("ab", ", valid_fraction: 0", "a").unwrap_err();
+        assert_eq!(short, "O has 1 token; expected at least 2");
     }
 
     #[test]

@@ -10,7 +10,7 @@ use std::path::{Path, PathBuf};
 
 use kiln_core::{
     kinds::data::{Data, ImageFolder, ImageShape},
-    units::counted,
+    units::{counted, few},
 };
 use sha2::{Digest, Sha256};
 
@@ -27,6 +27,9 @@ pub(super) const NORMALIZATION: Normalization = Normalization {
 /// Names of validation folders, by priority.
 const VALID_FOLDERS: [&str; 3] = ["valid", "val", "test"];
 
+/// Most classes that a message names.
+const MOST_NAMED: usize = 12;
+
 /// One file, and the label of its class.
 type Labelled = (u32, listing::ImageFile);
 
@@ -42,6 +45,36 @@ pub(super) fn load(data: &Data, folder: &ImageFolder) -> Result<LoadedImages, Da
         skipped_files,
         ..LoadedImages::of(shape, [train, valid].map(images), sha256)
     })
+}
+
+/// The images of another folder with a folder for each class, and how many files were skipped.
+/// `classes` are the names of all classes in the order of their labels.
+pub(super) fn of_classes(
+    root: &Path,
+    classes: &[String],
+    skip_bad: bool,
+) -> Result<(Images, u64), DataError> {
+    let mut lister = Lister::new(skip_bad);
+    let mut files = Vec::new();
+    for class in lister.classes(root)? {
+        let name = class.name.to_string_lossy();
+        let Some(label) = classes.iter().position(|known| known.as_str() == &*name) else {
+            return unfit(
+                &root.join(&class.name),
+                "is a class that the model does not know".to_owned(),
+                format!("folders for its classes: {}", few(classes, MOST_NAMED)),
+            );
+        };
+        files.extend(class.files.into_iter().map(|file| (label as u32, file)));
+    }
+    if files.is_empty() {
+        return unfit(
+            root,
+            "has no images in folders of classes".to_owned(),
+            listing::expected_images(),
+        );
+    }
+    Ok((images(files), lister.skipped_files))
 }
 
 /// The shape of a folder's images once they are cropped and resized.
@@ -483,6 +516,34 @@ mod tests {
             )
             .unwrap(),
             ["bus", "test", "train"]
+        );
+    }
+
+    #[test]
+    fn another_folder_has_the_labels_of_the_classes_that_are_known() {
+        let folder = folder_of(&["cat/1.png", "owl/2.png", "owl/3.png"]);
+        let known = |names: &[&str]| {
+            let names: Vec<String> = names.iter().map(|name| (*name).to_owned()).collect();
+            of_classes(folder.path(), &names, false)
+        };
+        let (found, skipped) = known(&["ant", "cat", "dog", "owl"]).unwrap();
+        assert_eq!(
+            listed(folder.path(), &found),
+            ["1 cat/1.png", "3 owl/2.png", "3 owl/3.png"]
+        );
+        assert_eq!(skipped, 0);
+        let unknown = known(&["ant", "owl"]).unwrap_err().to_string();
+        assert_eq!(
+            unknown.replace(&folder.path().display().to_string(), "own"),
+            "own/cat is a class that the model does not know; expected folders for its classes: \
+             ant, owl"
+        );
+        std::fs::remove_dir_all(folder.path().join("cat")).unwrap();
+        std::fs::remove_dir_all(folder.path().join("owl")).unwrap();
+        let empty = known(&["ant", "owl"]).unwrap_err().to_string();
+        assert!(
+            empty.contains("has no images in folders of classes"),
+            "{empty}"
         );
     }
 

@@ -19,7 +19,12 @@ pub struct Baselines {
 /// Returns the baselines over the samples that a model with this `seq_len` validates on; `None` if
 /// there are none.
 pub fn baselines(panel: &LoadedPanel, seq_len: u64) -> Option<Baselines> {
-    let majority_rises = majority_rises(panel);
+    with_majority(panel, seq_len, majority_rises(panel))
+}
+
+/// The same for a panel without training returns; `majority_rises` is whether at least half of the
+/// model's training returns are above 0.
+pub fn with_majority(panel: &LoadedPanel, seq_len: u64, majority_rises: bool) -> Option<Baselines> {
     let seq_len = usize::try_from(seq_len).unwrap_or(usize::MAX).max(1);
     let (mut samples, mut error, mut persisted, mut majority) = (0_u64, 0.0, 0_u64, 0_u64);
     for series in &panel.symbols {

@@ -6,15 +6,16 @@ use std::path::{Path, PathBuf};
 use jiff::civil::DateTime;
 use kiln_core::{
     input,
-    kinds::data::{Data, PanelShape},
+    kinds::data::{Counts, Data, DataFacts, PanelShape, SymbolReturns},
     limits::DATA_BYTES,
     units::few,
 };
 
 use super::{
-    read_data,
+    LoadedPanel, SymbolSeries, read_data,
     returns::{self, Moments},
-    rows::{self, Remedies, WantedColumns},
+    rows::{self, Remedies, Rows, WantedColumns},
+    series,
 };
 use crate::error::{DataError, PanelError};
 
@@ -26,6 +27,8 @@ pub struct PanelReader {
     /// Which columns are above 0 in every row of the panel.
     positive: Vec<bool>,
     moments: Vec<Moments>,
+    /// Whether at least half of the training returns of the price are above 0.
+    majority_rises: bool,
     features: usize,
     symbols: Vec<String>,
     sha256: String,
@@ -45,7 +48,7 @@ pub struct PanelWindow {
     pub price: f64,
 }
 
-/// A file cannot be forecast.
+/// A file cannot be forecast, or evaluated on.
 #[derive(Debug, thiserror::Error)]
 pub enum WindowError {
     #[error("{} could not be read: {error}", .file.display())]
@@ -62,6 +65,8 @@ pub enum WindowError {
         symbol: String,
         there: Vec<String>,
     },
+    #[error("{}: another file is also of symbol `{symbol}`; name one file per symbol", .file.display())]
+    Twice { file: PathBuf, symbol: String },
     #[error("{} has {found} rows, and a window of {seq_len} returns (`model.seq_len`) needs {}; \
              give more rows before the date to forecast", .file.display(), .seq_len + 1)]
     FewRows {
@@ -91,6 +96,23 @@ fn some(symbols: &[String]) -> String {
     few(symbols, MOST_LISTED)
 }
 
+/// The symbol that a file is named for.
+fn symbol_of(file: &Path) -> String {
+    let stem = file.file_stem().unwrap_or_default();
+    stem.to_string_lossy().into_owned()
+}
+
+fn majority_rises(symbols: &[returns::Returns], columns: usize, price: usize) -> bool {
+    let training = || {
+        symbols
+            .iter()
+            .flat_map(|symbol| symbol.values.chunks_exact(columns).take(symbol.train))
+    };
+    // As the returns of a panel, in f32.
+    let rises = training().filter(|row| row[price] as f32 > 0.0).count();
+    2 * rises >= training().count()
+}
+
 impl PanelReader {
     /// Reads the panel that `data` names. `data_folder` is `$KILN_DATA`, if set.
     ///
@@ -106,8 +128,10 @@ impl PanelReader {
             .into_iter()
             .map(|rows| returns::of_rows(rows, &positive, first_valid))
             .collect();
+        let price = read.wanted.price;
         Ok(Self {
             moments: returns::training_moments(&all, columns),
+            majority_rises: majority_rises(&all, columns, price),
             positive,
             features: read.features,
             symbols: read.symbols,
@@ -155,16 +179,75 @@ impl PanelReader {
         (moments.mean, moments.deviation)
     }
 
-    /// The last `seq_len` returns of a file whose name, without `.csv`, is the symbol's.
+    /// Whether at least half of the training returns of the price are above 0.
+    pub fn majority_rises(&self) -> bool {
+        self.majority_rises
+    }
+
+    /// Files as one panel, all of whose returns are for validation. Each symbol has the number that
+    /// it had in training; one without a file has no returns.
     ///
     /// # Errors
-    /// The file cannot be read, is of another symbol, or has too few rows.
-    pub fn window(&self, file: &Path, seq_len: usize) -> Result<PanelWindow, WindowError> {
-        let symbol = file
-            .file_stem()
-            .unwrap_or_default()
-            .to_string_lossy()
-            .into_owned();
+    /// A file cannot be read, or is of another symbol or of the same as another file.
+    pub fn panel(&self, files: &[PathBuf]) -> Result<LoadedPanel, WindowError> {
+        let empty = |symbol: &String| SymbolSeries {
+            symbol: symbol.clone(),
+            features: Vec::new(),
+            returns: Vec::new(),
+            train: 0,
+        };
+        let mut symbols: Vec<SymbolSeries> = self.symbols.iter().map(empty).collect();
+        let (mut null_rows, mut skipped_rows) = (0, 0);
+        for (number, file) in files.iter().enumerate() {
+            let (index, rows) = self.rows(file)?;
+            let symbol = &self.symbols[index];
+            if files[..number]
+                .iter()
+                .any(|earlier| symbol_of(earlier) == *symbol)
+            {
+                return Err(WindowError::Twice {
+                    file: file.clone(),
+                    symbol: symbol.clone(),
+                });
+            }
+            self.check_positive(file, &rows, 0)?;
+            null_rows += rows.null;
+            skipped_rows += rows.skipped;
+            let found = returns::Returns {
+                train: 0,
+                ..returns::of_rows(rows, &self.positive, None)
+            };
+            let (moments, price) = (&self.moments, self.wanted.price);
+            symbols[index] = series(symbol.clone(), &found, moments, self.features, price);
+        }
+        let (target_mean, target_deviation) = self.target_moments();
+        let counts = symbols.iter().map(|series| SymbolReturns {
+            train: 0,
+            all: series.returns.len() as u64,
+        });
+        Ok(LoadedPanel {
+            shape: self.shape(),
+            target_mean,
+            target_deviation,
+            null_rows,
+            skipped_rows,
+            skipped: Vec::new(),
+            chained: None,
+            facts: DataFacts {
+                counts: Counts::Panel {
+                    features: self.features as u64,
+                    symbols: counts.collect(),
+                },
+                sha256: String::new(),
+            },
+            symbols,
+        })
+    }
+
+    /// The rows of a file whose name, without `.csv`, is the symbol's, after the number of the
+    /// symbol.
+    fn rows(&self, file: &Path) -> Result<(usize, Rows), WindowError> {
+        let symbol = symbol_of(file);
         let Some(index) = self.symbols.iter().position(|known| *known == symbol) else {
             return Err(WindowError::UnknownSymbol {
                 file: file.to_owned(),
@@ -178,17 +261,14 @@ impl PanelReader {
         })?;
         let rows = rows::read(file, &bytes, &self.wanted).map_err(WindowError::Rows)?;
         rows::refuse_selection(file, &bytes, &rows, &self.wanted).map_err(WindowError::Rows)?;
+        Ok((index, rows))
+    }
+
+    /// Errors: a row after the first `skipped` has a number that the training's ratios exclude.
+    fn check_positive(&self, file: &Path, rows: &Rows, skipped: usize) -> Result<(), WindowError> {
         let columns = self.wanted.columns.len();
-        let found = rows.dates.len();
-        if found < seq_len + 1 {
-            return Err(WindowError::FewRows {
-                file: file.to_owned(),
-                found,
-                seq_len,
-            });
-        }
-        let of_window = rows.values.chunks_exact(columns).zip(&rows.dates);
-        for (row, date) in of_window.skip(found - seq_len - 1) {
+        let checked = rows.values.chunks_exact(columns).zip(&rows.dates);
+        for (row, date) in checked.skip(skipped) {
             let mut cells = row.iter().zip(&self.positive).zip(&self.wanted.columns);
             if let Some(((value, _), column)) =
                 cells.find(|((value, positive), _)| **positive && **value <= 0.0)
@@ -201,6 +281,26 @@ impl PanelReader {
                 });
             }
         }
+        Ok(())
+    }
+
+    /// The last `seq_len` returns of a file whose name, without `.csv`, is the symbol's.
+    ///
+    /// # Errors
+    /// The file cannot be read, is of another symbol, or has too few rows.
+    pub fn window(&self, file: &Path, seq_len: usize) -> Result<PanelWindow, WindowError> {
+        let (index, rows) = self.rows(file)?;
+        let symbol = self.symbols[index].clone();
+        let columns = self.wanted.columns.len();
+        let found = rows.dates.len();
+        if found < seq_len + 1 {
+            return Err(WindowError::FewRows {
+                file: file.to_owned(),
+                found,
+                seq_len,
+            });
+        }
+        self.check_positive(file, &rows, found - seq_len - 1)?;
         let date = rows.dates[found - 1];
         let price = rows.values[(found - 1) * columns + self.wanted.price];
         let returns = returns::of_rows(rows, &self.positive, None);
@@ -228,7 +328,7 @@ mod tests {
     use std::fs;
 
     use super::*;
-    use crate::panel::load;
+    use crate::panel::{baseline, load};
 
     #[test]
     fn a_file_of_the_panel_is_seen_as_in_training() {
@@ -290,6 +390,46 @@ mod tests {
             other.to_string().contains("no symbol `C`") && other.to_string().ends_with("A, B"),
             "{other}"
         );
+    }
+
+    #[test]
+    fn files_become_a_panel_of_which_nothing_is_for_training() {
+        let folder = tempfile::tempdir().unwrap();
+        for (name, first) in [("A.csv", 10), ("B.csv", 20), ("C.csv", 30)] {
+            let rows: String = (0..8)
+                .map(|day| format!("2024-01-0{},{}\n", day + 1, first + day * day % 5))
+                .collect();
+            fs::write(folder.path().join(name), format!("Date,Close\n{rows}")).unwrap();
+        }
+        let data: Data = serde_yaml::from_str(&format!(
+            "{{kind: panel-csv, path: {}, date: Date, price: Close, valid_fraction: 0.25}}",
+            folder.path().display()
+        ))
+        .unwrap();
+        let whole = load(&data, None).unwrap();
+        let reader = PanelReader::new(&data, None).unwrap();
+        let file = |name: &str| folder.path().join(name);
+        let found = reader.panel(&[file("C.csv"), file("B.csv")]).unwrap();
+        assert_eq!(
+            (found.shape, found.target_mean, found.target_deviation),
+            (whole.shape, whole.target_mean, whole.target_deviation)
+        );
+        assert!(found.symbols[0].returns.is_empty() && found.symbols[0].features.is_empty());
+        for index in [1, 2] {
+            let (one, other) = (&found.symbols[index], &whole.symbols[index]);
+            assert_eq!(
+                (&one.symbol, &one.features, &one.returns, one.train),
+                (&other.symbol, &other.features, &other.returns, 0)
+            );
+        }
+        let baselines = |panel| baseline::with_majority(panel, 2, reader.majority_rises());
+        assert_eq!(
+            baselines(&whole),
+            baseline::baselines(&whole, 2),
+            "the majority is that of the training"
+        );
+        let twice = reader.panel(&[file("C.csv"), file("C.csv")]).unwrap_err();
+        assert!(twice.to_string().contains("also of symbol `C`"), "{twice}");
     }
 
     #[test]
