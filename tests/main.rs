@@ -34,6 +34,7 @@ mod diff;
 mod doctor;
 mod engines;
 mod escape;
+mod evaluate;
 mod experiments;
 mod foreign_trial;
 mod fuzz;

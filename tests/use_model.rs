@@ -139,7 +139,7 @@ fn kiln_command(folder: &Path, arguments: &[&str]) -> Command {
     command
 }
 
-fn kiln_in(folder: &Path, arguments: &[&str]) -> Ended {
+pub(crate) fn kiln_in(folder: &Path, arguments: &[&str]) -> Ended {
     Ended::of(kiln_command(folder, arguments).output().unwrap())
 }
 

@@ -73,7 +73,7 @@ complete -c kiln -n "__fish_seen_subcommand_from VERBS_OF_MODELS" -a "(__kiln_mo
 /// Verbs that take runs.
 const VERBS_OF_RUNS: [&str; 6] = ["report", "compare", "diff", "reproduce", "rm", "watch"];
 /// Verbs that take a trained model, as `RUN` or `RUN:TRIAL`.
-const VERBS_OF_MODELS: [&str; 3] = ["sample", "predict", "export"];
+const VERBS_OF_MODELS: [&str; 4] = ["sample", "predict", "evaluate", "export"];
 
 #[derive(clap::Args)]
 pub(super) struct Args {

@@ -114,6 +114,13 @@ pub(super) const PREDICT: &str = r#"Examples:
 
 See docs/use-the-model.md"#;
 
+pub(super) const EVALUATE: &str = r#"Examples:
+  kiln evaluate latest
+  kiln evaluate shakespeare-cpu:t31a --step 200 --data other.txt
+  kiln evaluate results/photos/latest --data test-photos --format json
+
+See docs/use-the-model.md"#;
+
 pub(super) const EXPORT: &str = r#"Examples:
   kiln export latest --to my-model
   kiln export results/shakespeare-cpu/latest:t31a --to my-model --force

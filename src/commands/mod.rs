@@ -10,6 +10,7 @@ mod data;
 mod device_choice;
 mod diff;
 mod doctor;
+mod evaluate;
 mod examples;
 mod excerpt;
 mod export;
@@ -134,6 +135,9 @@ enum Verb {
     /// Let a trained model classify images or forecast series.
     #[command(after_long_help = examples::PREDICT)]
     Predict(predict::Args),
+    /// Evaluate a trained model: its loss and scores on its validation data, or on other data.
+    #[command(after_long_help = examples::EVALUATE)]
+    Evaluate(evaluate::Args),
     /// Export a trained model for PyTorch and Hugging Face's transformers.
     #[command(after_long_help = examples::EXPORT)]
     Export(export::Args),
@@ -403,6 +407,7 @@ fn perform(verb: Verb) -> Result<Status, Stop> {
         Verb::Rm(args) => rm::run(args),
         Verb::Sample(args) => sample::run(args),
         Verb::Predict(args) => predict::run(args),
+        Verb::Evaluate(args) => evaluate::run(args),
         Verb::Export(args) => export::run(args),
         Verb::Snapshot(args) => snapshot::run(args),
         Verb::Watch(args) => watch::run(args),
@@ -463,6 +468,7 @@ mod tests {
             &["reproduce", "a"],
             &["sample", "a"],
             &["predict", "a", "b"],
+            &["evaluate", "a"],
             &["data", "show", "x.yaml"],
         ];
         let parsed = |command: &[&str], options: &[&str]| {

@@ -79,11 +79,16 @@ pub(super) fn ask(
 /// The trial for this machine: its device, its threads, and the place of its data.
 fn request(trained: Trained, lease: Option<&Lease>, task: UseTask) -> UseRequest {
     let mut trial = trained.file;
-    trial.device = match lease.and_then(Lease::gpu) {
+    let device = match lease.and_then(Lease::gpu) {
         Some(_) => ChildDevice::Cuda,
         None => ChildDevice::Cpu,
     };
-    trial.train.cpu_threads = CpuThreads::Count(usable_cores());
+    // The threads of the training make the sums in the order of the training.
+    let is_as_trained = matches!(task, UseTask::Evaluate(_)) && device == trial.device;
+    if !is_as_trained {
+        trial.train.cpu_threads = CpuThreads::Count(usable_cores());
+    }
+    trial.device = device;
     trial.data_folder = absolute_data_folder().or(trial.data_folder);
     UseRequest {
         kiln_use: MODEL_USE,

@@ -35,12 +35,12 @@ pub(super) struct Args {
 }
 
 #[derive(Clone, Copy, PartialEq, Eq, clap::ValueEnum)]
-enum RowFormat {
+pub(super) enum RowFormat {
     /// For a terminal.
     Text,
     /// A table with the same columns, exact.
     Csv,
-    /// One object with a list of predictions.
+    /// One object with all of it, exact.
     Json,
 }
 
@@ -52,21 +52,7 @@ struct Predictions {
 }
 
 pub(super) fn run(args: Args) -> Result<Status, Stop> {
-    let files = args
-        .files
-        .iter()
-        .map(|file| {
-            let whole = std::path::absolute(file)
-                .map_err(|error| Stop::bad_input(format!("{}: {error}", file.display())))?;
-            if !whole.exists() {
-                return Err(Stop::bad_input(format!(
-                    "{}: there is no such file",
-                    file.display()
-                )));
-            }
-            Ok((whole, file.display().to_string()))
-        })
-        .collect::<Result<Vec<_>, Stop>>()?;
+    let files = named_files(&args.files)?;
     let trained = find(&args.model)?;
     let origin = trained.origin();
     let task = UseTask::Predict(PredictTask {
@@ -95,7 +81,26 @@ pub(super) fn run(args: Args) -> Result<Status, Stop> {
     Ok(Status::Success)
 }
 
-fn page(heads: &[&str], rows: &[Vec<String>], is_text: bool) -> Result<String, Stop> {
+/// Files and folders, absolute and as the user named them.
+///
+/// # Errors
+/// One does not exist.
+pub(super) fn named_files(files: &[PathBuf]) -> Result<Vec<(PathBuf, String)>, Stop> {
+    let named = |file: &PathBuf| {
+        let whole = std::path::absolute(file)
+            .map_err(|error| Stop::bad_input(format!("{}: {error}", file.display())))?;
+        if !whole.exists() {
+            return Err(Stop::bad_input(format!(
+                "{}: there is no such file",
+                file.display()
+            )));
+        }
+        Ok((whole, file.display().to_string()))
+    };
+    files.iter().map(named).collect()
+}
+
+pub(super) fn page(heads: &[&str], rows: &[Vec<String>], is_text: bool) -> Result<String, Stop> {
     if is_text {
         let mut table = TextTable::plain(heads);
         rows.iter().for_each(|row| table.add_row(row));

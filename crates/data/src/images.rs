@@ -85,19 +85,14 @@ pub fn load(data: &Data, data_folder: Option<&Path>) -> Result<LoadedImages, Dat
 /// The second value counts skipped files, as with [`load`].
 ///
 /// # Errors
-/// `data` is no folder of images; a class is not among the names; there are no images.
+/// The folder cannot be read; a class is not among the names; there are no images.
 pub fn of_classes(
     data: &Data,
     root: &Path,
     classes: &[String],
 ) -> Result<(Images, u64), DataError> {
-    match data {
-        Data::ImageFolder(own) => folder::of_classes(root, classes, own.skip_bad),
-        _ => Err(DataError::OtherContent {
-            kind: data.kind(),
-            wanted: "folder of images",
-        }),
-    }
+    let skip_bad = matches!(data, Data::ImageFolder(own) if own.skip_bad);
+    folder::of_classes(root, classes, skip_bad)
 }
 
 /// The shape of the images that `data` names, and what its classes are called; no image is read.

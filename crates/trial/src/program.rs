@@ -27,7 +27,7 @@ Usage: kiln-trial FILE
 
 Options:
   --calibrate    Measure the peak matrix-multiplication speed of the device (used by `kiln calibrate`)
-  --use          Use a trained model: reads a request as JSON from standard input (used by `kiln sample`, `predict` and `export`)
+  --use          Use a trained model: reads a request as JSON from standard input (used by `kiln sample`, `predict`, `evaluate` and `export`)
   --examine      List libraries and devices and check a matrix product on each device (used by `kiln doctor`)
   -h, --help     Print help
   -V, --version  Print version

@@ -1,6 +1,6 @@
-//! The use of a trained model: `kiln sample`, `predict` and `export` start `kiln-trial --use`,
-//! write one [`UseRequest`] as JSON to its standard input, and read one [`UseAnswer`] per line from
-//! its standard output. Documented in `docs/child-protocol.md`.
+//! The use of a trained model: `kiln sample`, `predict`, `evaluate` and `export` start
+//! `kiln-trial --use`, write one [`UseRequest`] as JSON to its standard input, and read one
+//! [`UseAnswer`] per line from its standard output. Documented in `docs/child-protocol.md`.
 
 use std::path::PathBuf;
 
@@ -36,6 +36,7 @@ pub struct UseRequest {
 pub enum UseTask {
     Sample(SampleTask),
     Predict(PredictTask),
+    Evaluate(EvaluateTask),
     Export(ExportTask),
 }
 
@@ -45,6 +46,7 @@ impl UseTask {
         match self {
             Self::Sample(_) => "`kiln sample`",
             Self::Predict(_) => "`kiln predict`",
+            Self::Evaluate(_) => "`kiln evaluate`",
             Self::Export(_) => "`kiln export`",
         }
     }
@@ -78,6 +80,14 @@ pub struct PredictTask {
     pub files: Vec<(PathBuf, String)>,
     /// Most likely classes of each image.
     pub top: u64,
+}
+
+/// The loss and the scores of an evaluation.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct EvaluateTask {
+    /// Other data than the validation data of the trial: absolute, and as the user named them. Empty
+    /// for the validation data.
+    pub data: Vec<(PathBuf, String)>,
 }
 
 /// Files for other programs.
@@ -116,6 +126,8 @@ pub enum UseAnswer {
     },
     /// The forecast that follows the last row of one file.
     Forecast(Forecast),
+    /// The results of an evaluation.
+    Evaluated(EvaluationScores),
     /// Files written into the folder, and what could not be exported, with the reason.
     Exported {
         files: Vec<String>,
@@ -163,6 +175,41 @@ pub struct Forecast {
     /// Probability of a return above 0, as a fraction of 1; `None` if the model forecasts returns.
     #[serde(default)]
     pub rise_probability: Option<f64>,
+}
+
+/// The results of an evaluation, over all its targets. The scores are those of `epochs.csv`, and the
+/// forecasts without a model those of `trials.csv`.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+pub struct EvaluationScores {
+    /// Images, rows, windows of a text or of series.
+    pub samples: u64,
+    /// Tokens of text and responses; else one per sample.
+    pub targets: u64,
+    /// Mean over the targets, in nats; for returns as in `epochs.csv`.
+    pub loss: f64,
+    #[serde(default)]
+    pub perplexity: Option<f64>,
+    #[serde(default)]
+    pub top1: Option<f64>,
+    #[serde(default)]
+    pub top5: Option<f64>,
+    #[serde(default)]
+    pub mean_absolute_error: Option<f64>,
+    #[serde(default)]
+    pub hit_rate: Option<f64>,
+    #[serde(default)]
+    pub persistence_mean_absolute_error: Option<f64>,
+    #[serde(default)]
+    pub persistence_hit_rate: Option<f64>,
+    #[serde(default)]
+    pub majority_hit_rate: Option<f64>,
+    #[serde(default)]
+    pub bleu4: Option<f64>,
+    #[serde(default)]
+    pub chrf: Option<f64>,
+    /// Sentences on the data and the computation.
+    #[serde(default)]
+    pub notices: Vec<String>,
 }
 
 #[cfg(test)]

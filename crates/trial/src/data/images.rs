@@ -40,19 +40,30 @@ impl ImageSource {
         } else {
             Crop::Center
         };
-        let source = |images, augmentation, crop, first| Self {
-            images,
+        let train = Self {
+            images: found.train,
             shape,
             normalization,
-            augmentation,
+            augmentation: data.augmentation(),
             crop,
-            first,
+            first: 0,
             seed,
         };
-        [
-            source(found.train, data.augmentation(), crop, 0),
-            source(found.valid, None, Crop::Center, FIRST_VALID),
-        ]
+        [train, Self::evaluated(data, found.valid, shape)]
+    }
+
+    /// Images of this shape to evaluate a model on that was trained on `data`.
+    pub fn evaluated(data: &Data, images: Images, shape: ImageShape) -> Self {
+        Self {
+            images,
+            shape,
+            normalization: normalization(data),
+            augmentation: None,
+            crop: Crop::Center,
+            first: FIRST_VALID,
+            // Nothing is drawn.
+            seed: 0,
+        }
     }
 
     /// The augmentation of a training image in this epoch. Random: from the seed, the epoch and the

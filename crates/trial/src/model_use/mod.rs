@@ -1,9 +1,11 @@
 //! The use of a trained model: `kiln-trial --use`.
 //!
 //! In: one request as JSON, with the trial as it was trained and its checkpoint. Out: answers as
-//! JSON lines: texts, classes, forecasts, or the list of exported files. Everything is computed in
-//! f32, whatever the precision of the training. Choosing the checkpoint is left to `kiln`.
+//! JSON lines: texts, classes, forecasts, scores, or the list of exported files. Everything is
+//! computed in f32, whatever the precision of the training; only an evaluation is computed as in the
+//! training. Choosing the checkpoint is left to `kiln`.
 
+mod evaluate;
 mod export;
 mod predict;
 mod sample;
@@ -19,7 +21,7 @@ use kiln_core::{
         data::{ImageShape, PairCounts, PairShape, PanelShape},
     },
     limits::STATE_BYTES,
-    plan::TrialFile,
+    plan::{ChildDevice, TrialFile},
     record::{
         checkpoint::MODEL_FILE,
         message::exit_status,
@@ -75,7 +77,8 @@ impl<W: Write> Answers<W> {
 fn read(input: impl Read) -> Result<UseRequest, TrialError> {
     let bad = |error: String| {
         TrialError::Bad(format!(
-            "standard input is not a request of `kiln sample`, `predict` or `export`: {error}"
+            "standard input is not a request of `kiln sample`, `predict`, `evaluate` or `export`: \
+             {error}"
         ))
     };
     let mut bytes = Vec::new();
@@ -109,8 +112,12 @@ fn perform<W: Write>(
     request: UseRequest,
     answers: &mut Answers<W>,
 ) -> Result<(), TrialError> {
+    let file = match request.task {
+        UseTask::Evaluate(_) => as_evaluated(request.trial),
+        _ => in_f32(request.trial),
+    };
     let trained = Trained {
-        file: in_f32(request.trial),
+        file,
         weights: TensorFile::read(&request.checkpoint.join(MODEL_FILE))?,
         registry,
         data_sha256: request.data_sha256,
@@ -119,16 +126,32 @@ fn perform<W: Write>(
     match request.task {
         UseTask::Sample(task) => sample::sample(trained, &task, answers),
         UseTask::Predict(task) => predict::predict(&trained, &task, answers),
+        UseTask::Evaluate(task) => evaluate::evaluate(&trained, &task, answers),
         UseTask::Export(task) => export::export(&trained, &task, answers),
     }
 }
 
-/// The trial as it is built to be used: on one device, in f32, without what only a training needs.
-fn in_f32(mut file: TrialFile) -> TrialFile {
+/// The trial as it is built to be used: in f32, without what only a training needs.
+fn in_f32(file: TrialFile) -> TrialFile {
+    let mut file = as_trained(file);
+    file.train.precision = Precision::F32;
+    file
+}
+
+/// The trial with the arithmetic of its evaluations. The CPU has no TF32 and computes in f32.
+fn as_evaluated(file: TrialFile) -> TrialFile {
+    let mut file = as_trained(file);
+    if file.device == ChildDevice::Cpu && file.train.precision == Precision::Tf32 {
+        file.train.precision = Precision::F32;
+    }
+    file
+}
+
+/// The trial with the arithmetic of its training, on one device, without what only a training needs.
+fn as_trained(mut file: TrialFile) -> TrialFile {
     file.devices_per_trial = 1;
     file.checkpoint_folder = None;
     let train = &mut file.train;
-    train.precision = Precision::F32;
     train.cuda_graph = CudaGraph::Off;
     train.initial_weights = None;
     train.checkpoint = None;
@@ -230,6 +253,20 @@ impl Trained<'_> {
             (self.outputs.tokenizer_sha256.as_deref(), tokens.sha256()),
             "tokens are numbered by it; restore it",
         )
+    }
+
+    /// Errors: the tokenizer is not that of the training, or has more tokens than the model.
+    fn check_tokens(&self, tokens: &TokenFile) -> Result<(), TrialError> {
+        self.check_tokenizer(tokens)?;
+        let rows = self.size("token_table", 0)?;
+        if tokens.len() as u64 > rows {
+            return Err(TrialError::Bad(format!(
+                "the tokenizer has {} tokens, and the model was trained with at most {rows}; \
+                 restore the tokenizer of the training",
+                tokens.len()
+            )));
+        }
+        Ok(())
     }
 
     /// Errors: the data is not what the trial was trained on.

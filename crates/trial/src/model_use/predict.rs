@@ -100,7 +100,12 @@ fn image_batch(pixels: Vec<u8>, shape: ImageShape, data: &Data) -> HostBatch {
 
 /// The pixels of a file as [channels, height, width]: images of a folder are cropped and resized as
 /// in validation; other data has one size, and so must the file.
-fn image(data: &Data, shape: ImageShape, path: &Path, named: &str) -> Result<Vec<u8>, TrialError> {
+pub(super) fn image(
+    data: &Data,
+    shape: ImageShape,
+    path: &Path,
+    named: &str,
+) -> Result<Vec<u8>, TrialError> {
     let bad = |reason: String| TrialError::Bad(format!("{named}: {reason}"));
     let bytes = input::read(path, &IMAGE_BYTES).map_err(|error| bad(error.to_string()))?;
     let found = pixels::decode(&bytes).map_err(bad)?;

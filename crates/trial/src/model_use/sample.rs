@@ -93,15 +93,7 @@ fn respond<W: Write>(
     let bad = |error: &dyn std::fmt::Display| TrialError::Bad(error.to_string());
     let (tokens, _) =
         pairs::tokens(&trained.file.data, trained.data_folder()).map_err(|error| bad(&error))?;
-    trained.check_tokenizer(&tokens)?;
-    let rows = trained.size("token_table", 0)?;
-    if tokens.len() as u64 > rows {
-        return Err(TrialError::Bad(format!(
-            "the tokenizer has {} tokens, and the model was trained with at most {rows}; restore \
-             the tokenizer of the training",
-            tokens.len()
-        )));
-    }
+    trained.check_tokens(&tokens)?;
     let mut prompt = tokens.encode(&task.prompt).map_err(|error| bad(&error))?;
     let most = trained
         .file

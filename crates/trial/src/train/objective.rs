@@ -27,6 +27,8 @@ pub(super) enum BatchTarget {
 pub(crate) struct Scores {
     /// Mean loss.
     pub(crate) loss: f64,
+    /// Targets that were evaluated, without ignored ones.
+    pub(crate) targets: u64,
     /// Shares of images whose label has the highest output, and one of the five highest.
     pub(crate) top1: Option<f64>,
     pub(crate) top5: Option<f64>,
@@ -142,6 +144,7 @@ impl BatchTarget {
         let mean = |at: usize| Some(sums.get(at)? / count as f64);
         let none = Scores {
             loss: mean(0).unwrap_or(f64::NAN),
+            targets: count,
             ..Scores::default()
         };
         match self {

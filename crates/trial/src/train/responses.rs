@@ -133,6 +133,11 @@ impl Responses {
         Ok(self.scores_of(&texts))
     }
 
+    /// Scores the responses, which are in the order of all batches.
+    pub(crate) fn scores(&self, responses: &[Vec<u32>]) -> TextScores {
+        self.scores_of(&self.texts(responses))
+    }
+
     /// The rows with their responses, in the order of the data.
     fn texts(&self, responses: &[Vec<u32>]) -> Vec<(usize, String)> {
         let mut texts: Vec<(usize, String)> = self

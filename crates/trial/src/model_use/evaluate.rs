@@ -1,0 +1,276 @@
+//! The loss and the scores of a trained model: on the validation data of its trial, or on other
+//! data of the same kind. The samples, their batches and the arithmetic are those of the
+//! evaluations in its training, by the same function.
+
+use std::{
+    fmt::Display,
+    io::Write,
+    path::{Path, PathBuf},
+    sync::Arc,
+};
+
+use kiln_core::{
+    kinds::{Content, Data, InputShape},
+    record::{
+        model_use::{EvaluateTask, EvaluationScores, UseAnswer},
+        note::UnknownTokens,
+    },
+    units::counted,
+};
+use kiln_data::{
+    images::{self, ImagePixels},
+    pairs,
+    panel::{
+        PanelReader,
+        baseline::{self, Baselines},
+    },
+    text,
+};
+
+use super::{Answers, Trained, predict::image};
+use crate::{
+    TrialError,
+    data::{self, ImageSource, OpenedPairs, PairRows, PanelWindows, Source, ValidationWindows},
+    train::{feed, objective::Scores, responses::Responses, validation},
+};
+
+pub(super) fn evaluate<W: Write>(
+    trained: &Trained<'_>,
+    task: &EvaluateTask,
+    answers: &mut Answers<W>,
+) -> Result<(), TrialError> {
+    let data = match task.data.as_slice() {
+        [] => own_data(trained)?,
+        named => other_data(trained, named)?,
+    };
+    let Some(batches) = feed::validation(&trained.file, &data.valid) else {
+        return Err(without_samples(trained, task));
+    };
+    let responses = Responses::new(&trained.file, data.pairs.clone())?;
+    let mut learner = trained.learner(answers)?;
+    let mut scores = validation::evaluate(&mut learner, batches.loader(), &mut |_| Ok(()))?;
+    if let Some(asked) = responses {
+        let written = asked.answers(&mut learner, &mut |_| Ok(()))?;
+        scores = scores.with_responses(&asked.scores(&written));
+    }
+    if !scores.loss.is_finite() {
+        return Err(TrialError::Failed(format!(
+            "the loss is {}; is the training of this model diverged?",
+            scores.loss
+        )));
+    }
+    answers.say(&UseAnswer::Evaluated(answer(trained, data, scores)))
+}
+
+/// Samples to evaluate on.
+struct EvaluationData {
+    valid: Arc<dyn Source>,
+    /// Forecasts without a model; of a panel.
+    baselines: Option<Baselines>,
+    /// Of prompts and responses.
+    pairs: Option<OpenedPairs>,
+    /// Sentences for the user.
+    notices: Vec<String>,
+}
+
+impl EvaluationData {
+    fn new(valid: impl Source) -> Self {
+        Self {
+            valid: Arc::new(valid),
+            baselines: None,
+            pairs: None,
+            notices: Vec::new(),
+        }
+    }
+}
+
+fn answer(trained: &Trained<'_>, data: EvaluationData, scores: Scores) -> EvaluationScores {
+    let is_text = matches!(trained.file.model.reads(), Content::Text | Content::Pairs);
+    let perplexity = scores.loss.exp();
+    let baselines = data.baselines.as_ref();
+    EvaluationScores {
+        samples: data.valid.sample_count(),
+        targets: scores.targets,
+        loss: scores.loss,
+        perplexity: (is_text && perplexity.is_finite()).then_some(perplexity),
+        top1: scores.top1,
+        top5: scores.top5,
+        mean_absolute_error: scores.mean_absolute_error,
+        hit_rate: scores.hit_rate,
+        persistence_mean_absolute_error: baselines
+            .map(|baselines| baselines.persistence_mean_absolute_error),
+        persistence_hit_rate: baselines.map(|baselines| baselines.persistence_hit_rate),
+        majority_hit_rate: baselines.map(|baselines| baselines.majority_hit_rate),
+        bleu4: scores.bleu4,
+        chrf: scores.chrf,
+        notices: data.notices,
+    }
+}
+
+fn without_samples(trained: &Trained<'_>, task: &EvaluateTask) -> TrialError {
+    TrialError::Bad(match (task.data.is_empty(), trained.file.model.seq_len()) {
+        (true, _) => "the data of this trial has no validation part; name other data with `--data`"
+            .to_owned(),
+        (false, Some(seq_len)) => format!(
+            "the files of `--data` have no sample to evaluate; each needs at least {} rows \
+             (`model.seq_len` {seq_len} returns, and one to predict)",
+            seq_len + 2
+        ),
+        (false, None) => "the files of `--data` have no sample to evaluate".to_owned(),
+    })
+}
+
+/// The validation data of the trial.
+fn own_data(trained: &Trained<'_>) -> Result<EvaluationData, TrialError> {
+    let opened = data::open(&trained.file).map_err(TrialError::Bad)?;
+    trained.check_data(
+        &opened.facts.sha256,
+        "the losses of the training are those of the data as it was",
+    )?;
+    Ok(EvaluationData {
+        valid: opened.valid,
+        baselines: opened.baselines,
+        pairs: opened.pairs,
+        notices: Vec::new(),
+    })
+}
+
+/// Other data of the kind that the model reads.
+fn other_data(
+    trained: &Trained<'_>,
+    named: &[(PathBuf, String)],
+) -> Result<EvaluationData, TrialError> {
+    match trained.file.model.reads() {
+        Content::Nothing => Err(TrialError::Bad(format!(
+            "`model.kind` {} reads no data",
+            trained.file.model.kind()
+        ))),
+        Content::Text => other_text(trained, only(named, "text file")?),
+        Content::Images => other_images(trained, only(named, "folder with a folder per class")?),
+        Content::Panel => other_panel(trained, named),
+        Content::Pairs => other_pairs(trained, only(named, "file of prompts and responses")?),
+    }
+}
+
+fn only<'a>(named: &'a [(PathBuf, String)], what: &str) -> Result<&'a Path, TrialError> {
+    match named {
+        [(path, _)] => Ok(path.as_path()),
+        _ => Err(TrialError::Bad(format!(
+            "`--data` takes one {what} for this model, and {} paths are given",
+            named.len()
+        ))),
+    }
+}
+
+fn bad(error: impl Display) -> TrialError {
+    TrialError::Bad(error.to_string())
+}
+
+fn other_text(trained: &Trained<'_>, path: &Path) -> Result<EvaluationData, TrialError> {
+    let found = text::load_other(&trained.file.data, trained.data_folder(), path).map_err(bad)?;
+    trained.check_data(&found.sha256, "tokens are numbered by it")?;
+    let unknown_share = found.unknown_tokens as f64 / found.tokens.len().max(1) as f64;
+    let unknown = UnknownTokens::noted(unknown_share, "text");
+    Ok(EvaluationData {
+        notices: unknown.iter().map(ToString::to_string).collect(),
+        ..EvaluationData::new(ValidationWindows {
+            tokens: Arc::new(found.tokens),
+            seq_len: trained.file.model.seq_len().unwrap_or_default() as usize,
+        })
+    })
+}
+
+fn other_images(trained: &Trained<'_>, root: &Path) -> Result<EvaluationData, TrialError> {
+    let data = &trained.file.data;
+    let InputShape::Images(shape) = trained.input()? else {
+        return Err(TrialError::Bad("the model does not read images".to_owned()));
+    };
+    let numbered = || (0..shape.classes).map(|class| class.to_string()).collect();
+    let classes = trained.class_names()?.unwrap_or_else(numbered);
+    if classes.len() as u64 != shape.classes {
+        return Err(TrialError::Bad(format!(
+            "the data has {} classes, and the model was trained with {}; restore the folders of \
+             the training",
+            classes.len(),
+            shape.classes
+        )));
+    }
+    let (mut found, skipped) = images::of_classes(data, root, &classes).map_err(bad)?;
+    // Images of other kinds have one size, in files too.
+    if !matches!(data, Data::ImageFolder(_))
+        && let ImagePixels::Files(files) = &found.pixels
+    {
+        let mut pixels = Vec::new();
+        for file in files {
+            pixels.extend(image(data, shape, file, &file.display().to_string())?);
+        }
+        found.pixels = ImagePixels::Memory(pixels);
+    }
+    let skipped = (skipped > 0).then(|| {
+        let files = counted(skipped as usize, "file");
+        format!("{files} skipped: not an image (`data.skip_bad`)")
+    });
+    Ok(EvaluationData {
+        notices: skipped.into_iter().collect(),
+        ..EvaluationData::new(ImageSource::evaluated(data, found, shape))
+    })
+}
+
+fn other_panel(
+    trained: &Trained<'_>,
+    named: &[(PathBuf, String)],
+) -> Result<EvaluationData, TrialError> {
+    let data = &trained.file.data;
+    let reader = PanelReader::new(data, trained.data_folder()).map_err(bad)?;
+    trained.check_data(
+        reader.sha256(),
+        "its columns are normalized with the training's moments",
+    )?;
+    let files: Vec<PathBuf> = named.iter().map(|(path, _)| path.clone()).collect();
+    let panel = Arc::new(reader.panel(&files).map_err(bad)?);
+    let seq_len = trained.file.model.seq_len().unwrap_or_default();
+    let target = data
+        .panel_split()
+        .map(|split| split.target)
+        .unwrap_or_default();
+    let [_, valid] = PanelWindows::both(&panel, seq_len as usize, target);
+    let skipped = (panel.skipped_rows > 0).then(|| {
+        let rows = counted(panel.skipped_rows as usize, "row");
+        format!("{rows} dropped: not readable (`data.skip_bad`)")
+    });
+    Ok(EvaluationData {
+        baselines: baseline::with_majority(&panel, seq_len, reader.majority_rises()),
+        notices: skipped.into_iter().collect(),
+        ..EvaluationData::new(valid)
+    })
+}
+
+fn other_pairs(trained: &Trained<'_>, path: &Path) -> Result<EvaluationData, TrialError> {
+    let data = &trained.file.data;
+    let found = pairs::load_other(data, trained.data_folder(), path).map_err(bad)?;
+    trained.check_tokens(&found.tokens)?;
+    let bucket = data.pairs().cloned().unwrap_or_default().length_bucket;
+    let (rows, tokens) = (Arc::new(found.rows), Arc::new(found.tokens));
+    let counts = found.counts;
+    let unknown = counts
+        .unknown_fraction()
+        .and_then(|share| UnknownTokens::noted(share, "rows"));
+    let cut = counts.cut_prompts + counts.cut_responses;
+    let cut = (cut > 0).then(|| {
+        let texts = counted(cut as usize, "text");
+        format!("{texts} cut at `data.max_prompt_tokens` or `data.max_response_tokens`")
+    });
+    Ok(EvaluationData {
+        pairs: Some(OpenedPairs {
+            train: Arc::new(PairRows::new(Arc::default(), tokens.pad(), bucket)),
+            valid: Arc::clone(&rows),
+            tokens: Arc::clone(&tokens),
+        }),
+        notices: unknown
+            .map(|unknown| unknown.to_string())
+            .into_iter()
+            .chain(cut)
+            .collect(),
+        ..EvaluationData::new(PairRows::sorted(rows, tokens.pad(), bucket))
+    })
+}

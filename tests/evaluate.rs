@@ -1,0 +1,338 @@
+//! `kiln evaluate` on runs that were really trained.
+
+use std::{fs, path::Path, process::Command, sync::LazyLock};
+
+use serde_json::Value;
+
+use crate::{
+    scripted_child::{Ended, Row, table},
+    use_model::{kiln_in, png},
+};
+
+const EXPERIMENTS: [(&str, &str); 5] = [
+    (
+        "book",
+        "model: {kind: gpt, d_model: 16, num_layers: 1, num_heads: 2, seq_len: 12}\n\
+         data: {kind: text, path: book.txt, tokenizer: character, valid_fraction: 0.25}\n\
+         train: {steps: 9, batch_size: 3, cpu_threads: 1, evaluate: {every: 3, batch_multiple: 2}, \
+         checkpoint: {every_steps: 3}}\n",
+    ),
+    (
+        "flex",
+        "model: {kind: lstm, d_model: 8, hidden: 8, seq_len: 8}\n\
+         data: {kind: text, path: book.txt, tokenizer: character, valid_fraction: 0.25}\n\
+         train: {steps: 4, batch_size: 2, cpu_threads: 1, checkpoint: {every_steps: 2}}\n\
+         run: {engine: flex}\n",
+    ),
+    (
+        "photos",
+        "model: {kind: resnet, depth: 18, width: 4, stem: small}\n\
+         data: {kind: image-folder, path: images, image_size: 16}\n\
+         train: {steps: 6, batch_size: 4, cpu_threads: 1, checkpoint: {every_steps: 50}}\n",
+    ),
+    (
+        "panel",
+        "model: {kind: panel-lstm, seq_len: 5, hidden: 6, num_layers: 1}\n\
+         data: {kind: panel-csv, path: prices, date: Date, price: Close, valid_fraction: 0.25}\n\
+         train: {steps: 3, batch_size: 4, cpu_threads: 1, checkpoint: {every_steps: 50}}\n",
+    ),
+    (
+        "pairs",
+        "model: {kind: seq2seq, d_model: 8, d_kv: 4, d_ff: 16, encoder_layers: 1, \
+         decoder_layers: 1, num_heads: 2}\n\
+         data: {kind: sft-jsonl, path: rows.jsonl, valid_path: more.jsonl, tokenizer: \
+         tokenizer.json}\n\
+         train: {steps: 3, batch_size: 2, cpu_threads: 1, evaluate: {every: end, generate: \
+         {rows: 3, max_tokens: 4}}, checkpoint: {every_steps: 50}}\n",
+    ),
+];
+
+const TOKENIZER: &str = r#"{"version": "1.0", "truncation": null, "padding": null,
+"added_tokens": [], "normalizer": null, "pre_tokenizer": {"type": "Whitespace"},
+"post_processor": null, "decoder": null,
+"model": {"type": "WordLevel", "vocab": {"[PAD]": 0, "[EOS]": 1, "[UNK]": 2, "a": 3, "b": 4},
+"unk_token": "[UNK]"}}"#;
+
+/// A folder with the data and one run of each experiment; trained once for all tests.
+static TRAINED: LazyLock<tempfile::TempDir> = LazyLock::new(|| {
+    let folder = tempfile::tempdir().unwrap();
+    let write = |name: &str, text: &str| {
+        let path = folder.path().join(name);
+        fs::create_dir_all(path.parent().unwrap()).unwrap();
+        fs::write(path, text).unwrap();
+    };
+    let book = book();
+    write("book.txt", &book);
+    // The validation part, and another text.
+    write("end.txt", &book[book.len() * 3 / 4..]);
+    write("other.txt", &book.chars().rev().collect::<String>());
+    for (part, count) in [("train", 6), ("valid", 3)] {
+        for (class, color) in [("day", 230), ("night", 20)] {
+            images(
+                &folder.path().join("images").join(part).join(class),
+                color,
+                count,
+            );
+        }
+    }
+    for (symbol, first) in [("AAA", 10), ("BBB", 50)] {
+        let day = |day: i32| {
+            let (month, date) = (day / 28 + 1, day % 28 + 1);
+            format!("2024-{month:02}-{date:02},{}\n", first + day * day % 7)
+        };
+        let rows: String = (0..40).map(day).collect();
+        write(
+            &format!("prices/{symbol}.csv"),
+            &format!("Date,Close\n{rows}"),
+        );
+    }
+    write("tokenizer.json", TOKENIZER);
+    let row = |prompt: &str, response: &str| {
+        format!("{{\"prompt\": \"{prompt}\", \"response\": \"{response}\"}}\n")
+    };
+    write(
+        "rows.jsonl",
+        &[row("a b", "b a"), row("b", "a a a")].concat().repeat(4),
+    );
+    write(
+        "more.jsonl",
+        &[row("b a", "a"), row("a", "b b"), row("a a", "b a b")].concat(),
+    );
+    for (name, text) in EXPERIMENTS {
+        let measure = "measure: {warmup_steps: 0, warmup_seconds: 0.0}\n";
+        write(
+            &format!("{name}.yaml"),
+            &format!("kiln: 1\nname: {name}\n{text}{measure}"),
+        );
+        let ended = kiln_in(folder.path(), &["run", &format!("{name}.yaml")]);
+        assert_eq!(
+            ended.status,
+            Some(0),
+            "{name}: {}{}",
+            ended.stdout,
+            ended.stderr
+        );
+    }
+    folder
+});
+
+fn book() -> String {
+    let words = [
+        "the ", "sea ", "was ", "cold ", "and ", "red ", "at ", "dawn\n",
+    ];
+    (0..500_usize)
+        .map(|place| words[place * place % 13 % 8])
+        .collect()
+}
+
+fn images(folder: &Path, color: u8, count: u8) {
+    fs::create_dir_all(folder).unwrap();
+    for number in 0..count {
+        let pixels: Vec<u8> = (0..20 * 18 * 3_usize)
+            .map(|place| color.wrapping_add((place * (usize::from(number) + 3) % 11) as u8))
+            .collect();
+        png(&folder.join(format!("{number}.png")), 20, 18, &pixels);
+    }
+}
+
+fn kiln(arguments: &[&str]) -> Ended {
+    kiln_in(TRAINED.path(), &[&["evaluate"], arguments].concat())
+}
+
+/// The printed object, and standard error.
+fn evaluated(arguments: &[&str]) -> (Value, String) {
+    let ended = kiln(&[arguments, &["--format", "json"]].concat());
+    assert_eq!(ended.status, Some(0), "{arguments:?}: {}", ended.stderr);
+    (serde_json::from_str(&ended.stdout).unwrap(), ended.stderr)
+}
+
+fn loss(arguments: &[&str]) -> f64 {
+    evaluated(arguments).0["scores"]["loss"].as_f64().unwrap()
+}
+
+fn refused(arguments: &[&str]) -> String {
+    let ended = kiln(arguments);
+    assert_eq!(ended.status, Some(2), "{arguments:?}: {ended:?}");
+    ended.stderr
+}
+
+/// The row of `epochs.csv` for the step that was evaluated.
+fn recorded(name: &str, page: &Value) -> Row {
+    let trial = page["model"]["trial"].as_str().unwrap();
+    let path = format!("results/{name}/latest/trials/{trial}/1/epochs.csv");
+    let step = page["model"]["step"].to_string();
+    let rows = table(&TRAINED.path().join(path));
+    rows.into_iter().find(|row| row["step"] == step).unwrap()
+}
+
+#[test]
+fn the_numbers_are_those_of_the_training_to_the_bit() {
+    let of_one = [
+        ("book", "perplexity"),
+        ("flex", "perplexity"),
+        ("photos", "top1"),
+        ("panel", "hit_rate"),
+        ("pairs", "chrf"),
+    ];
+    for (name, own) in of_one {
+        let (page, said) = evaluated(&[name]);
+        let row = recorded(name, &page);
+        for score in [
+            "loss",
+            "perplexity",
+            "top1",
+            "top5",
+            "mean_absolute_error",
+            "hit_rate",
+            "bleu4",
+            "chrf",
+        ] {
+            let cell = row[&format!("valid_{score}")].parse::<f64>().ok();
+            assert_eq!(page["scores"][score].as_f64(), cell, "{name}: {score}");
+        }
+        assert!(page["scores"][own].is_f64(), "{name}: {page}");
+        assert_eq!(page["recorded_loss"], page["scores"]["loss"], "{name}");
+        assert!(!said.contains("recorded a validation loss"), "{said}");
+    }
+    // The forecasts without a model are those of the trial's row.
+    let (page, _) = evaluated(&["panel"]);
+    let trials = table(&TRAINED.path().join("results/panel/latest/trials.csv"));
+    for score in [
+        "persistence_mean_absolute_error",
+        "persistence_hit_rate",
+        "majority_hit_rate",
+    ] {
+        let cell = trials[0][score].parse::<f64>().ok();
+        assert_eq!(page["scores"][score].as_f64(), cell, "{score}");
+    }
+}
+
+#[test]
+fn a_copy_of_the_validation_data_has_its_loss_and_other_data_another() {
+    let copied = Command::new("cp")
+        .args(["-r", "images/valid", "test-images"])
+        .current_dir(TRAINED.path())
+        .status();
+    assert!(copied.unwrap().success());
+    fs::copy(
+        TRAINED.path().join("more.jsonl"),
+        TRAINED.path().join("test.jsonl"),
+    )
+    .unwrap();
+    for (name, copy) in [
+        ("book", "end.txt"),
+        ("flex", "end.txt"),
+        ("photos", "test-images"),
+        ("pairs", "test.jsonl"),
+    ] {
+        let (page, _) = evaluated(&[name, "--data", copy]);
+        let (own, _) = evaluated(&[name]);
+        assert_eq!(page["scores"], own["scores"], "{name}");
+        assert!(
+            page["recorded_loss"].is_null() && page["data"][0] == copy,
+            "{page}"
+        );
+    }
+    let own = loss(&["book"]);
+    assert_ne!(loss(&["book", "--data", "other.txt"]), own);
+    assert_ne!(
+        loss(&["photos", "--data", "images/train"]),
+        loss(&["photos"])
+    );
+    // All returns of the named files: 39 each, of which five are before the first target.
+    let (one, _) = evaluated(&["panel", "--data", "prices/BBB.csv"]);
+    let (both, _) = evaluated(&["panel", "--data", "prices/AAA.csv", "prices/BBB.csv"]);
+    assert_eq!(
+        (&one["scores"]["samples"], &both["scores"]["samples"]),
+        (&34.into(), &68.into())
+    );
+    assert!(both["scores"]["majority_hit_rate"].is_f64(), "{both}");
+}
+
+#[test]
+fn data_that_the_model_cannot_be_evaluated_on_is_named() {
+    images(&TRAINED.path().join("others/dusk"), 90, 1);
+    fs::write(TRAINED.path().join("greek.txt"), "the sea was Ω").unwrap();
+    for (arguments, words) in [
+        (
+            &["photos", "--data", "others"][..],
+            "others/dusk is a class that the model does not know; expected folders for its \
+             classes: day, night",
+        ),
+        (
+            &["book", "--data", "greek.txt"],
+            "contains \"Ω\", which is not in the training text",
+        ),
+        (
+            &["book", "--data", "end.txt", "other.txt"],
+            "`--data` takes one text file for this model, and 2 paths are given",
+        ),
+        (
+            &["panel", "--data", "end.txt"],
+            "no symbol `end` in the training data",
+        ),
+        (&["pairs", "--data", "end.txt"], "end.txt"),
+        (
+            &["book", "--data", "nowhere.txt"],
+            "nowhere.txt: there is no such file",
+        ),
+        (&["book", "--step", "2"], "there is no checkpoint of step 2"),
+    ] {
+        let said = refused(arguments);
+        assert!(said.contains(words), "{arguments:?}: {said}");
+    }
+}
+
+#[test]
+fn validation_data_that_has_changed_is_refused() {
+    let copied = Command::new("cp")
+        .args(["-rL", "results/book/latest", "moved"])
+        .current_dir(TRAINED.path())
+        .status();
+    assert!(copied.unwrap().success());
+    for trial in fs::read_dir(TRAINED.path().join("moved/trials")).unwrap() {
+        let file = trial.unwrap().path().join("trial.yaml");
+        let text = fs::read_to_string(&file).unwrap();
+        let changed = text.replace("book.txt", "other.txt");
+        assert_ne!(changed, text);
+        fs::write(&file, changed).unwrap();
+    }
+    let said = refused(&["moved"]);
+    assert!(
+        said.contains("the data has changed since the training"),
+        "{said}"
+    );
+}
+
+#[test]
+fn a_person_reads_rounded_scores_and_a_program_a_row() {
+    let text = kiln(&["book"]);
+    for words in [
+        "score",
+        "step",
+        "validation",
+        "loss",
+        "recorded_loss",
+        "perplexity",
+    ] {
+        assert!(text.stdout.contains(words), "{}", text.stdout);
+    }
+    let row = kiln(&["book", "--format", "csv"]);
+    let lines: Vec<&str> = row.stdout.lines().collect();
+    assert_eq!(
+        lines[0],
+        "step,data,samples,targets,loss,recorded_loss,perplexity"
+    );
+    let exact = loss(&["book"]).to_string();
+    let targets = book().len() - book().len() * 3 / 4 - 1;
+    let cells: Vec<&str> = lines[1].split(',').collect();
+    assert_eq!(
+        (cells[1], cells[3], cells[4], cells[5]),
+        (
+            "validation",
+            targets.to_string().as_str(),
+            exact.as_str(),
+            exact.as_str()
+        )
+    );
+}
