@@ -4,7 +4,7 @@ use std::{collections::VecDeque, fs::File, io::Write, path::Path};
 
 /// Bytes that are kept from the beginning and from the end.
 pub(super) const HEAD_BYTES: usize = 1 << 20;
-const TAIL_BYTES: usize = 64 << 10;
+pub(super) const TAIL_BYTES: usize = 64 << 10;
 
 /// An output that is kept in a file, the first MiB as it arrives and the last 64 KiB at the end. If
 /// the file cannot be made or the disk fills up, only the end is kept, in memory.

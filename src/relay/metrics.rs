@@ -5,12 +5,16 @@ mod metric;
 #[cfg(test)]
 mod tests;
 
-use std::{collections::BTreeMap, path::PathBuf};
+use std::{
+    collections::BTreeMap,
+    path::{Path, PathBuf},
+};
 
 use kiln_core::kinds::command::{
     Command, CommandMetric, Measured, Placeholders, Stream, regular_expression,
 };
 use regex::Regex;
+use serde::{Deserialize, Serialize};
 
 use self::metric::Metric;
 pub(super) use self::metric::MetricFault;
@@ -27,7 +31,7 @@ pub(super) enum WindowMark {
 }
 
 /// Figures that the relay measures for every program.
-#[derive(Clone, Copy, Debug)]
+#[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
 pub(super) struct Measurements {
     /// CLOCK_MONOTONIC in nanoseconds.
     pub(super) began: u64,
@@ -87,6 +91,27 @@ impl Metrics {
         })
     }
 
+    /// The metrics of an attempt that has ended: its files are read as they are, and the window is the
+    /// one that was measured.
+    pub(super) fn of_ended(mut self, window: Option<(u64, u64)>) -> Self {
+        self.metrics.iter_mut().for_each(Metric::take_file_as_it_is);
+        if let Some((from, to)) = window {
+            (self.window.began, self.window.ended) = (Some(from), Some(to));
+        }
+        self
+    }
+
+    /// The files that metrics are read from.
+    pub(super) fn files(&self) -> impl Iterator<Item = &Path> {
+        self.metrics.iter().filter_map(Metric::file)
+    }
+
+    /// Whether a metric is read from lines of this output.
+    pub(super) fn reads(&self, stream: Stream) -> bool {
+        let mut metrics = self.metrics.iter();
+        metrics.any(|metric| metric.is_of_lines_of(stream))
+    }
+
     /// Reads one line; returns the window's mark if it is one.
     pub(super) fn line(&mut self, line: &str, stream: Stream, at: u64) -> Option<WindowMark> {
         match stream {
@@ -115,7 +140,7 @@ impl Metrics {
         for metric in &mut self.metrics {
             let (output, file) = match metric.stream() {
                 Stream::Stdout => (stdout, super::STDOUT),
-                Stream::Stderr => (stderr, "stderr.txt"),
+                Stream::Stderr => (stderr, super::STDERR),
             };
             let near = match metric.is_unmatched() {
                 true => nearest(&metric.name, output),

@@ -4,6 +4,7 @@
 //! It starts the program, reads its output without ever holding it up, and turns lines and files into
 //! metrics and the program's end into an outcome. The parent sees a child like any other.
 
+mod again;
 mod end;
 mod files;
 mod forward;
@@ -36,6 +37,7 @@ use kiln_core::{
 };
 use libc::{SIGINT, SIGTERM};
 
+pub use again::{KeptAttempt, NotReadable, read_again};
 pub use end::{shortened, shown};
 pub use keeper::keep;
 pub use kept::KeptOutput;
@@ -43,6 +45,7 @@ pub use program::{Exit, ProgramFault, find_program, placeholders};
 pub use words::{STDERR_LINES, Words};
 
 use crate::processes;
+use again::ProgramEnded;
 use end::{Ended, Verdict};
 use guard::Guard;
 use metrics::Metrics;
@@ -52,6 +55,8 @@ use talk::Talk;
 
 /// Standard output of a program, in the folder of its attempt.
 pub const STDOUT: &str = "stdout.txt";
+/// Standard error of the relay and its program, in the same folder.
+const STDERR: &str = "stderr.txt";
 /// Time between two looks at the program.
 const LOOK: Duration = Duration::from_millis(250);
 /// Longest time that an ended program's output may stay open: a process that it left holds it.
@@ -244,6 +249,21 @@ impl Relay<'_> {
             .find_near_misses(&attempt, &read.stdout_tail, &read.stderr_tail);
         let window = read.metrics.window(began, ended.at);
         let (numbers, fault) = read.metrics.numbers(&measured);
+        let exit_status = match ended.exit {
+            Exit::Status(status) if !self.guard.is_told() => Some(status),
+            _ => None,
+        };
+        ProgramEnded {
+            kiln_program: again::FORMAT,
+            attempt: self.file.attempt,
+            exit_status,
+            measured,
+            window_nanoseconds: window.as_ref().ok().copied(),
+            finds_checkpoint: self.finds_checkpoint,
+            stdout_bytes: read.stdout_bytes,
+            stderr_bytes: read.stderr_bytes,
+        }
+        .write(&self.file.folder);
         let verdict = end::decide(&Ended {
             exit: ended.exit,
             is_told: self.guard.is_told(),

@@ -4,7 +4,7 @@ use std::{collections::BTreeMap, io};
 
 use kiln_core::{
     kinds::command::{MetricTarget, metric_target},
-    plan::{Outcome, TrialFile},
+    plan::{Outcome, TrialFile, TrialId},
     record::{TrialResult, run_file::write_json},
 };
 use serde_json::{Value, json};
@@ -30,18 +30,23 @@ pub(super) fn write(
     reason: Option<&str>,
     figures: Option<Figures>,
 ) -> io::Result<()> {
+    let attempt = (&file.trial, file.attempt);
     let result =
-        result(file, outcome, reason, figures.unwrap_or_default()).map_err(io::Error::other)?;
+        result(attempt, outcome, reason, figures.unwrap_or_default()).map_err(io::Error::other)?;
     write_json(&file.folder.join("trial.json"), &result)
 }
 
-fn result(
-    file: &TrialFile,
+/// The result of an attempt, as `trial.json` has it.
+///
+/// # Errors
+/// It cannot be written as JSON.
+pub(super) fn result(
+    (trial, attempt): (&TrialId, u64),
     outcome: Outcome,
     reason: Option<&str>,
     figures: Figures,
 ) -> serde_json::Result<TrialResult> {
-    let mut result = TrialResult::empty(file.trial.clone(), file.attempt);
+    let mut result = TrialResult::empty(trial.clone(), attempt);
     result.outcome = outcome;
     result.reason = reason.map(str::to_owned);
     // A metric `steps` fills it; `step` is for the time while the program runs.

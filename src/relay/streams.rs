@@ -41,6 +41,9 @@ pub(super) struct ReadOutput {
     pub(super) metrics: Metrics,
     pub(super) stdout_tail: String,
     pub(super) stderr_tail: String,
+    /// Bytes of each output.
+    pub(super) stdout_bytes: u64,
+    pub(super) stderr_bytes: u64,
 }
 
 impl ReadOutput {
@@ -64,7 +67,8 @@ pub(super) struct Streams {
 #[derive(Debug)]
 struct Shared {
     metrics: Mutex<Metrics>,
-    bytes: AtomicU64,
+    stdout_bytes: AtomicU64,
+    stderr_bytes: AtomicU64,
     life: Mutex<Life>,
 }
 
@@ -120,7 +124,7 @@ impl Streams {
                     let mut kept = kept.lock().unwrap_or_else(PoisonError::into_inner);
                     if let (Some(kept), Some(chunk)) = (kept.as_mut(), chunk) {
                         shared
-                            .bytes
+                            .stdout_bytes
                             .fetch_add(chunk.len() as u64, Ordering::Relaxed);
                         kept.add(chunk);
                     }
@@ -153,7 +157,7 @@ impl Streams {
     pub(super) fn has_worked(&self) -> bool {
         let now = Done {
             at: Instant::now(),
-            bytes: self.shared.bytes.load(Ordering::Relaxed),
+            bytes: self.shared.bytes().iter().sum(),
             cpu_seconds: kiln_hardware::cpu_seconds_below(std::process::id()),
         };
         let life = self.shared.life.lock();
@@ -175,7 +179,10 @@ impl Streams {
         if let Some(forwarded) = self.forwarded {
             let _ = forwarded.recv_timeout(left());
         }
+        let [stdout_bytes, stderr_bytes] = self.shared.bytes();
         ReadOutput {
+            stdout_bytes,
+            stderr_bytes,
             metrics: std::mem::take(&mut *self.shared.metrics()),
             stdout_tail: stdout_tail.unwrap_or_default(),
             stderr_tail: stderr_tail.unwrap_or_default(),
@@ -187,13 +194,19 @@ impl Shared {
     fn new(metrics: Metrics) -> Self {
         Self {
             metrics: Mutex::new(metrics),
-            bytes: AtomicU64::new(0),
+            stdout_bytes: AtomicU64::new(0),
+            stderr_bytes: AtomicU64::new(0),
             life: Mutex::new(Life::new(Instant::now())),
         }
     }
 
     fn metrics(&self) -> MutexGuard<'_, Metrics> {
         self.metrics.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Bytes of standard output and of standard error so far.
+    fn bytes(&self) -> [u64; 2] {
+        [&self.stdout_bytes, &self.stderr_bytes].map(|bytes| bytes.load(Ordering::Relaxed))
     }
 
     /// A piece of an output, or its end.
@@ -216,7 +229,11 @@ impl Shared {
         };
         match chunk {
             Some(chunk) => {
-                self.bytes.fetch_add(chunk.len() as u64, Ordering::Relaxed);
+                let bytes = match stream {
+                    Stream::Stdout => &self.stdout_bytes,
+                    Stream::Stderr => &self.stderr_bytes,
+                };
+                bytes.fetch_add(chunk.len() as u64, Ordering::Relaxed);
                 lines.add(chunk, line);
             }
             None => lines.finish(line),

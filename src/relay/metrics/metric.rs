@@ -1,6 +1,6 @@
 //! One metric of a command: what it is read from, and why it has no number.
 
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 
 use kiln_core::{
     kinds::command::{
@@ -178,6 +178,18 @@ impl Metric {
         }
     }
 
+    /// The file that it is read from, if it is read from one.
+    pub(super) fn file(&self) -> Option<&Path> {
+        self.file.as_ref().map(|(_, path)| path.as_path())
+    }
+
+    /// Its file is what an attempt that has ended left.
+    pub(super) fn take_file_as_it_is(&mut self) {
+        if let Some((before, _)) = &mut self.file {
+            *before = FileBefore::default();
+        }
+    }
+
     /// Reads its file, if it has one, once the program has ended.
     pub(super) fn read_file(&mut self) {
         let Some((before, path)) = self.file.clone() else {
@@ -295,11 +307,19 @@ impl Metric {
         self.settings.on.unwrap_or_default()
     }
 
+    /// Whether the metric is read from lines of this output.
+    pub(super) fn is_of_lines_of(&self, stream: Stream) -> bool {
+        self.is_of_lines() && self.stream() == stream
+    }
+
+    fn is_of_lines(&self) -> bool {
+        self.pattern.is_some() || self.settings.key.is_some()
+    }
+
     /// Whether the metric is read from lines, and no line has matched so far.
     pub(super) fn is_unmatched(&self) -> bool {
-        let is_of_lines = self.pattern.is_some() || self.settings.key.is_some();
         let has_none = self.not_a_number.is_none() && self.not_finite.is_none();
-        is_of_lines && self.found.count == 0 && has_none
+        self.is_of_lines() && self.found.count == 0 && has_none
     }
 
     /// The notice, once, of what will fail the trial at its end: a text that is not the number, or no

@@ -272,7 +272,7 @@ impl TrialResult {
     ///
     /// # Errors
     /// The figures cannot be written as JSON.
-    pub(super) fn without_impossible(mut self) -> serde_json::Result<Self> {
+    pub fn without_impossible(mut self) -> serde_json::Result<Self> {
         let mut figures = serde_json::to_value(&self.figures)?;
         for column in TRIALS.columns {
             let Some(value) = figures[column.name].as_f64() else {

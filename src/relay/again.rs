@@ -1,0 +1,365 @@
+//! Reads the metrics of an ended attempt again, from the output and files that it kept. What that
+//! needs to know of the program's end is in `program.json`, which the relay writes.
+
+use std::{
+    fmt, fs,
+    path::{Component, Path},
+};
+
+use kiln_core::{
+    input,
+    kinds::command::{Command, Placeholders, Stream},
+    limits::{RESULT_BYTES, STATE_BYTES},
+    plan::TrialId,
+    record::TrialResult,
+};
+use serde::{Deserialize, Serialize};
+
+use super::{
+    STDERR, STDOUT,
+    end::{Ended, Verdict, decide, shown},
+    kept::{HEAD_BYTES, TAIL_BYTES},
+    lines::Lines,
+    metrics::{Measurements, Metrics},
+    program::Exit,
+    result::{self, Figures},
+    resumed,
+};
+
+const FILE: &str = "program.json";
+/// Format of `program.json`.
+pub(super) const FORMAT: u32 = 1;
+
+/// How the program of an attempt ended: `program.json`.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub(super) struct ProgramEnded {
+    /// [`FORMAT`].
+    pub(super) kiln_program: u32,
+    /// The attempt in which it ran.
+    pub(super) attempt: u64,
+    /// `None` if a signal ended it, or it was told to stop.
+    pub(super) exit_status: Option<i32>,
+    #[serde(flatten)]
+    pub(super) measured: Measurements,
+    /// `None` if a line that begins or ends the window never came.
+    pub(super) window_nanoseconds: Option<(u64, u64)>,
+    pub(super) finds_checkpoint: bool,
+    /// What it wrote to each output, of which the files may have a part.
+    pub(super) stdout_bytes: u64,
+    pub(super) stderr_bytes: u64,
+}
+
+impl ProgramEnded {
+    /// An attempt without this file cannot be read again, which is not a fault of its trial.
+    pub(super) fn write(&self, folder: &Path) {
+        if let Ok(text) = serde_json::to_vec_pretty(self) {
+            let _ = fs::write(folder.join(FILE), text);
+        }
+    }
+
+    /// `None` if the file is missing, torn or of another format.
+    fn read(folder: &Path) -> Option<Self> {
+        let text = input::read(&folder.join(FILE), &STATE_BYTES).ok()?;
+        let ended: Self = serde_json::from_slice(&text).ok()?;
+        (ended.kiln_program == FORMAT).then_some(ended)
+    }
+}
+
+/// An ended attempt of a command.
+#[derive(Clone, Copy, Debug)]
+pub struct KeptAttempt<'a> {
+    /// Its folder, absolute.
+    pub folder: &'a Path,
+    pub trial: &'a TrialId,
+    pub seed: u64,
+    pub is_on_gpu: bool,
+}
+
+/// Why the metrics of an attempt cannot be read again.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum NotReadable {
+    NoRecord,
+    OtherEnd,
+    Cut,
+    FileElsewhere,
+}
+
+impl fmt::Display for NotReadable {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Self::NoRecord => "without `program.json`, the record of its end",
+            Self::OtherEnd => "not ended by itself with status 0",
+            Self::Cut => "output not whole, of which the first MiB is kept",
+            Self::FileElsewhere => "a metric in a file outside of the attempt's folder",
+        })
+    }
+}
+
+/// The result of an ended attempt by these metrics, for the attempt of number `attempt`, as after its
+/// run.
+///
+/// # Errors
+/// See [`NotReadable`].
+pub fn read_again(
+    command: &Command,
+    kept: &KeptAttempt<'_>,
+    attempt: u64,
+) -> Result<TrialResult, NotReadable> {
+    let ended = ProgramEnded::read(kept.folder).ok_or(NotReadable::NoRecord)?;
+    if ended.exit_status != Some(0) {
+        return Err(NotReadable::OtherEnd);
+    }
+    let placeholders = placeholders(kept, ended.attempt);
+    let metrics = Metrics::new(command, &placeholders).map_err(|_| NotReadable::NoRecord)?;
+    let mut metrics = metrics.of_ended(ended.window_nanoseconds);
+    if !metrics.files().all(|file| is_below(file, kept.folder)) {
+        return Err(NotReadable::FileElsewhere);
+    }
+    // Why the window is missing is in its lines.
+    let needs_window = command.window.is_some() && ended.window_nanoseconds.is_none();
+    let mut read = |stream: Stream, name: &str, bytes: u64| {
+        let is_needed = metrics.reads(stream) || (stream == Stream::Stdout && needs_window);
+        match whole(&kept.folder.join(name), bytes) {
+            Some(output) => Ok(read_lines(&mut metrics, &output, stream)),
+            None if is_needed => Err(NotReadable::Cut),
+            None => Ok(String::new()),
+        }
+    };
+    let stdout_tail = read(Stream::Stdout, STDOUT, ended.stdout_bytes)?;
+    let stderr_tail = read(Stream::Stderr, STDERR, ended.stderr_bytes)?;
+    metrics.read_files();
+    let shown_attempt = format!("trials/{}/{attempt}", kept.trial);
+    metrics.find_near_misses(&shown_attempt, &stdout_tail, &stderr_tail);
+    let measured = ended.measured;
+    let window = metrics.window(measured.began, measured.ended).ok();
+    let (numbers, fault) = metrics.numbers(&measured);
+    let verdict = decide(&Ended {
+        exit: Exit::Status(0),
+        is_told: false,
+        exits: &command.exits,
+        fault: fault.as_ref(),
+        program: &shown(&command.expand(&placeholders).argv),
+        stderr_tail: &stderr_tail,
+        stdout_tail: &stdout_tail,
+    });
+    let Verdict::Finished {
+        outcome, reason, ..
+    } = verdict
+    else {
+        return Err(NotReadable::OtherEnd);
+    };
+    let mut figures = Figures {
+        window,
+        numbers,
+        notes: metrics.notes(),
+        peak_memory_bytes: measured.peak_memory_bytes,
+    };
+    resumed::mark(command, ended.finds_checkpoint, &mut figures);
+    result::result((kept.trial, attempt), outcome, reason.as_deref(), figures)
+        .and_then(TrialResult::without_impossible)
+        .map_err(|_| NotReadable::NoRecord)
+}
+
+/// Those that were the same in the attempt. `attempt` is the number that it had when it ran.
+fn placeholders(kept: &KeptAttempt<'_>, attempt: u64) -> Placeholders {
+    let device = if kept.is_on_gpu { "cuda" } else { "cpu" };
+    Placeholders {
+        seed: Some(kept.seed),
+        trial: Some(kept.trial.to_string()),
+        attempt: Some(attempt),
+        folder: Some(kept.folder.to_string_lossy().into_owned()),
+        device: Some(device.to_owned()),
+        ..Placeholders::default()
+    }
+}
+
+fn is_below(file: &Path, folder: &Path) -> bool {
+    let leads_up = file.components().any(|part| part == Component::ParentDir);
+    file.starts_with(folder) && !leads_up
+}
+
+/// An output that was kept whole; a longer one has a line in its middle that says what is omitted.
+fn whole(path: &Path, bytes: u64) -> Option<Vec<u8>> {
+    if bytes > HEAD_BYTES as u64 {
+        return None;
+    }
+    let output = input::read(path, &RESULT_BYTES).ok()?;
+    (output.len() as u64 == bytes).then_some(output)
+}
+
+/// Reads the lines of an output; returns its end.
+fn read_lines(metrics: &mut Metrics, output: &[u8], stream: Stream) -> String {
+    let mut lines = Lines::default();
+    // When a line came is not kept: the window was measured.
+    let mut line = |line: &str| {
+        let _ = metrics.line(line, stream, 0);
+    };
+    lines.add(output, &mut line);
+    lines.finish(&mut line);
+    let tail = &output[output.len().saturating_sub(TAIL_BYTES)..];
+    String::from_utf8_lossy(tail).into_owned()
+}
+
+#[cfg(test)]
+mod tests {
+    use std::collections::BTreeMap;
+
+    use kiln_core::plan::Outcome;
+
+    use super::*;
+
+    const STDOUT_TEXT: &str =
+        "start\nloss 2.5\rloss 0.5\n{\"acc\": 0.25}\nbegin\nspeed 10\nspeed 12.5\nend";
+    const STDERR_TEXT: &str = "warning\nWARNING acc 0.75\n";
+    const METRICS: &str = "metrics: {loss: {line: 'loss (\\S+)', take: first}, \
+                           acc: {key: acc}, speed: {line: 'speed (\\S+)', take: mean}, \
+                           of_stderr: {line: 'acc (\\S+)', on: stderr}, \
+                           rows: {csv: '{folder}/log.csv', column: x, take: max}, \
+                           cpu: {measured: cpu_seconds}, wall: {measured: wall_seconds}}\n\
+                           window: {from: begin, to: end}";
+
+    fn command(yaml: &str) -> Command {
+        serde_yaml::from_str(&format!("argv: [x]\n{yaml}")).unwrap()
+    }
+
+    fn ended() -> ProgramEnded {
+        ProgramEnded {
+            kiln_program: FORMAT,
+            attempt: 1,
+            exit_status: Some(0),
+            measured: Measurements {
+                began: 1_000_000_000,
+                ended: 9_000_000_000,
+                cpu_seconds: 0.5,
+                peak_memory_bytes: Some(8 << 20),
+            },
+            window_nanoseconds: Some((4_000_000_000, 6_500_000_000)),
+            finds_checkpoint: false,
+            stdout_bytes: STDOUT_TEXT.len() as u64,
+            stderr_bytes: STDERR_TEXT.len() as u64,
+        }
+    }
+
+    /// The folder of an attempt with its output and a table.
+    fn attempt(ended: &ProgramEnded) -> tempfile::TempDir {
+        let folder = tempfile::tempdir().unwrap();
+        let write = |name: &str, text: &str| fs::write(folder.path().join(name), text).unwrap();
+        write(STDOUT, STDOUT_TEXT);
+        write(STDERR, STDERR_TEXT);
+        write("log.csv", "x\n1\n7\n3\n");
+        ended.write(folder.path());
+        folder
+    }
+
+    fn again(yaml: &str, folder: &Path) -> Result<TrialResult, NotReadable> {
+        let trial = TrialId("t4f0c1a2b3d".to_owned());
+        let kept = KeptAttempt {
+            folder,
+            trial: &trial,
+            seed: 0,
+            is_on_gpu: false,
+        };
+        read_again(&command(yaml), &kept, 1)
+    }
+
+    #[test]
+    fn metrics_read_again_are_those_of_the_running_program() {
+        let ended = ended();
+        let folder = attempt(&ended);
+        let placeholders = Placeholders {
+            folder: Some(folder.path().to_string_lossy().into_owned()),
+            ..Placeholders::default()
+        };
+        // As the relay reads them: in pieces, both outputs in turns, with the time of each line.
+        let mut live = Metrics::new(&command(METRICS), &placeholders).unwrap();
+        fs::write(folder.path().join("log.csv"), "x\n1\n7\n3\n\n").unwrap();
+        let mut lines = [Lines::default(), Lines::default()];
+        let outputs = [
+            (Stream::Stdout, STDOUT_TEXT.as_bytes()),
+            (Stream::Stderr, STDERR_TEXT.as_bytes()),
+        ];
+        let pieces = outputs.map(|(_, text)| text.chunks(7).collect::<Vec<_>>());
+        for turn in 0..pieces[0].len().max(pieces[1].len()) {
+            for (place, (stream, _)) in outputs.iter().enumerate() {
+                let piece = pieces[place].get(turn).copied().unwrap_or_default();
+                lines[place].add(piece, |line| {
+                    let at = match line {
+                        "begin" => 4_000_000_000,
+                        _ => 5_000_000_000,
+                    };
+                    live.line(line, *stream, at);
+                });
+            }
+        }
+        lines[0].finish(|line| {
+            live.line(line, Stream::Stdout, 6_500_000_000);
+        });
+        live.read_files();
+        let (numbers, fault) = live.numbers(&ended.measured);
+        assert_eq!(fault, None);
+        let read = again(METRICS, folder.path()).unwrap();
+        assert_eq!((read.outcome, &read.reason), (Outcome::Completed, &None));
+        let numbers: BTreeMap<String, f64> = numbers.into_iter().collect();
+        assert_eq!(read.metrics, numbers);
+        assert_eq!(read.metrics["wall"], 2.5);
+        assert_eq!(read.figures.window_seconds, Some(2.5));
+        assert_eq!(read.notes, live.notes());
+    }
+
+    #[test]
+    fn a_pattern_that_is_still_wrong_fails_as_after_a_run() {
+        let folder = attempt(&ended());
+        let read = again("metrics: {speed: {line: 'sped (\\S+)'}}", folder.path()).unwrap();
+        assert_eq!(read.outcome, Outcome::Failed);
+        let reason = read.reason.unwrap();
+        let words = "x ended with status 0, and `speed` never came: 'sped (\\S+)' matched none of 8 \
+                     lines; the nearest in trials/t4f0c1a2b3d/1/stdout.txt: 'speed 10', 'speed 12.5'";
+        assert_eq!(reason, words);
+        let diverged = "metrics: {train_loss: {line: 'loss (\\S+)', times: .inf}}";
+        let read = again(diverged, folder.path()).unwrap();
+        assert_eq!(read.outcome, Outcome::Diverged);
+    }
+
+    #[test]
+    fn what_is_not_certain_is_not_read() {
+        let lines = "metrics: {speed: {line: 'speed (\\S+)'}}";
+        let file = "metrics: {rows: {csv: '{folder}/log.csv', column: x}}";
+        let why = |yaml: &str, ended: &ProgramEnded| {
+            let folder = attempt(ended);
+            again(yaml, folder.path()).err()
+        };
+        let cut = ProgramEnded {
+            stdout_bytes: 2 << 20,
+            ..ended()
+        };
+        assert_eq!(why(lines, &cut), Some(NotReadable::Cut));
+        assert_eq!(why(file, &cut), None, "no line is needed");
+        let lacks_window = ProgramEnded {
+            window_nanoseconds: None,
+            ..cut.clone()
+        };
+        let with_window = format!("{file}\nwindow: {{from: begin}}");
+        assert_eq!(why(&with_window, &lacks_window), Some(NotReadable::Cut));
+        for exit_status in [None, Some(1)] {
+            let other = ProgramEnded {
+                exit_status,
+                ..ended()
+            };
+            assert_eq!(why(lines, &other), Some(NotReadable::OtherEnd));
+        }
+        for place in [
+            "log.csv",
+            "{folder}/../log.csv",
+            "{checkpoint_folder}/log.csv",
+        ] {
+            let yaml = format!("metrics: {{rows: {{csv: '{place}', column: x}}}}");
+            let found = why(&yaml, &ended());
+            assert_eq!(found, Some(NotReadable::FileElsewhere), "{place}");
+        }
+        let newer = ProgramEnded {
+            kiln_program: FORMAT + 1,
+            ..ended()
+        };
+        assert_eq!(why(lines, &newer), Some(NotReadable::NoRecord));
+    }
+}
