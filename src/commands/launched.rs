@@ -32,6 +32,8 @@ pub(super) struct PlannedFile {
     planned: Planned,
     resolved: String,
     selection: Selection,
+    /// The run whose output is read again.
+    read_again: Option<RunFolder>,
 }
 
 impl PlannedFile {
@@ -56,6 +58,7 @@ impl PlannedFile {
             resolved: spec::write_resolved(&planned.loaded),
             planned,
             selection: Selection::default(),
+            read_again: None,
         })
     }
 
@@ -85,6 +88,11 @@ impl PlannedFile {
         self.selection = selection;
     }
 
+    /// Starts a new run, with what this run kept of the trials.
+    pub(super) fn read_again(&mut self, run: RunFolder) {
+        self.read_again = Some(run);
+    }
+
     /// Builds the scheduler's request and passes it to `with`.
     pub(super) fn request<T>(
         &self,
@@ -98,6 +106,7 @@ impl PlannedFile {
             trials: &self.planned.plan.trials,
             search: None,
             selection: self.selection.clone(),
+            read_again: self.read_again.as_ref(),
             data: &self.planned.data,
         };
         launch.request(&wanted, program, with)

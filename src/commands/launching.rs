@@ -6,7 +6,7 @@ use std::{
     path::{Path, PathBuf},
 };
 
-use kiln_core::{plan::Trial, spec::Experiment, units::without_controls};
+use kiln_core::{plan::Trial, record::RunFolder, spec::Experiment, units::without_controls};
 use kiln_data::files::sha256_of;
 
 use super::{
@@ -71,6 +71,8 @@ pub(super) struct WantedLaunch<'a> {
     pub(super) trials: &'a [Trial],
     pub(super) search: Option<&'a Tuning<'a>>,
     pub(super) selection: Selection,
+    /// The run whose output is read again.
+    pub(super) read_again: Option<&'a RunFolder>,
     pub(super) data: &'a BTreeMap<String, String>,
 }
 
@@ -115,6 +117,7 @@ impl Launching {
             trials,
             search,
             ref selection,
+            read_again,
             data,
         } = *wanted;
         with(&RunRequest {
@@ -127,7 +130,8 @@ impl Launching {
             locks: &schedule::locks_folder(),
             visible_devices: visible.as_deref(),
             selection: selection.clone(),
-            fresh: self.fresh,
+            fresh: self.fresh || read_again.is_some(),
+            read_again,
             command_line: &command_line(),
             data,
             sha256: hash_of,

@@ -29,6 +29,7 @@ mod own_file;
 mod plan;
 mod planned;
 mod predict;
+mod read_again;
 mod relay;
 mod report;
 mod reproduce;

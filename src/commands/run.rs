@@ -11,7 +11,7 @@ use super::{
     machine::trial_program,
     note,
     planned::plan_file,
-    same_name, workers,
+    read_again, same_name, workers,
 };
 use crate::schedule::{self, LaunchEnd, LaunchReport, Selection};
 
@@ -42,6 +42,11 @@ pub(super) struct Args {
         conflicts_with = "rerun"
     )]
     continued: Option<String>,
+    /// Start a new run, and read the metrics of a command from the output that this run kept, where its
+    /// program ended with status 0: for `metrics` that were corrected. The other trials run. A run is
+    /// named as in `kiln report`.
+    #[arg(long, value_name = "RUN", conflicts_with_all = ["rerun", "continued"])]
+    read_again: Option<String>,
     /// With `--on workers` or `--on slurm`: return once the queue is made, without attending.
     #[arg(long)]
     detach: bool,
@@ -63,6 +68,11 @@ fn outcome(text: &str) -> Result<Outcome, String> {
 }
 
 pub(super) fn run(args: Args) -> Result<Status, Stop> {
+    if args.read_again.is_some() && args.files.len() > 1 {
+        return Err(Stop::bad_input(
+            "`--read-again` reads one run for one experiment; name one file".to_owned(),
+        ));
+    }
     // Every file is read before the first trial of the first one starts.
     let asked = args
         .files
@@ -108,6 +118,9 @@ fn plan(file: &Path, args: &Args) -> Result<PlannedFile, Stop> {
         only,
         rerun: args.rerun.clone(),
     });
+    if let Some(named) = &args.read_again {
+        asked.read_again(read_again::run_to_read(named, &args.launch.results)?);
+    }
     Ok(asked)
 }
 
@@ -117,6 +130,11 @@ fn run_one(asked: PlannedFile, args: &Args, program: &Path) -> Result<Status, St
         return asked.request(&args.launch, program, |request| dry_run(request, style));
     }
     if asked.place() != RunPlace::Here {
+        if args.read_again.is_some() {
+            return Err(Stop::bad_input(
+                "`--read-again` runs the other trials in this command; give `--on here`".to_owned(),
+            ));
+        }
         return workers::run_on_workers(asked, &args.launch, program, args.detach);
     }
     if args.detach {
@@ -147,6 +165,9 @@ fn say_how_to_go_on(report: &LaunchReport, args: &Args) {
         LaunchEnd::NothingToDo => &nothing_to_do(report.left == 0, &report.last_attempts),
         LaunchEnd::Interrupted if args.launch.fresh => {
             "interrupted; run the same command without `--fresh` to resume"
+        }
+        LaunchEnd::Interrupted if args.read_again.is_some() => {
+            "interrupted; run the same command without `--read-again` to resume"
         }
         LaunchEnd::Interrupted => "interrupted; run the same command to resume",
         LaunchEnd::Finished if report.left > 0 && args.only.is_empty() => {

@@ -49,7 +49,38 @@ impl KeyChange {
         let is_of_slurm = self.key == SLURM || self.key.starts_with("run.slurm.");
         FREE.contains(&self.key.as_str()) || is_of_slurm || self.is_moved || self.is_of_a_default
     }
+
+    /// Whether it says only how the output of a command is read: the same output can be read again.
+    pub(super) fn is_of_reading(&self) -> bool {
+        self.is_in(&OF_READING)
+    }
+
+    /// Whether trials of a command with the same id were run in the same way whatever its value is.
+    pub(super) fn is_told_by_ids(&self) -> bool {
+        self.is_in(&TOLD_BY_IDS)
+    }
+
+    fn is_in(&self, sections: &[&str]) -> bool {
+        sections.iter().any(|section| {
+            let rest = self.key.strip_prefix(section);
+            rest.is_some_and(|rest| rest.is_empty() || rest.starts_with('.'))
+        })
+    }
 }
+
+/// Sections that say how the output of a command is read and what is looked for in it.
+const OF_READING: [&str; 3] = ["model.metrics", "model.exits", "objective"];
+/// Sections that ids of trials of a command have, the plan, and names.
+const TOLD_BY_IDS: [&str; 8] = [
+    "model.argv",
+    "model.values",
+    "model.environment",
+    "model.prepare",
+    "train.seed",
+    "sweep",
+    "name",
+    "model.grows",
+];
 
 /// Every key whose value differs, sorted by key.
 pub(super) fn changes(old: &Experiment, new: &Experiment) -> Vec<KeyChange> {
@@ -320,6 +351,46 @@ mod tests {
             [command, engine],
             [command, "{argv: [python, f.py, --fast]}"]
         ));
+    }
+
+    #[test]
+    fn what_reads_an_output_is_told_from_what_made_it() {
+        let of = |more: &str, below: &str| {
+            serde_yaml::from_str::<Experiment>(&format!(
+                "{{kiln: 1, name: x, model: {{kind: command, argv: [x], {more}}}, {below}}}"
+            ))
+            .unwrap()
+        };
+        let of_each = |[old, new]: [(&str, &str); 2]| {
+            let changes = changes(&of(old.0, old.1), &of(new.0, new.1));
+            assert!(!changes.is_empty());
+            let all = |is: fn(&KeyChange) -> bool| changes.iter().all(is);
+            (
+                all(KeyChange::is_of_reading),
+                all(KeyChange::is_told_by_ids),
+            )
+        };
+        let metrics = [
+            ("metrics: {a: {line: 'a (x)'}}", ""),
+            (
+                "metrics: {a: {line: 'a (y)'}, b: {key: b}}",
+                "objective: {metric: b, goal: max}",
+            ),
+        ];
+        assert_eq!(of_each(metrics), (true, false));
+        let exits = [("", ""), ("exits: {oom: [3]}", "")];
+        assert_eq!(of_each(exits), (true, false));
+        let values = [
+            ("values: {n: 1}", ""),
+            ("values: {n: 2}", "sweep: {repeats: 3}"),
+        ];
+        assert_eq!(of_each(values), (false, true));
+        for other in [
+            [("", ""), ("window: {from: a}", "")],
+            [("", "run: {devices: cpu}"), ("", "run: {devices: all}")],
+        ] {
+            assert_eq!(of_each(other), (false, false), "{other:?}");
+        }
     }
 
     #[test]

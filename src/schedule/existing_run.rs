@@ -144,15 +144,19 @@ pub(super) fn find(
              restore it to retry trials of that run, or leave `--rerun` out to start a new run",
             folder.path().display()
         ))),
-        Err(what) if finished => Ok(ExistingRun::New {
-            notice: with_these_trials(wanted, &earlier)
-                .or_else(|| Some(because_of(&folder, &what))),
-        }),
+        Err(what) if finished => {
+            let why = with_these_trials(wanted, &earlier);
+            let why = why.unwrap_or_else(|| because_of(&folder, &what));
+            Ok(ExistingRun::New {
+                notice: Some(why + &reading_again(wanted, &folder)),
+            })
+        }
         Err(what) => Err(RunStop::Refused(format!(
             "{} is unfinished and {}:\n{what}\nrestore it to resume that run, or start a new one with \
-             `--fresh`",
+             `--fresh`{}",
             folder.path().display(),
-            unlike(&what)
+            unlike(&what),
+            reading_again(wanted, &folder)
         ))),
     }
 }
@@ -300,8 +304,29 @@ fn because_of(folder: &RunFolder, what: &str) -> String {
     )
 }
 
+/// Says that the output of a run can be read again, if the experiment differs only in how it is read.
+fn reading_again(wanted: &WantedTrials, folder: &RunFolder) -> String {
+    let is_possible = experiment_of(folder).is_ok_and(|old| {
+        let changes = changes(&old, wanted.experiment);
+        let mut bound = changes.iter().filter(|change| !change.is_free()).peekable();
+        let is_changed_command = bound.peek().is_some() && old.model.command().is_some();
+        is_changed_command && bound.all(KeyChange::is_of_reading)
+    });
+    match is_possible && wanted.search.is_none() {
+        true => format!(
+            "; `--read-again {}` reads the metrics of its ended trials from the output that they left, \
+             and does not run them anew",
+            folder.path().display()
+        ),
+        false => String::new(),
+    }
+}
+
 /// The programs of the trials as they are now, if the run recorded any.
-fn programs_of(wanted: &WantedTrials, file: &RunFile) -> Result<Option<Programs>, RunStop> {
+pub(super) fn programs_of(
+    wanted: &WantedTrials,
+    file: &RunFile,
+) -> Result<Option<Programs>, RunStop> {
     let is_recorded = file
         .launches
         .iter()
@@ -358,6 +383,18 @@ fn elsewhere(
     ))
 }
 
+/// The experiment of a run.
+///
+/// # Errors
+/// It cannot be read: a line that begins with the file's name.
+pub(super) fn experiment_of(folder: &RunFolder) -> Result<Experiment, String> {
+    let text = input::read_text(&folder.experiment(), &RESOLVED_BYTES)
+        .map_err(|error| format!("  {EXPERIMENT}: {error}"))?;
+    spec::read_yaml(&text).map_err(|error| {
+        format!("  {EXPERIMENT} of that run cannot be read (a newer kiln's?): {error}")
+    })
+}
+
 /// Returns the changes that a resume accepts; the error lists those that it does not.
 fn compare(
     wanted: &WantedTrials,
@@ -366,13 +403,7 @@ fn compare(
     (ends, searched): (&[AttemptEnd], &[TableRow]),
 ) -> Result<Vec<KeyChange>, String> {
     let has_begun = ends.iter().any(|end| end.outcome.is_final());
-    let old: Experiment = input::read_text(&folder.experiment(), &RESOLVED_BYTES)
-        .map_err(|error| format!("  {EXPERIMENT}: {error}"))
-        .and_then(|text| {
-            spec::read_yaml(&text).map_err(|error| {
-                format!("  {EXPERIMENT} of that run cannot be read (a newer kiln's?): {error}")
-            })
-        })?;
+    let old = experiment_of(folder)?;
     let (free, bound): (Vec<KeyChange>, Vec<KeyChange>) = changes(&old, wanted.experiment)
         .into_iter()
         .partition(|change| change.is_free() || (!has_begun && change.is_of_the_device()));

@@ -32,6 +32,7 @@ mod process_record;
 mod programs;
 mod provenance;
 mod queue;
+mod read_again;
 mod remaining;
 mod row;
 mod signals;
@@ -75,7 +76,6 @@ use kiln_core::{
     spec::{Experiment, Order},
 };
 use machine::MachineIdentity;
-use remaining::History;
 
 /// The experiment to run, and how to run it.
 #[derive(Clone)]
@@ -96,6 +96,8 @@ pub struct RunRequest<'a> {
     pub selection: Selection,
     /// Start a new run even if an unfinished run could be resumed.
     pub fresh: bool,
+    /// The run whose output is read again, for a new run.
+    pub read_again: Option<&'a RunFolder>,
     /// The command line as typed, for `run.json`.
     pub command_line: &'a [String],
     /// SHA-256 of each text that is read, by data kind, for `run.json`.
@@ -237,10 +239,12 @@ pub fn preview(
     request: &RunRequest,
     instruments: &dyn Fn() -> Instruments,
 ) -> Result<Preview, RunStop> {
-    let found = existing_run::find(&request.wanted(), &|| MachineIdentity::of(&instruments()))?;
+    let here = || MachineIdentity::of(&instruments());
+    let found = existing_run::find(&request.wanted(), &here)?;
+    let again = read_again::gather(request, &here)?;
     let trials = known_trials(request, &found);
     let (resumes, notice, history) = match found {
-        ExistingRun::New { notice } => (None, notice, History::default()),
+        ExistingRun::New { notice } => (None, notice.or_else(|| again.notice()), again.history()),
         ExistingRun::Old(old) => (Some(old.folder), None, old.history),
     };
     let left = remaining::remaining(

@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 
 use kiln_core::{
-    kinds::Model,
+    kinds::{Model, command::Command},
     plan::{Outcome, Trial},
     record::{
         AttemptFile, DEVICE_SEPARATOR, TableRow, TrialFacts, TrialFigures, TrialResult, TrialRow,
@@ -105,13 +105,18 @@ pub(super) fn row(facts: &AttemptFacts) -> TableRow {
     let figures = figures(facts);
     let mut row = TrialRow::new(known(facts, &figures), figures);
     if let (Model::Command(command), Some(result)) = (&*facts.trial.model, facts.result) {
-        let own = |name: String| {
-            let value = *result.metrics.get(&name)?;
-            value.is_finite().then_some((name, value))
-        };
-        row.metrics = command.own_metrics().into_iter().filter_map(own).collect();
+        row.metrics = own_metrics(command, result);
     }
     TableRow::new(row, &values)
+}
+
+/// The numbers of a result for the columns `metric.NAME`.
+pub(super) fn own_metrics(command: &Command, result: &TrialResult) -> BTreeMap<String, f64> {
+    let own = |name: String| {
+        let value = *result.metrics.get(&name)?;
+        value.is_finite().then_some((name, value))
+    };
+    command.own_metrics().into_iter().filter_map(own).collect()
 }
 
 /// The row of a trial before it runs: what its plan says.
@@ -341,7 +346,7 @@ fn no_peak(facts: &AttemptFacts) -> String {
 
 /// Line breaks and control characters become spaces: a cell is one line of the table and of the
 /// terminal.
-fn in_one_line(text: &str) -> String {
+pub(super) fn in_one_line(text: &str) -> String {
     text.split(|c: char| c.is_whitespace() || c.is_control())
         .filter(|word| !word.is_empty())
         .collect::<Vec<_>>()

@@ -32,7 +32,8 @@ use crate::{
         pools::{self, KnownRun, Pools},
         process_record::end_earlier,
         programs,
-        remaining::{History, remaining},
+        read_again::{self, ReadAgain},
+        remaining::remaining,
         signals::Listener,
         tickets::Tickets,
     },
@@ -75,7 +76,8 @@ pub(super) fn run_on(
             return end_without_work(request, old);
         }
     }
-    launch(request, found, instruments, has_room)
+    let again = read_again::gather(request, &|| MachineIdentity::of(&instruments))?;
+    launch(request, found, again, instruments, has_room)
 }
 
 /// The rows of a run that several launches work on are in their tables.
@@ -136,11 +138,13 @@ fn end_without_work(request: &RunRequest, old: &Old) -> Result<LaunchReport, Run
 fn launch(
     request: &RunRequest,
     found: ExistingRun,
+    again: ReadAgain,
     instruments: Instruments,
     has_room: HasRoom,
 ) -> Result<LaunchReport, RunStop> {
+    let of_again = again.history();
     let history = match &found {
-        ExistingRun::New { .. } => &History::default(),
+        ExistingRun::New { .. } => &of_again,
         ExistingRun::Old(old) => &old.history,
     };
     let known = KnownRun {
@@ -151,6 +155,7 @@ fn launch(
     leftovers::refuse_living(&found, request)?;
     let prepared = PreparedLaunch::new(request, &known, instruments, None)?;
     let mut open = open::open(request, found, &prepared.instruments, &prepared.checks)?;
+    again.keep(&mut open, request)?;
     leftovers::adopt(&mut open, request, &prepared.instruments)?;
     prepared.run(request, open, has_room, |_| None)
 }

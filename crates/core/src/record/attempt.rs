@@ -17,8 +17,8 @@ use crate::{
     plan::TrialId,
 };
 
-/// Name of the file.
-const ATTEMPT: &str = "attempt.json";
+/// The file of an attempt's start.
+pub const ATTEMPT: &str = "attempt.json";
 
 /// `attempt.json`: written before the child starts, so that the attempt of a killed parent is still
 /// known.
