@@ -54,6 +54,7 @@ mod planted;
 mod program_ends;
 mod program_output;
 mod provenance;
+mod read_again;
 mod report_files;
 mod resume;
 mod rm;

@@ -1,0 +1,195 @@
+//! `kiln run --read-again`: a corrected pattern is read from the output that a run kept, and the
+//! programs are not started.
+
+use std::fs;
+
+use crate::scripted_child::{Ended, Place, wait_until};
+
+const SWEEP: &str = "sweep: {grid: {model.values.n: [1, 2]}}";
+
+/// A command that writes a line to `started` at its start, whose metric has this word before it.
+fn model(word: &str) -> String {
+    format!(
+        "  argv: [sh, -c, 'echo \"$KILN_VALUE_N\" >>started; echo \"speed $KILN_VALUE_N.5\"']\n  \
+         values: {{n: 1}}\n  metrics: {{speed: {{line: '{word} (\\S+)', better: high}}, seconds: \
+         {{measured: wall_seconds}}}}"
+    )
+}
+
+fn started(place: &Place) -> Vec<String> {
+    let text = fs::read_to_string(place.path("started")).unwrap();
+    text.lines().map(str::to_owned).collect()
+}
+
+fn read_again(place: &Place, more: &[&str]) -> Ended {
+    place.run("", &[&["--read-again", "latest"], more].concat())
+}
+
+#[test]
+fn a_corrected_pattern_completes_the_trials_without_their_programs() {
+    let place = Place::of_command(&model("sped"), SWEEP);
+    let failed = place.run("", &[]);
+    assert_eq!(failed.status, Some(1), "{failed:?}");
+    assert_eq!(place.column("outcome"), ["failed", "failed"]);
+    let before = place.rows();
+    place.write_command(&model("speed"), SWEEP);
+    let planned = read_again(&place, &["--dry-run"]);
+    assert!(
+        planned.stdout.contains("0 of 2 trials would run"),
+        "{planned:?}"
+    );
+    let ended = read_again(&place, &[]);
+    assert_eq!(ended.status, Some(0), "{ended:?}");
+    let told =
+        "2 of 2 trials are not started: their metrics are read again from the output that x/";
+    assert!(ended.stderr.contains(told), "{ended:?}");
+    assert_eq!(place.runs(), 2);
+    assert_eq!(place.column("outcome"), ["completed", "completed"]);
+    assert_eq!(place.column("metric.speed"), ["1.5", "2.5"]);
+    assert_eq!(place.column("reason"), ["", ""]);
+    for (old, new) in before.iter().zip(place.rows()) {
+        for column in [
+            "trial",
+            "started_utc",
+            "trial_seconds",
+            "window_seconds",
+            "metric.seconds",
+            "device_name",
+            "peak_resident_bytes",
+            "mean_cpu_cores",
+        ] {
+            assert_eq!(old[column], new[column], "{column}");
+        }
+        let from = "read_again: metrics read again from the output of attempt 1 in x/";
+        assert!(new["notes"].contains(from), "{}", new["notes"]);
+        assert_eq!(new["run_seconds"], "");
+    }
+    assert_eq!(place.attempts_with("stdout.txt"), 2);
+    let resumed = place.run("", &[]);
+    assert!(
+        resumed.status == Some(0)
+            && resumed
+                .stderr
+                .contains("every trial already has its result"),
+        "{resumed:?}"
+    );
+    assert_eq!(place.runs(), 2);
+    // The new run stands alone: its output can be read again too.
+    place.write_command(&model("d"), SWEEP);
+    let once_more = read_again(&place, &[]);
+    assert_eq!(once_more.status, Some(0), "{once_more:?}");
+    assert_eq!((place.runs(), place.rows().len()), (3, 2));
+    assert_eq!(started(&place), ["1", "2"]);
+}
+
+#[test]
+fn trials_that_the_run_does_not_have_or_that_ended_otherwise_run() {
+    let model = |word: &str| {
+        format!(
+            "  argv: [sh, -c, 'echo \"$KILN_VALUE_N\" >>started; echo \"speed 1$KILN_VALUE_N\"; exit \
+             \"$KILN_VALUE_N\"']\n  values: {{n: 0}}\n  metrics: {{speed: {{line: '{word} (\\S+)'}}}}"
+        )
+    };
+    let sweep = |values: &str| format!("sweep: {{grid: {{model.values.n: [{values}]}}}}");
+    let place = Place::of_command(&model("sped"), &sweep("0, 2"));
+    place.run("", &[]);
+    place.write_command(&model("speed"), &sweep("0, 2, 3"));
+    let ended = read_again(&place, &[]);
+    assert_eq!(ended.status, Some(1), "{ended:?}");
+    let told = "the others run (not ended by itself with status 0: 1; not in that run: 1)";
+    assert!(
+        ended.stderr.contains("1 of 3 trials are not started") && ended.stderr.contains(told),
+        "{ended:?}"
+    );
+    assert_eq!(place.column("outcome"), ["completed", "failed", "failed"]);
+    assert_eq!(place.column("metric.speed"), ["10.0", "12.0", "13.0"]);
+    assert_eq!(started(&place), ["0", "2", "2", "3"]);
+    place.write_command(&model("speed"), &sweep("7"));
+    let refused = read_again(&place, &[]);
+    assert_eq!(refused.status, Some(2), "{refused:?}");
+    let told = "no trial of this experiment can be read again (not in that run: 1)";
+    assert!(refused.stderr.contains(told), "{refused:?}");
+    assert_eq!((place.runs(), started(&place).len()), (2, 4));
+}
+
+#[test]
+fn an_experiment_that_measures_something_else_is_refused() {
+    let place = Place::of_command(&model("sped"), SWEEP);
+    place.run("", &[]);
+    let with_window = format!("{}\n  window: {{from: '^speed'}}", model("speed"));
+    place.write_command(&with_window, SWEEP);
+    let refused = read_again(&place, &[]);
+    assert_eq!(refused.status, Some(2), "{refused:?}");
+    assert!(
+        refused
+            .stderr
+            .contains("`model.window.from`: was (not set), is now \"^speed\""),
+        "{refused:?}"
+    );
+    place.write("train: {steps: 10}");
+    let refused = read_again(&place, &[]);
+    assert!(
+        refused.status == Some(2) && refused.stderr.contains("and `model.kind` is `matmul`"),
+        "{refused:?}"
+    );
+    assert_eq!((place.runs(), started(&place).len()), (1, 2));
+}
+
+#[test]
+fn a_run_of_trainings_and_one_that_is_being_run_are_refused() {
+    let place = Place::with("train: {steps: 10}");
+    place.run("completes", &[]);
+    place.write_command(&model("speed"), SWEEP);
+    let refused = read_again(&place, &[]);
+    assert!(
+        refused.status == Some(2) && refused.stderr.contains("its `model.kind` is `matmul`"),
+        "{refused:?}"
+    );
+    let waits = "  argv: [sh, -c, 'touch at-work; until test -e release; do sleep 0.05; done; echo v \
+                 1']\n  metrics: {v: {line: 'v (\\S+)'}}";
+    place.write_command(waits, "");
+    let mut running = place.start("");
+    wait_until("the program runs", || place.path("at-work").exists());
+    let refused = read_again(&place, &[]);
+    assert!(
+        refused.status == Some(2) && refused.stderr.contains("this run is being run (process "),
+        "{refused:?}"
+    );
+    place.release();
+    assert!(running.wait().unwrap().success());
+}
+
+#[test]
+fn output_of_which_the_middle_is_omitted_is_not_read_again() {
+    let model = |word: &str| {
+        format!(
+            "  argv: [sh, -c, 'echo >>started; yes speed 1 | head -c 2000000; echo; echo speed 3']\n  \
+             metrics: {{speed: {{line: '^{word} (\\S+)', take: mean}}}}"
+        )
+    };
+    let place = Place::of_command(&model("sped"), "");
+    place.run("", &[]);
+    place.write_command(&model("speed"), "");
+    let refused = read_again(&place, &[]);
+    assert_eq!(refused.status, Some(2), "{refused:?}");
+    let told = "(output not whole, of which the first MiB is kept: 1)";
+    assert!(refused.stderr.contains(told), "{refused:?}");
+    assert_eq!((place.runs(), started(&place).len()), (1, 1));
+}
+
+#[test]
+fn a_new_run_for_other_metrics_alone_names_the_option() {
+    let place = Place::of_command(&model("sped"), SWEEP);
+    place.run("", &[]);
+    place.write_command(&model("speed"), SWEEP);
+    let ended = place.run("", &[]);
+    let told = "starting a new run; `--read-again results/x/";
+    assert!(ended.stderr.contains(told), "{ended:?}");
+    assert_eq!(started(&place).len(), 4);
+    place.write_command(&model("speed"), "sweep: {grid: {model.values.n: [1, 3]}}");
+    let other = place.run("", &[]);
+    assert!(
+        other.stderr.contains("starting a new run") && !other.stderr.contains("--read-again"),
+        "{other:?}"
+    );
+}
