@@ -458,7 +458,7 @@ mod tests {
 
     #[test]
     fn json_is_asked_for_by_either_option() {
-        let commands: [&[&str]; 11] = [
+        let commands: [&[&str]; 12] = [
             &["check", "x.yaml"],
             &["plan", "x.yaml"],
             &["doctor"],

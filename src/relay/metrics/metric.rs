@@ -226,6 +226,12 @@ impl Metric {
         {
             return Some(format!("{value} is not a finite number"));
         }
+        let scaled = value.map(|value| value * settings.times());
+        if settings.optional
+            && let Some(why) = scaled.and_then(|value| self.not_a_count(value))
+        {
+            return Some(why);
+        }
         if self.name == LossRose::COLUMN
             && let Some(rose) = self.found.loss_rose()
         {
@@ -255,9 +261,9 @@ impl Metric {
         let name = &self.name;
         if let Some(fault) = &self.not_a_number {
             let pattern = self.settings.line.as_deref().unwrap_or_default();
-            return match self.settings.optional {
-                true => Ok(None),
-                false => Err(MetricFault::Missing(fault.reason(name, pattern))),
+            return match self.is_needed() {
+                true => Err(MetricFault::Missing(fault.reason(name, pattern))),
+                false => Ok(None),
             };
         }
         let Some(value) = self.value() else {
@@ -273,19 +279,17 @@ impl Metric {
             return match (self.settings.is_loss(name), self.settings.optional) {
                 (_, true) if self.target == MetricTarget::Own => Ok(None),
                 (true, _) => Err(MetricFault::Diverged(format!("`{name}` is {value}"))),
-                (false, true) => Ok(None),
-                (false, false) => Err(MetricFault::Missing(format!(
+                (false, _) if !self.is_needed() => Ok(None),
+                (false, _) => Err(MetricFault::Missing(format!(
                     "`{name}` is {value}, which is not a number"
                 ))),
             };
         }
-        let is_count = (0.0..=MOST_COUNT).contains(&value) && (value - value.round()).abs() <= 1e-6;
-        if self.target.is_count() && !is_count {
-            let why = format!(
-                "`{name}` is {}; it must be an integer from 0 to 2^53",
-                exact(value)
-            );
-            return Err(MetricFault::Missing(why));
+        if let Some(why) = self.not_a_count(value) {
+            return match self.is_needed() {
+                true => Err(MetricFault::Missing(format!("`{name}` is {why}"))),
+                false => Ok(None),
+            };
         }
         match (self.impossible(value), self.settings.optional) {
             (None, _) => Ok(Some(value)),
@@ -350,6 +354,13 @@ impl Metric {
              {last}; without it the trial fails, if it does not come later",
             self.name
         ))
+    }
+
+    /// Why a number cannot be a count, if its place holds counts.
+    fn not_a_count(&self, value: f64) -> Option<String> {
+        let is_count = (0.0..=MOST_COUNT).contains(&value) && (value - value.round()).abs() <= 1e-6;
+        (self.target.is_count() && !is_count)
+            .then(|| format!("{}; it must be an integer from 0 to 2^53", exact(value)))
     }
 
     fn impossible(&self, value: f64) -> Option<String> {

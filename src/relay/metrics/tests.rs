@@ -99,6 +99,13 @@ fn a_metric_that_never_came_is_told_with_what_was_looked_for() {
         let said = words(count, &[not_a_count]);
         assert!(said.contains("must be an integer from 0 to 2^53"), "{said}");
     }
+    let optional = "metrics: {steps: {line: 'made (.*)', optional: true}, step: {line: 'at (.*)'}}";
+    for step in ["at 2.5", "at nan", "at last"] {
+        let (metrics, numbers, fault) = after(optional, &["made 1.5", step]);
+        assert_eq!((numbers, fault), (vec![], None), "{step}");
+        let note = "1.5; it must be an integer from 0 to 2^53";
+        assert_eq!(metrics.notes()["steps"], note);
+    }
     let window = "window: {from: '^go'}";
     assert!(words(window, &["no"]).contains("'^go' matched none of 1 lines"));
 }
