@@ -64,14 +64,31 @@ pub(super) fn newest_first(results: &Path) -> io::Result<Vec<NamedRun>> {
     }
 }
 
-/// The folder of the experiment, if a path leads to its link `latest`, or to the table there.
+/// The folder of the experiment, if a path leads to its link `latest`, or to the table there. It is
+/// empty where the path names it from inside that folder.
+fn folder_of_latest(path: &Path) -> Option<&Path> {
+    let link = run_of(path)?;
+    link.parent().filter(|_| link.ends_with(LATEST))
+}
+
+/// The same, but only a folder that the path names.
 pub(super) fn above_latest(path: &Path) -> Option<&Path> {
-    let link = match path.ends_with("trials.csv") {
-        true => path.parent()?,
-        false => path,
-    };
-    let above = link.parent().filter(|_| link.ends_with(LATEST))?;
-    (!above.as_os_str().is_empty()).then_some(above)
+    folder_of_latest(path).filter(|above| !above.as_os_str().is_empty())
+}
+
+/// Whether the name `latest` in an experiment's folder is kiln's: a link that leads to a run beside
+/// it, `place` being the run or its table. A folder of that name, or a link to another folder, is its
+/// user's.
+pub(super) fn is_own_link(is_link: bool, place: &Path, experiment: &Path) -> bool {
+    is_link && run_of(place).and_then(Path::parent) == Some(experiment)
+}
+
+/// The folder of the run that a path names, or whose table it names.
+fn run_of(path: &Path) -> Option<&Path> {
+    match path.ends_with("trials.csv") {
+        true => path.parent(),
+        false => Some(path),
+    }
 }
 
 /// The run that a missing link `latest` would lead to.
@@ -92,22 +109,17 @@ pub(super) fn newest_past_link(path: &Path) -> Option<RunFolder> {
 }
 
 /// The folder of the experiment and the name of the run that its link `latest` leads to, if a path
-/// leads to that link, or to the table there. A link to another folder is its user's.
+/// leads to that link, or to the table there.
 fn linked_run(path: &Path) -> Option<(PathBuf, String)> {
-    let link = match path.ends_with("trials.csv") {
-        true => path.parent()?,
-        false => path,
-    };
-    let above = link.parent().filter(|_| link.ends_with(LATEST))?;
-    let above = match above.as_os_str().is_empty() {
-        true => Path::new("."),
-        false => above,
+    let above = match folder_of_latest(path)? {
+        above if above.as_os_str().is_empty() => Path::new("."),
+        above => above,
     };
     let link = above.join(LATEST);
-    let run = link.canonicalize().ok().filter(|_| link.is_symlink())?;
-    let is_beside = above.canonicalize().ok().as_deref() == run.parent();
+    let run = link.canonicalize().ok()?;
+    let experiment = above.canonicalize().ok()?;
     let name = run.file_name()?.to_string_lossy().into_owned();
-    is_beside.then(|| (above.to_owned(), name))
+    is_own_link(link.is_symlink(), &run, &experiment).then(|| (above.to_owned(), name))
 }
 
 /// Says that a link `latest` leads to an older run, and which of the two is meant.
@@ -434,6 +446,16 @@ mod tests {
         );
         let nowhere = results.path().join("c/latest");
         assert!(find(nowhere.to_str().unwrap(), results.path()).is_err());
+    }
+
+    #[test]
+    fn only_a_link_to_a_run_beside_it_is_not_its_users() {
+        let own = |is_link, place: &str| is_own_link(is_link, Path::new(place), Path::new("x/a"));
+        assert!(own(true, "x/a/run") && own(true, "x/a/run/trials.csv"));
+        assert!(!own(false, "x/a/latest"));
+        for elsewhere in ["x/b/run", "x/a", "x/a/run/trials"] {
+            assert!(!own(true, elsewhere), "{elsewhere}");
+        }
     }
 
     #[test]

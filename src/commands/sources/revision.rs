@@ -231,8 +231,7 @@ impl Tree {
         };
         let is_link = self.kind(&experiment.join(LATEST))? == Some(GitKind::Link);
         match linked {
-            // A folder of that name, or a link that its user made.
-            Some(place) if !is_link || !place.starts_with(&experiment) => Ok(None),
+            Some(place) if !runs::is_own_link(is_link, place, &experiment) => Ok(None),
             _ => self.table(&experiment),
         }
     }
