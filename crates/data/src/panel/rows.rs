@@ -15,10 +15,7 @@ use jiff::{Timestamp, civil::DateTime, tz::TimeZone};
 use kiln_core::units::counted;
 
 pub use self::fault::SkipReason;
-use self::{
-    chained::Stretches,
-    fault::{RowFault, What},
-};
+use self::{chained::Stretches, fault::RowFault};
 pub(super) use self::{
     fault::Remedies,
     kinds::{ColumnKind, column_kinds},
@@ -104,7 +101,7 @@ pub(super) fn read(file: &Path, bytes: &[u8], wanted: &WantedColumns) -> Result<
         }
         match added {
             Ok(()) => stretches.add(&record, rows.dates.len()),
-            Err(fault) if wanted.skip_bad => rows.skip(fault.what.reason(), 1),
+            Err(fault) if wanted.skip_bad => rows.skip(fault.reason, 1),
             Err(fault) => return Err(cells.error(file, bytes, &record, fault, wanted)),
         }
     }
@@ -250,10 +247,7 @@ impl<'a> Cells<'a> {
     /// Adds one row, or counts it as one of `null`. A bad row adds at most its time zone.
     fn read(&self, record: &ByteRecord, rows: &mut Rows) -> Result<(), RowFault> {
         if record.len() != self.names.len() {
-            return Err(RowFault {
-                cell: 0,
-                what: What::CellCount,
-            });
+            return Err(RowFault::new(0, SkipReason::CellCount));
         }
         if self
             .columns
@@ -264,16 +258,14 @@ impl<'a> Cells<'a> {
             rows.null += 1;
             return Ok(());
         }
-        let (date, is_zoned) = date_and_zone(&record[self.date]).ok_or(RowFault {
-            cell: self.date,
-            what: What::NoDate,
-        })?;
+        let (date, is_zoned) = date_and_zone(&record[self.date])
+            .ok_or_else(|| RowFault::new(self.date, SkipReason::NoDate))?;
         rows.zones.add(is_zoned, record);
         let last = rows.dates.last().filter(|last| date <= **last);
         if let Some(last) = last.filter(|_| !self.may_go_back) {
             return Err(RowFault {
-                cell: self.date,
-                what: What::NotAfter(*last),
+                date_before: Some(*last),
+                ..RowFault::new(self.date, SkipReason::NotAfter)
             });
         }
         let kept = rows.values.len();
@@ -285,13 +277,13 @@ impl<'a> Cells<'a> {
 
     fn read_numbers(&self, record: &ByteRecord, values: &mut Vec<f64>) -> Result<(), RowFault> {
         for (at, cell) in self.columns.iter().enumerate() {
-            let fault = |what| RowFault { cell: *cell, what };
-            let value = number(&record[*cell]).ok_or_else(|| fault(What::NoNumber))?;
+            let fault = |reason| RowFault::new(*cell, reason);
+            let value = number(&record[*cell]).ok_or_else(|| fault(SkipReason::NoNumber))?;
             if at == self.price && value <= 0.0 {
-                return Err(fault(What::NoPrice));
+                return Err(fault(SkipReason::NoPrice));
             }
             if value < 0.0 {
-                return Err(fault(What::BelowZero));
+                return Err(fault(SkipReason::BelowZero));
             }
             values.push(value);
         }
@@ -307,13 +299,15 @@ impl<'a> Cells<'a> {
         wanted: &WantedColumns,
     ) -> PanelError {
         let (line, column) = place(bytes, start_of(record), fault.cell);
-        let remedy = match fault.what {
-            What::NoNumber if fault.cell != self.columns[self.price] => wanted.remedies.number,
-            What::CellCount | What::NoDate | What::NoNumber => wanted.remedies.row,
-            What::NotAfter(_) | What::BelowZero | What::NoPrice => wanted.remedies.value,
+        let remedy = match fault.reason {
+            SkipReason::NoNumber if fault.cell != self.columns[self.price] => {
+                wanted.remedies.number
+            }
+            reason if reason.is_selection() => wanted.remedies.value,
+            _ => wanted.remedies.row,
         };
-        let of_file = match fault.what {
-            What::NotAfter(_) => order::remedy(file, bytes, self.date),
+        let of_file = match fault.reason {
+            SkipReason::NotAfter => order::remedy(file, bytes, self.date),
             _ => None,
         };
         let fault = self.describe(record, &fault);
@@ -334,25 +328,27 @@ impl<'a> Cells<'a> {
             (name, b"") => format!("`{name}` is empty"),
             (name, cell) => format!("`{name}` is `{}`", text(cell)),
         };
-        match fault.what {
-            What::CellCount => format!(
+        match fault.reason {
+            SkipReason::CellCount => format!(
                 "the row has {}, and the header names {}",
                 counted(record.len(), "cell"),
                 counted(self.names.len(), "column")
             ),
-            What::NoDate => format!("{found}; it must be a date such as 2012-09-04"),
-            What::NotAfter(last) => format!(
+            SkipReason::NoDate => format!("{found}; it must be a date such as 2012-09-04"),
+            SkipReason::NotAfter => format!(
                 "{found}, and the row before has `{}`; dates must ascend without repeats",
-                day(last)
+                fault.date_before.map(day).unwrap_or_default()
             ),
-            What::NoNumber => format!("{found}; it must be a number, or `null` to skip the row"),
-            What::BelowZero => {
+            SkipReason::NoNumber => {
+                format!("{found}; it must be a number, or `null` to skip the row")
+            }
+            SkipReason::BelowZero => {
                 format!(
                     "{found}; it must be at least 0, because kiln takes its log return; if such \
                      values are right, leave the column out of `data.columns`"
                 )
             }
-            What::NoPrice => format!(
+            SkipReason::NoPrice => format!(
                 "{found}; it must be above 0, because the log return of `data.price` is what the \
                  model predicts; if such values are right, name a column that is positive throughout"
             ),

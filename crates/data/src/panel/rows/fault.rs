@@ -2,35 +2,25 @@
 
 use jiff::civil::DateTime;
 
-/// Why a row cannot be used: the cell and its fault.
+/// A cell that makes a row unusable, and why.
 pub(super) struct RowFault {
     pub(super) cell: usize,
-    pub(super) what: What,
+    pub(super) reason: SkipReason,
+    /// The date of the row before, for [`SkipReason::NotAfter`].
+    pub(super) date_before: Option<DateTime>,
 }
 
-pub(super) enum What {
-    CellCount,
-    NoDate,
-    NotAfter(DateTime),
-    NoNumber,
-    BelowZero,
-    NoPrice,
-}
-
-impl What {
-    pub(super) fn reason(&self) -> SkipReason {
-        match self {
-            Self::CellCount => SkipReason::CellCount,
-            Self::NoDate => SkipReason::NoDate,
-            Self::NotAfter(_) => SkipReason::NotAfter,
-            Self::NoNumber => SkipReason::NoNumber,
-            Self::BelowZero => SkipReason::BelowZero,
-            Self::NoPrice => SkipReason::NoPrice,
+impl RowFault {
+    pub(super) fn new(cell: usize, reason: SkipReason) -> Self {
+        Self {
+            cell,
+            reason,
+            date_before: None,
         }
     }
 }
 
-/// Why a row is skipped.
+/// Why a row cannot be used: it is refused, or skipped.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum SkipReason {
     CellCount,
