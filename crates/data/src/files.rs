@@ -11,7 +11,10 @@ use kiln_core::{
 };
 use sha2::{Digest, Sha256};
 
-use super::{error::DataError, suffix::COMPRESSED};
+use super::error::DataError;
+
+/// Extensions of compressed files, which kiln unpacks while it reads them.
+pub const COMPRESSED: [&str; 2] = ["gz", "xz"];
 
 /// The folder, beside the experiment's, that is searched last.
 const DATA_FOLDER: &str = "data";
@@ -31,16 +34,16 @@ pub fn folders(set_folder: &str, path: Option<&str>, data_folder: Option<&Path>)
 
 /// Returns the file itself, or the same with `.gz` or `.xz`.
 pub fn existing(path: &Path) -> Option<PathBuf> {
-    COMPRESSED
-        .iter()
-        .map(|ending| with_ending(path, ending))
+    let compressed = COMPRESSED.iter().map(|ending| {
+        let mut whole = path.as_os_str().to_owned();
+        whole.push(".");
+        whole.push(ending);
+        PathBuf::from(whole)
+    });
+    [path.to_owned()]
+        .into_iter()
+        .chain(compressed)
         .find(|path| path.is_file())
-}
-
-fn with_ending(path: &Path, ending: &str) -> PathBuf {
-    let mut whole = path.as_os_str().to_owned();
-    whole.push(ending);
-    PathBuf::from(whole)
 }
 
 /// Memory that unpacking xz may take; a file of `xz -9` takes 65 MiB.

@@ -18,6 +18,9 @@ pub use classes::{about_classes, class_counts};
 pub use duplicates::seen_valid_images;
 pub(super) use folder::valid_folder;
 
+/// Endings of the names of image files, in any case.
+pub const IMAGE_ENDINGS: [&str; 3] = ["png", "jpg", "jpeg"];
+
 /// Training and validation images.
 #[derive(Clone, Debug)]
 pub struct LoadedImages {

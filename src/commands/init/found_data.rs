@@ -11,7 +11,11 @@ use std::{
 };
 
 use kiln_core::{input, limits::DATA_BYTES, units};
-use kiln_data::{error::TO_UTF8, files};
+use kiln_data::{
+    error::TO_UTF8,
+    files::{self, COMPRESSED},
+    images::IMAGE_ENDINGS,
+};
 
 pub(super) use self::panel::window;
 use self::{
@@ -26,8 +30,6 @@ const MOST_ENTRIES: usize = 10_000;
 const MOST_BYTES: u64 = 1 << 20;
 /// Most names or cells that a message lists.
 const NAMES_SHOWN: usize = 5;
-/// Endings of the names of images.
-const IMAGE_ENDINGS: [&str; 3] = ["png", "jpg", "jpeg"];
 /// The shortest text of which a model can be trained and validated.
 const LEAST_TEXT: u64 = 200;
 
@@ -156,7 +158,7 @@ fn is_rows(path: &Path) -> bool {
 
 /// The name without `.gz` or `.xz`.
 fn unpacked(path: &Path) -> PathBuf {
-    match has_ending(path, &["gz", "xz"]) {
+    match has_ending(path, &COMPRESSED) {
         true => path.with_extension(""),
         false => path.to_owned(),
     }
@@ -200,7 +202,7 @@ fn text(path: &Path) -> Result<FoundData, String> {
     let mut start = Vec::new();
     let read = open()?.take(MOST_BYTES).read_to_end(&mut start);
     read.map_err(|error| error.to_string())?;
-    let is_packed = has_ending(path, &["gz", "xz"]);
+    let is_packed = has_ending(path, &COMPRESSED);
     // The last character may be cut, because only the beginning is read.
     let fault = std::str::from_utf8(&start)
         .err()

@@ -3,9 +3,12 @@
 use std::path::Path;
 
 use kiln_core::units::counted;
-use kiln_data::panel::{LeftOutColumn, NumberColumn, PanelColumns, columns};
+use kiln_data::{
+    images::IMAGE_ENDINGS,
+    panel::{LeftOutColumn, NumberColumn, PanelColumns, columns},
+};
 
-use super::{Found, FoundData, IMAGE_ENDINGS, NAMES_SHOWN, few, has_ending, scalar};
+use super::{Found, FoundData, NAMES_SHOWN, few, has_ending, scalar};
 
 /// Names of columns that are usually the price, best first.
 const PRICES: [&str; 5] = ["adj close", "adj_close", "close", "price", "value"];

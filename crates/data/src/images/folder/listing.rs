@@ -11,10 +11,7 @@ use imagesize::ImageError;
 use kiln_core::{input, limits::IMAGE_BYTES};
 
 use super::unfit;
-use crate::error::DataError;
-
-/// Suffixes of image files, in any case.
-const IMAGE_ENDINGS: [&str; 3] = ["png", "jpg", "jpeg"];
+use crate::{error::DataError, images::IMAGE_ENDINGS};
 
 /// The expected content of a class folder, for error messages.
 pub(super) fn expected_images() -> String {
