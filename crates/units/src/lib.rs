@@ -43,6 +43,14 @@ pub fn few(names: &[String], most: usize) -> String {
     }
 }
 
+/// The first characters of a text, with `…` after them if it has more.
+pub fn shorten(text: &str, characters: usize) -> String {
+    match text.char_indices().nth(characters) {
+        Some((end, _)) => format!("{}…", &text[..end]),
+        None => text.to_owned(),
+    }
+}
+
 /// The first digits of a hash, or of each of several that commas separate: `5c7710aa3e9d…`; any
 /// other text as it is.
 pub fn short_hash(text: &str) -> String {
@@ -416,6 +424,13 @@ mod tests {
         assert_eq!(shell_word("--to=~/b"), "'--to=~/b'");
         assert_eq!(shell_word(""), "''");
         assert_eq!(shell_word("$HOME"), "'$HOME'");
+    }
+
+    #[test]
+    fn only_a_longer_text_is_shortened() {
+        assert_eq!(shorten("über", 4), "über");
+        assert_eq!(shorten("über", 3), "übe…");
+        assert_eq!(shorten("", 0), "");
     }
 
     #[test]

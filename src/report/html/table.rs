@@ -4,7 +4,7 @@ use kiln_core::{
     plan::Outcome,
     record::TrialRow,
     spec::Metric,
-    units::{Bytes, Fraction, Seconds, decimals},
+    units::{Bytes, Fraction, Seconds, decimals, shorten},
 };
 
 use crate::report::{
@@ -516,10 +516,7 @@ fn reason(point: &Point<'_>) -> String {
         .split_whitespace()
         .collect::<Vec<_>>()
         .join(" ");
-    match words.char_indices().nth(MOST_LETTERS) {
-        Some((end, _)) => format!("{}…", &words[..end]),
-        None => words,
-    }
+    shorten(&words, MOST_LETTERS)
 }
 
 fn caption(runs: &[RunView<'_>], rankings: &[Ranking<'_>]) -> String {

@@ -10,7 +10,7 @@ use std::{
 use kiln_core::{
     folder::{self, Folder},
     record::{RunFolder, TrialRow},
-    units::{counted, decimals},
+    units::{counted, decimals, shorten},
 };
 
 use serde::Deserialize;
@@ -136,21 +136,13 @@ fn answers(lines: &str, is_cut: bool) -> serde_json::Result<(Vec<Answer>, bool)>
         .map(|line| {
             let answer: Answer = serde_json::from_str(line)?;
             Ok(Answer {
-                prompt: shortened(answer.prompt),
-                response: shortened(answer.response),
-                reference: shortened(answer.reference),
+                prompt: shorten(&answer.prompt, MOST_LETTERS),
+                response: shorten(&answer.response, MOST_LETTERS),
+                reference: shorten(&answer.reference, MOST_LETTERS),
             })
         })
         .collect::<serde_json::Result<_>>()?;
     Ok((answers, is_cut || rest.next().is_some()))
-}
-
-fn shortened(mut text: String) -> String {
-    if let Some((end, _)) = text.char_indices().nth(MOST_LETTERS) {
-        text.truncate(end);
-        text.push('…');
-    }
-    text
 }
 
 /// `Trial g0123456789 (batch_size 8), valid loss 2.3146`.

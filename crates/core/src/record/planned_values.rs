@@ -11,11 +11,15 @@ use std::{
 use serde_json::{Map, Value};
 
 use super::{
-    table::{Record, TableError, open_plain, scan, shorten},
+    table::{Record, TableError, open_plain, scan},
     trial_row::TRIALS,
     trials::TrialTable,
 };
-use crate::{kinds::text_of, limits::TABLE_BYTES, units::listed};
+use crate::{
+    kinds::text_of,
+    limits::TABLE_BYTES,
+    units::{listed, shorten},
+};
 
 /// The axes whose values are all in the experiment file, each with these values.
 #[derive(Debug)]

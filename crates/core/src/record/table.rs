@@ -25,6 +25,7 @@ use self::{
     extent::{check_rest, whole_extent},
     head::check_version,
 };
+pub use crate::units::shorten;
 use crate::{
     folder, input,
     kinds::text_of,
@@ -550,14 +551,6 @@ fn plain(error: &csv::Error) -> String {
         csv::ErrorKind::Utf8 { .. } => "it is not UTF-8 text".to_owned(),
         csv::ErrorKind::Io(cause) => cause.to_string(),
         _ => error.to_string(),
-    }
-}
-
-/// The first characters of a text, with `…` after them if it has more.
-pub fn shorten(text: &str, characters: usize) -> String {
-    match text.char_indices().nth(characters) {
-        Some((end, _)) => format!("{}…", &text[..end]),
-        None => text.to_owned(),
     }
 }
 

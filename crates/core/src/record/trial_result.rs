@@ -6,10 +6,11 @@ use std::collections::BTreeMap;
 use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value};
 
-use super::{TrialFigures, table::shorten, tables::TRIALS};
+use super::{TrialFigures, tables::TRIALS};
 use crate::{
     kinds::data::PairCounts,
     plan::{Outcome, TrialId},
+    units::shorten,
 };
 
 /// A share of 1 may be larger by this, where it is a sum of shares.

@@ -15,7 +15,7 @@ use super::{
     columns::AXES_AT,
     table::{
         Record, Table, TableError, TableHead, TableWriter, TornLine, cells_of, is_begun, line_of,
-        open_plain, scan, shorten,
+        open_plain, scan,
     },
     trial_result::is_amount,
     trial_row::{TRIALS, TrialRow},
@@ -27,7 +27,7 @@ use crate::{
     plan::{Trial, TrialId},
     spec::Metric,
     statistics::MeasuredNoise,
-    units::listed,
+    units::{listed, shorten},
 };
 
 /// Separator between the devices of one trial in a cell.

@@ -6,6 +6,8 @@
 
 use serde_json::{Number, Value};
 
+use crate::units::shorten;
+
 /// One scalar: its text and its meaning.
 #[derive(Clone, Debug)]
 pub(super) struct Scalar {
@@ -94,16 +96,7 @@ impl Scalar {
 
 /// The first 60 characters, on one line.
 fn shortened(text: &str) -> String {
-    let line: String = text
-        .chars()
-        .map(|c| if c.is_control() { ' ' } else { c })
-        .take(60)
-        .collect();
-    if text.chars().count() > 60 {
-        format!("{line}…")
-    } else {
-        line
-    }
+    shorten(&text.replace(char::is_control, " "), 60)
 }
 
 /// The meaning of a plain scalar.

@@ -5,8 +5,8 @@ use std::{
     path::Path,
 };
 
-use super::{TableError, TornLine, VERSION_COLUMN, shorten};
-use crate::limits::ROW_BYTES;
+use super::{TableError, TornLine, VERSION_COLUMN};
+use crate::{limits::ROW_BYTES, units::shorten};
 
 /// The part of a file that is complete rows.
 pub(super) struct Extent {

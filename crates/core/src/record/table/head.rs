@@ -6,8 +6,8 @@ use std::{
     path::Path,
 };
 
-use super::{TableError, TableSpec, VERSION_COLUMN, csv_reader, line_of, plain, shorten};
-use crate::limits::ROW_BYTES;
+use super::{TableError, TableSpec, VERSION_COLUMN, csv_reader, line_of, plain};
+use crate::{limits::ROW_BYTES, units::shorten};
 
 /// Maximum length of the first line; kiln's own headers have a few kilobytes.
 const LONGEST_HEADER: u64 = 1 << 20;

@@ -15,7 +15,11 @@ use crate::{
         },
     },
     spec::suggest::{did_you_mean, listed, nearest},
+    units::shorten,
 };
+
+/// Characters of a text that a message shows.
+const LONGEST_SHOWN: usize = 60;
 
 /// Shells, whose `-c` makes a program of a text.
 const SHELLS: [&str; 7] = ["sh", "bash", "dash", "zsh", "ksh", "ash", "fish"];
@@ -92,9 +96,10 @@ impl<'a> Faults<'a> {
 
     /// Checks the placeholders of a text; `when` names the value on which it depends.
     fn text(&mut self, key: &str, text: &str, when: Option<&str>) {
+        let shown = shorten(text, LONGEST_SHOWN);
         let parts = match parse_template(text) {
             Ok(parts) => parts,
-            Err(why) => return self.push(key, format!("`{}` {why}", shown(text))),
+            Err(why) => return self.push(key, format!("`{shown}` {why}")),
         };
         for part in parts {
             let Part::Placeholder(name) = part else {
@@ -103,10 +108,8 @@ impl<'a> Faults<'a> {
             match self.command.values.get(&name) {
                 Some(Value::Null) if when != Some(&name) => {
                     let message = format!(
-                        "`{}` needs a value, but `model.values.{name}` is `null`; write `{{when: \
-                         {name}, then: [\"{}\"]}}`, which leaves it out then",
-                        shown(text),
-                        shown(text)
+                        "`{shown}` needs a value, but `model.values.{name}` is `null`; write \
+                         `{{when: {name}, then: [\"{shown}\"]}}`, which leaves it out then"
                     );
                     self.push_of_point(key, message);
                 }
@@ -459,16 +462,6 @@ fn indexed<'a>(
 ) -> impl Iterator<Item = (String, &'a String)> {
     let indexed = texts.iter().enumerate();
     indexed.map(move |(index, text)| (format!("{key}[{index}]"), text))
-}
-
-/// The first 60 characters of a text.
-fn shown(text: &str) -> String {
-    let start: String = text.chars().take(60).collect();
-    if text.chars().count() > 60 {
-        format!("{start}…")
-    } else {
-        start
-    }
 }
 
 #[cfg(test)]
