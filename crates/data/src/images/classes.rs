@@ -30,61 +30,88 @@ pub fn about_classes(data: &Data, found: &LoadedImages) -> Option<String> {
     let Data::ImageFolder(_) = data else {
         return None;
     };
-    let [train, valid] = class_counts(found);
-    let all: Vec<u64> = train
-        .iter()
-        .zip(&valid)
-        .map(|(one, two)| one + two)
-        .collect();
-    let whole: u64 = all.iter().sum();
-    let (largest, most) = all.iter().copied().enumerate().max_by_key(|of| of.1)?;
-    let least = all.iter().copied().min()?;
-    let others = (whole - most) as f64 / (all.len() as f64 - 1.0).max(1.0);
-    let is_large = most as f64 > LARGE * others;
-    let valid_images = found.valid.labels.len();
-    let absent: Vec<usize> = (0..all.len())
-        .filter(|class| valid_images > 0 && valid[*class] == 0)
-        .collect();
-    if !is_large && absent.is_empty() {
+    let counts = ClassCounts::of(found);
+    let (least, most) = (*counts.all.iter().min()?, *counts.all.iter().max()?);
+    let (large, absent) = (counts.large(), counts.not_validated());
+    if large.is_none() && absent.is_empty() {
         return None;
     }
-    let named = describe(data).ok().and_then(|described| described.classes);
-    let named = named.unwrap_or_default();
+    let names = describe(data).ok().and_then(|described| described.classes);
+    let names = names.unwrap_or_default();
     let name = |class: usize| {
-        named
-            .get(class)
-            .cloned()
-            .unwrap_or_else(|| class.to_string())
+        let name = names.get(class).cloned();
+        name.unwrap_or_else(|| class.to_string())
     };
     let mut line = format!(
         "images: {} classes, {least} to {most} images each",
-        all.len()
+        counts.all.len()
     );
-    if is_large {
-        let share = Fraction(most as f64 / whole as f64);
-        line.push_str(&format!(
-            "; the largest class, {}, is {share}",
-            name(largest)
-        ));
-        if valid_images > 0 {
-            let right = Fraction(valid[largest] as f64 / valid_images as f64);
-            line.push_str(&format!(
-                " (top-1 of always naming it: {right} of validation)"
-            ));
-        }
+    if let Some(class) = large {
+        line += &counts.about_large(class, &name(class));
     }
     if !absent.is_empty() {
-        let names: Vec<String> = absent.iter().map(|class| name(*class)).collect();
-        let (classes, them) = match absent.len() {
-            1 => ("class", "it"),
-            _ => ("classes", "them"),
-        };
-        line.push_str(&format!(
-            "; no validation image of {classes} {}: top-1 says nothing about {them}",
-            few(&names, MOST_NAMED)
-        ));
+        line += &about_not_validated(&absent.into_iter().map(name).collect::<Vec<_>>());
     }
     Some(line)
+}
+
+/// Numbers of images, by class.
+struct ClassCounts {
+    /// Training and validation together.
+    all: Vec<u64>,
+    valid: Vec<u64>,
+}
+
+impl ClassCounts {
+    fn of(found: &LoadedImages) -> Self {
+        let [train, valid] = class_counts(found);
+        let both = train.iter().zip(&valid);
+        Self {
+            all: both.map(|(train, valid)| train + valid).collect(),
+            valid,
+        }
+    }
+
+    /// The largest class, if it is large beside the others.
+    fn large(&self) -> Option<usize> {
+        let (largest, most) = self.all.iter().enumerate().max_by_key(|of| of.1)?;
+        let whole: u64 = self.all.iter().sum();
+        let others = (whole - most) as f64 / (self.all.len() as f64 - 1.0).max(1.0);
+        (*most as f64 > LARGE * others).then_some(largest)
+    }
+
+    /// The classes without a validation image, if other classes have some.
+    fn not_validated(&self) -> Vec<usize> {
+        let has_valid = self.valid.iter().any(|count| *count > 0);
+        (0..self.all.len())
+            .filter(|class| has_valid && self.valid[*class] == 0)
+            .collect()
+    }
+
+    fn about_large(&self, class: usize, name: &str) -> String {
+        let share = |counts: &[u64]| {
+            let whole: u64 = counts.iter().sum();
+            (whole > 0).then(|| Fraction(counts[class] as f64 / whole as f64))
+        };
+        let of_all = share(&self.all).unwrap_or(Fraction(0.0));
+        let of_valid = share(&self.valid)
+            .map(|right| format!(" (top-1 of always naming it: {right} of validation)"));
+        format!(
+            "; the largest class, {name}, is {of_all}{}",
+            of_valid.unwrap_or_default()
+        )
+    }
+}
+
+fn about_not_validated(names: &[String]) -> String {
+    let (classes, them) = match names.len() {
+        1 => ("class", "it"),
+        _ => ("classes", "them"),
+    };
+    format!(
+        "; no validation image of {classes} {}: top-1 says nothing about {them}",
+        few(names, MOST_NAMED)
+    )
 }
 
 #[cfg(test)]
