@@ -23,68 +23,34 @@ const MOST_LINKS: usize = 8;
 
 /// `path` is relative to the root of the repository.
 pub(super) fn of_revision(revision: &str, path: &str) -> Result<TableSource, Stop> {
-    let refuse = |what: String| {
-        Stop::bad_input(format!(
-            "{revision}:{path}: {what}; name a run's folder, an experiment's folder, or a \
-             `trials.csv` that is committed there"
-        ))
-    };
-    // A file that git cannot read is not taken for missing.
-    let cannot = |why: String| Stop::bad_input(format!("{revision}:{path}: {why}"));
+    let named = NameInRevision { revision, path };
+    let cannot = |why: String| named.cannot(why);
     let Some(commit) = commit_of(revision).map_err(cannot)? else {
-        return Err(refuse(format!(
+        return Err(named.refuse(&format!(
             "there is no such file or folder, and `{revision}` is not a git revision here{}",
             git_says()
         )));
     };
     let tree = Tree { commit };
-    // Like git, a path is relative to the root unless it begins with a dot.
-    let here = match path.starts_with('.') {
-        true => git::prefix(),
-        false => String::new(),
-    };
-    let wanted = Path::new(&here).join(path);
-    let linked = tree.follow(&wanted).map_err(cannot)?;
-    let newest = tree.newest_past_link(&wanted, linked.as_deref());
-    let table_path = match (newest.map_err(cannot)?, linked) {
-        (Some(newest), linked) => {
-            let place = linked.unwrap_or_else(|| newest.clone());
-            if !newest.starts_with(&place) && newest.parent() != place.parent() {
-                note(&format!(
-                    "note: `{revision}:{path}` points to an older run; the newest one is read"
-                ));
-            }
-            newest
-        }
-        (None, Some(place)) => {
-            let table = tree.table(&place).map_err(cannot)?;
-            table.ok_or_else(|| refuse("it holds no `trials.csv`".to_owned()))?
-        }
-        (None, None) => {
-            return Err(refuse(
-                "the path does not exist in that revision".to_owned(),
-            ));
-        }
-    };
-    let shown = PathBuf::from(format!("{revision}:{}", table_path.display()));
+    let table_path = named.table(&tree)?;
+    let shown = named.shown(&table_path);
     let bytes = tree.read(&table_path).map_err(cannot)?;
     let table = TrialTable::read_from(&mut Cursor::new(&bytes), &shown).map_err(Stop::bad_input)?;
     let folder = RunFolder::at(table_path.parent().unwrap_or(Path::new("")));
-    let text = |path: PathBuf| tree.text(&path).map_err(cannot);
-    let run = text(folder.run_file())?;
-    let path = PathBuf::from(format!("{revision}:{}", folder.run_file().display()));
-    let run = run.and_then(|text| readable_run(RunFile::parse(&text, &path)));
+    let run = tree.text(&folder.run_file()).map_err(cannot)?;
+    let run =
+        run.and_then(|text| readable_run(RunFile::parse(&text, &named.shown(&folder.run_file()))));
     tell_torn(&shown, &table);
-    let path = PathBuf::from(format!("{revision}:{}", folder.experiment().display()));
-    let experiment = match text(folder.experiment())? {
+    let experiment = tree.text(&folder.experiment()).map_err(cannot)?;
+    let experiment = match experiment {
         None if run.is_none() => None,
         found => {
             let read = found.ok_or_else(|| "it is missing there, or no text".to_owned());
-            readable_experiment(read, &path, run.as_ref())
+            readable_experiment(read, &named.shown(&folder.experiment()), run.as_ref())
         }
     };
     let packages = match packages_path(&folder, run.as_ref()) {
-        Some(packages) => text(packages)?,
+        Some(packages) => tree.text(&packages).map_err(cannot)?,
         None => None,
     };
     let source = TableSource {
@@ -97,6 +63,62 @@ pub(super) fn of_revision(revision: &str, path: &str) -> Result<TableSource, Sto
     };
     source.tell_other_machine();
     source.checked(|planned| planned.check(&mut Cursor::new(&bytes), &shown))
+}
+
+/// `REVISION:PATH` on the command line.
+struct NameInRevision<'a> {
+    revision: &'a str,
+    path: &'a str,
+}
+
+impl NameInRevision<'_> {
+    /// The path of a table in the commit: the file that is named, that of a run's folder, or that of
+    /// an experiment's newest run.
+    fn table(&self, tree: &Tree) -> Result<PathBuf, Stop> {
+        let cannot = |why: String| self.cannot(why);
+        // Like git, a path is relative to the root unless it begins with a dot.
+        let here = match self.path.starts_with('.') {
+            true => git::prefix(),
+            false => String::new(),
+        };
+        let wanted = Path::new(&here).join(self.path);
+        let linked = tree.follow(&wanted).map_err(cannot)?;
+        let newest = tree.newest_past_link(&wanted, linked.as_deref());
+        match (newest.map_err(cannot)?, linked) {
+            (Some(newest), linked) => {
+                let place = linked.unwrap_or_else(|| newest.clone());
+                if !newest.starts_with(&place) && newest.parent() != place.parent() {
+                    note(&format!(
+                        "note: `{}:{}` points to an older run; the newest one is read",
+                        self.revision, self.path
+                    ));
+                }
+                Ok(newest)
+            }
+            (None, Some(place)) => {
+                let table = tree.table(&place).map_err(cannot)?;
+                table.ok_or_else(|| self.refuse("it holds no `trials.csv`"))
+            }
+            (None, None) => Err(self.refuse("the path does not exist in that revision")),
+        }
+    }
+
+    /// A path of the commit, for a message.
+    fn shown(&self, path: &Path) -> PathBuf {
+        PathBuf::from(format!("{}:{}", self.revision, path.display()))
+    }
+
+    fn refuse(&self, what: &str) -> Stop {
+        self.cannot(format!(
+            "{what}; name a run's folder, an experiment's folder, or a `trials.csv` that is \
+             committed there"
+        ))
+    }
+
+    /// A file that git cannot read is not taken for missing.
+    fn cannot(&self, why: String) -> Stop {
+        Stop::bad_input(format!("{}:{}: {why}", self.revision, self.path))
+    }
 }
 
 /// A refusal of a name; with what to write if it is a branch, a tag or another revision.
