@@ -111,16 +111,6 @@ struct RunLine {
     note: Option<String>,
 }
 
-impl RunLine {
-    fn add_note(&mut self, said: &str) {
-        let before = self.note.take();
-        self.note = Some(match before {
-            Some(before) => format!("{before}; {said}"),
-            None => said.to_owned(),
-        });
-    }
-}
-
 pub(super) fn run(args: Args) -> Result<Status, Stop> {
     let named = args.folder.as_deref().or(args.results.as_deref());
     let results = named.unwrap_or(Path::new("results"));
@@ -263,8 +253,7 @@ fn lines(results: &Path, runs: &[NamedRun]) -> Vec<RunLine> {
 }
 
 fn line(experiment: &str, run: &RunFolder, is_newest: bool, holder: Option<&Holder>) -> RunLine {
-    let size_bytes = size(run.path());
-    let mut line = RunLine {
+    let line = RunLine {
         experiment: experiment.to_owned(),
         run: run.name(),
         state: RunState::Unreadable,
@@ -274,7 +263,7 @@ fn line(experiment: &str, run: &RunFolder, is_newest: bool, holder: Option<&Hold
         failed: None,
         best: None,
         age_seconds: None,
-        size_bytes,
+        size_bytes: size(run.path()),
         note: None,
     };
     let read = RunFile::read(&run.run_file()).and_then(|file| {
@@ -291,29 +280,64 @@ fn line(experiment: &str, run: &RunFolder, is_newest: bool, holder: Option<&Hold
         }
     };
     let ends = outcomes(&file, &table.rows);
+    let (trials, done) = (file.plan.len(), ends.len());
     let objective = input::read_text(&run.experiment(), &RESOLVED_BYTES)
         .ok()
         .and_then(|text| spec::objective_of(&text));
-    line.best = report::best_value(&table, objective);
-    let (trials, done) = (file.plan.len(), ends.len());
-    line.trials = Some(trials);
-    line.is_searching = file.is_searching;
-    line.done = Some(done);
-    line.failed = Some(ends.iter().filter(|outcome| !outcome.is_result()).count());
-    line.age_seconds = file
-        .launches
-        .last()
-        .and_then(|launch| age_seconds(&launch.anchor.started_utc));
-    line.note = holder.filter(|_| is_newest).map(|holder| holder.0.clone());
-    let mut is_running = line.note.is_some();
-    let mut waiting = 0;
-    if let Some(queue) = TicketQueue::of(run) {
+    let started = file.launches.last().map(|last| &last.anchor.started_utc);
+    let work = Work::of(run, holder.filter(|_| is_newest), done == trials);
+    let is_complete = done == trials
+        && !file.is_searching
+        && !work.is_open
+        && !(is_newest && was_killed_in_a_rerun(run, &file, &table));
+    let state = match (is_newest, work.is_running, is_complete) {
+        (_, true, _) => RunState::Running,
+        (_, _, true) => RunState::Finished,
+        (true, ..) => RunState::Resumable,
+        (false, ..) => RunState::Abandoned,
+    };
+    let of_version = other_version(&table).filter(|_| state == RunState::Resumable);
+    let of_other_machine = rows_of_other_machine(&table, &file).map(|found| found.to_string());
+    RunLine {
+        state,
+        trials: Some(trials),
+        is_searching: file.is_searching,
+        done: Some(done),
+        failed: Some(ends.iter().filter(|outcome| !outcome.is_result()).count()),
+        best: report::best_value(&table, objective),
+        age_seconds: started.and_then(|started| age_seconds(started)),
+        note: joined(
+            work.note
+                .into_iter()
+                .chain(of_version)
+                .chain(of_other_machine),
+        ),
+        ..line
+    }
+}
+
+/// Who works on a run.
+struct Work {
+    is_running: bool,
+    /// Whether tickets wait for a worker.
+    is_open: bool,
+    note: Option<String>,
+}
+
+impl Work {
+    /// `holder` holds the run; `is_done` if each planned trial has its final row.
+    fn of(run: &RunFolder, holder: Option<&Holder>, is_done: bool) -> Self {
+        let Some(queue) = TicketQueue::of(run) else {
+            return Self {
+                is_running: holder.is_some(),
+                is_open: false,
+                note: holder.map(|holder| holder.0.clone()),
+            };
+        };
         let counts = queue.counts().unwrap_or_default();
-        (is_running, waiting) = (counts.taken > 0, counts.open);
-        let is_done = done == trials;
         let uncollected = || collect::uncollected(run).unwrap_or_default();
         let notes = [
-            is_running.then(|| {
+            (counts.taken > 0).then(|| {
                 let tickets = counted(counts.taken, "ticket");
                 format!("workers have {tickets}{}", nodes(run, &queue))
             }),
@@ -321,32 +345,28 @@ fn line(experiment: &str, run: &RunFolder, is_newest: bool, holder: Option<&Hold
             tickets::held(counts),
             tickets::later(counts),
         ];
-        let notes: Vec<String> = notes.into_iter().flatten().collect();
-        line.note = (!notes.is_empty()).then(|| notes.join("; "));
+        Self {
+            is_running: counts.taken > 0,
+            is_open: counts.open > 0,
+            note: joined(notes.into_iter().flatten()),
+        }
     }
+}
+
+/// Several notes as one; `None` for none.
+fn joined(notes: impl Iterator<Item = String>) -> Option<String> {
+    let notes: Vec<String> = notes.collect();
+    (!notes.is_empty()).then(|| notes.join("; "))
+}
+
+/// Says that this kiln cannot resume the run of a table, because another version began it.
+fn other_version(table: &TrialTable) -> Option<String> {
     let mut versions = table.rows.iter().map(|row| &row.fixed.kiln_table);
-    let other_version = versions.find(|version| *version != TRIALS.version);
-    let is_complete = done == trials
-        && !line.is_searching
-        && waiting == 0
-        && !(is_newest && was_killed_in_a_rerun(run, &file, &table));
-    line.state = match (is_newest, is_running, is_complete) {
-        (_, true, _) => RunState::Running,
-        (_, _, true) => RunState::Finished,
-        (true, ..) => RunState::Resumable,
-        (false, ..) => RunState::Abandoned,
-    };
-    if let (RunState::Resumable, Some(version)) = (line.state, other_version) {
-        let said = format!(
-            "its table is `{version}`, which only the kiln that began it resumes; `--fresh` starts \
-             a new run"
-        );
-        line.add_note(&said);
-    }
-    if let Some(found) = rows_of_other_machine(&table, &file) {
-        line.add_note(&found.to_string());
-    }
-    line
+    let version = versions.find(|version| *version != TRIALS.version)?;
+    Some(format!(
+        "its table is `{version}`, which only the kiln that began it resumes; `--fresh` starts a \
+         new run"
+    ))
 }
 
 /// Whether the last launch was killed while it ran a trial with a result again, which `kiln run` resumes.
