@@ -317,33 +317,35 @@ impl<'a> LaunchState<'a> {
         let trial = &self.trials[index].clone();
         let full = !(self.has_room)(self.open.folder.path());
         let facts = self.surroundings(&gpus, full);
+        let finished = attempt.finish(trial, &facts, &mut self.instruments, &mut self.supervisor);
+        if let Some(text) = &finished.other_model {
+            self.tell(LaunchEvent::TrialNotice { trial, text });
+        }
+        if let Some(hindrance) = finished.hindrance {
+            self.hinder(hindrance, &trial.id, !gpus.is_empty());
+        }
+        self.record(finished, index, full);
+        let is_settled = self
+            .history
+            .is_settled(&trial.id, self.request.experiment.run.retries);
+        if full && !(is_settled && self.queue.is_empty()) {
+            self.start_no_more(self.disk_full());
+        }
+    }
+
+    /// Keeps the row of an ended attempt, and what it says of its device, of this node and of its
+    /// program. `is_full` if the disk was full at its end.
+    fn record(&mut self, finished: attempt::Finished, index: usize, is_full: bool) {
         let attempt::Finished {
             mut row,
-            hindrance,
             was_ready,
             disk_full,
             lost,
             libraries,
             flags,
-            other_model,
-        } = attempt.finish(trial, &facts, &mut self.instruments, &mut self.supervisor);
-        if let Some(text) = &other_model {
-            self.tell(LaunchEvent::TrialNotice { trial, text });
-        }
-        match hindrance {
-            Some(Hindrance::Absent) => self.fail(RunStop::CannotRun(cannot_run_here(
-                &trial.id,
-                match gpus.is_empty() {
-                    true => "",
-                    false => cpu_instead(self.tickets.is_some(), self.history.has_final()),
-                },
-            ))),
-            Some(Hindrance::OtherVersion) => self.fail(RunStop::CannotRun(format!(
-                "the program of trial {} is of another version, so no more are started",
-                trial.id
-            ))),
-            None => {}
-        }
+            ..
+        } = finished;
+        let trial = &self.trials[index].clone();
         for cell in [&mut row.fixed.reason, &mut row.fixed.notes]
             .into_iter()
             .flatten()
@@ -352,7 +354,7 @@ impl<'a> LaunchState<'a> {
         }
         // Its process has ended, so nobody writes them.
         let _ = attempt::sweep_drafts(&self.open.folder, trial, row.fixed.attempt);
-        if let Some(reason) = disk_full.filter(|_| !full) {
+        if let Some(reason) = disk_full.filter(|_| !is_full) {
             let stop = disk::full_in_the_child(&reason, self.open.folder.path());
             self.start_no_more(RunStop::CannotRun(stop));
         }
@@ -364,16 +366,30 @@ impl<'a> LaunchState<'a> {
         }
         let program = programs::key(trial);
         let file = &mut self.open.file;
-        if file.add_libraries(program.as_deref(), &libraries, &flags)
-            && let Err(error) = self.open.write_record()
-        {
-            self.fail(disk::cannot_write(self.request)(error));
+        if file.add_libraries(program.as_deref(), &libraries, &flags) {
+            self.write_record();
         }
-        let is_settled = self
-            .history
-            .is_settled(&trial.id, self.request.experiment.run.retries);
-        if full && !(is_settled && self.queue.is_empty()) {
-            self.start_no_more(self.disk_full());
+    }
+
+    /// Fails the run, of which no trial can run here.
+    fn hinder(&mut self, hindrance: Hindrance, trial: &TrialId, is_on_gpu: bool) {
+        self.fail(RunStop::CannotRun(match hindrance {
+            Hindrance::Absent => cannot_run_here(
+                trial,
+                match is_on_gpu {
+                    true => cpu_instead(self.tickets.is_some(), self.history.has_final()),
+                    false => "",
+                },
+            ),
+            Hindrance::OtherVersion => format!(
+                "the program of trial {trial} is of another version, so no more are started"
+            ),
+        }));
+    }
+
+    fn write_record(&mut self) {
+        if let Err(error) = self.open.write_record() {
+            self.fail(disk::cannot_write(self.request)(error));
         }
     }
 
