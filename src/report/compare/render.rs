@@ -1,27 +1,25 @@
 //! Prints a comparison for people: differences between the records, verdicts, then the points that
 //! could not be compared.
 
+mod metric_verdicts;
+
 use std::fmt::Write;
 
 use kiln_core::{
     statistics::FEWEST_RUNS,
-    units::{Change, counted, listed, without_controls},
+    units::{counted, listed, without_controls},
 };
 
+use self::metric_verdicts::MetricVerdicts;
 use super::{
     Compared, ComparedMetric, Comparison, Comparisons, Fact, Verdict, between_page, order,
     words::{
-        USABLE, beside, changes_without_interval, difference, disturbed, heading, interval_of,
-        missing, of_differences, reach, refusals, shown, treated, verdict, visible, words,
+        USABLE, changes_without_interval, difference, disturbed, missing, of_differences, treated,
+        words,
     },
 };
-use crate::{
-    output::markdown,
-    report::layout::{MUST_STAY, PageColumn, PageStyle, as_markdown, fitting, hidden, layout},
-};
+use crate::{output::markdown, report::layout::PageStyle};
 
-/// Longest table that is printed, in lines.
-const MOST_LINES: usize = 200;
 /// Says how far the data of folders of images were compared.
 const DATA_BY_NAME: &str = "folders of images are compared by the names and lengths of their files: \
                             contents were not compared";
@@ -49,6 +47,16 @@ pub struct ComparisonPage<'a> {
 enum TableForm {
     Text(PageStyle),
     Markdown,
+}
+
+impl TableForm {
+    /// Escapes a line that holds text from files.
+    fn plain(&self, line: &str) -> String {
+        match self {
+            Self::Text(_) => without_controls(line),
+            Self::Markdown => markdown::line(line),
+        }
+    }
 }
 
 impl ComparisonPage<'_> {
@@ -101,7 +109,7 @@ impl ComparisonPage<'_> {
             }
         }
         if let TableForm::Text(_) = form {
-            let _ = writeln!(page, "\n{}", self.plain(&self.verdicts(), form));
+            let _ = writeln!(page, "\n{}", form.plain(&self.verdicts()));
         }
         let order = match &self.found.between {
             Some(between) => between_page::sentences(self.found, between),
@@ -121,11 +129,16 @@ impl ComparisonPage<'_> {
                 } else {
                     ""
                 },
-                self.plain(&sentence, form)
+                form.plain(&sentence)
             );
         }
         for metric in &self.found.metrics {
-            self.metric(page, form, *metric);
+            MetricVerdicts {
+                metric: *metric,
+                comparisons: self.of(*metric),
+                found: self.found,
+            }
+            .write(page, form);
         }
         let remarks = self.remarks();
         if !remarks.is_empty() {
@@ -140,16 +153,8 @@ impl ComparisonPage<'_> {
                 } else {
                     ""
                 },
-                self.plain(&remark, form)
+                form.plain(&remark)
             );
-        }
-    }
-
-    /// Escapes a line that holds text from files.
-    fn plain(&self, line: &str, form: &TableForm) -> String {
-        match form {
-            TableForm::Text(_) => without_controls(line),
-            TableForm::Markdown => markdown::line(line),
         }
     }
 
@@ -177,7 +182,7 @@ impl ComparisonPage<'_> {
             }
         };
         let line = format!("treatment: {}{together}", treatment.join(", "));
-        let _ = writeln!(page, "\n{}", self.plain(&line, form));
+        let _ = writeln!(page, "\n{}", form.plain(&line));
     }
 
     /// `throughput: 2 faster, 1 slower, 5 same`, and what it was compared across.
@@ -267,7 +272,7 @@ impl ComparisonPage<'_> {
             page.push('\n');
         }
         for line in lines_of(facts) {
-            let _ = writeln!(page, "{bullet}{}", self.plain(&line, form));
+            let _ = writeln!(page, "{bullet}{}", form.plain(&line));
         }
         if facts.len() > MOST_FACTS {
             let _ = writeln!(
@@ -289,7 +294,7 @@ impl ComparisonPage<'_> {
         };
         let _ = writeln!(page, "\n{title}:{after}");
         for line in all {
-            let _ = writeln!(page, "{bullet}{}", self.plain(line, form));
+            let _ = writeln!(page, "{bullet}{}", form.plain(line));
         }
     }
 
@@ -304,87 +309,6 @@ impl ComparisonPage<'_> {
             .iter()
             .filter_map(|pair| Some((pair, &pair.comparisons[comparison(pair)?])))
             .collect()
-    }
-
-    /// Prints a table where some verdict is interesting, else a line.
-    fn metric(&self, page: &mut String, form: &TableForm, metric: ComparedMetric) {
-        let comparisons = self.of(metric);
-        let is_quiet = |(_, comparison): &(&Compared, &Comparison)| match comparison.verdict {
-            Verdict::Better | Verdict::Worse | Verdict::Ambiguous | Verdict::CannotTell => false,
-            // Numbers alone, where there is no verdict.
-            Verdict::TooFewRuns => comparison.ratio == 1.0,
-            Verdict::Same | Verdict::NotComparable => true,
-        };
-        if comparisons.is_empty() {
-            return;
-        }
-        let refusals = refusals(&comparisons);
-        let is_refused = comparisons.iter().all(|(_, one)| one.refusal.is_some());
-        // What a training reached is worth reading without a verdict too.
-        let is_reached = matches!(metric, ComparedMetric::Loss | ComparedMetric::Accuracy(_));
-        let is_told = is_reached && is_refused;
-        if is_refused && !is_told {
-            let line = format!(
-                "{}: not compared: {}",
-                heading(metric, &comparisons),
-                refusals.join("; ")
-            );
-            let _ = writeln!(page, "\n{}", self.plain(&line, form));
-            return;
-        }
-        if metric != ComparedMetric::Throughput && !is_told && comparisons.iter().all(is_quiet) {
-            let told = words(
-                metric,
-                comparisons.iter().map(|(_, comparison)| *comparison),
-            );
-            let _ = writeln!(
-                page,
-                "\n{}: {told}{}",
-                heading(metric, &comparisons),
-                reach(&comparisons)
-            );
-            return;
-        }
-        let (shown, left_out) = worth_showing(comparisons);
-        let columns = columns(metric, &shown, self.found);
-        match form {
-            TableForm::Text(style) => {
-                let kept = fitting(&columns, style.width);
-                let table = layout(&kept, style.width, style.has_color);
-                let _ = write!(page, "\n{}\n{table}", heading(metric, &shown));
-                let is_worse = |(_, one): &(&Compared, &Comparison)| one.verdict == Verdict::Worse;
-                if shown.iter().any(is_worse) {
-                    page.push_str("* for the worse\n");
-                }
-                let hidden = hidden(&columns, &kept);
-                if !hidden.is_empty() {
-                    let _ = writeln!(page, "hidden for width: {}", hidden.join(", "));
-                }
-            }
-            TableForm::Markdown => {
-                let _ = write!(
-                    page,
-                    "\n## {}\n\n{}",
-                    heading(metric, &shown),
-                    as_markdown(&columns)
-                );
-            }
-        }
-        for (place, refusal) in refusals.iter().enumerate() {
-            // Paragraphs of Markdown need a line between them.
-            if place == 0 || matches!(form, TableForm::Markdown) {
-                page.push('\n');
-            }
-            let line = format!("not compared: {refusal}");
-            let _ = writeln!(page, "{}", self.plain(&line, form));
-        }
-        if left_out > 0 {
-            let _ = writeln!(
-                page,
-                "\nand {} more (`--format csv` has all)",
-                counted(left_out, "point")
-            );
-        }
     }
 
     fn remarks(&self) -> Vec<String> {
@@ -509,106 +433,4 @@ fn lines_of(facts: &[Fact]) -> impl Iterator<Item = String> {
         let [base, new] = fact.sides();
         format!("{}: {base} → {new}", fact.what)
     })
-}
-
-/// Returns the lines to print, and the number of hidden lines. Of very many, changes for the worse
-/// come first, then changes for the better.
-fn worth_showing<'c>(
-    mut comparisons: Vec<(&'c Compared, &'c Comparison)>,
-) -> (Vec<(&'c Compared, &'c Comparison)>, usize) {
-    let left_out = comparisons.len().saturating_sub(MOST_LINES);
-    if left_out > 0 {
-        let order = [
-            Verdict::Worse,
-            Verdict::Better,
-            Verdict::Ambiguous,
-            Verdict::CannotTell,
-        ];
-        comparisons.sort_by_key(|(_, comparison)| {
-            order
-                .iter()
-                .position(|verdict| *verdict == comparison.verdict)
-                .unwrap_or(order.len())
-        });
-        comparisons.truncate(MOST_LINES);
-    }
-    (comparisons, left_out)
-}
-
-fn columns(
-    metric: ComparedMetric,
-    comparisons: &[(&Compared, &Comparison)],
-    found: &Comparisons,
-) -> Vec<PageColumn> {
-    let is_clean = found.is_clean;
-    let column = |head: &str, keep: u8, of: &dyn Fn(&Compared, &Comparison) -> Option<String>| {
-        PageColumn::new(
-            head,
-            keep,
-            comparisons
-                .iter()
-                .map(|(pair, comparison)| of(pair, comparison)),
-        )
-    };
-    let marks = PageColumn::of_marks(
-        comparisons
-            .iter()
-            .map(|(_, comparison)| comparison.verdict == Verdict::Worse),
-    );
-    let points = match between_page::axes(found) {
-        Some(axes) => axes
-            .iter()
-            .map(|axis| {
-                column(axis, u8::MAX, &|pair, _| {
-                    between_page::value(pair, found, axis).map(str::to_owned)
-                })
-            })
-            .collect(),
-        None => vec![column("point", u8::MAX, &|pair, _| Some(pair.name.clone()))],
-    };
-    let numbers = [
-        column("verdict", MUST_STAY, &|pair, comparison| {
-            Some(verdict(comparison) + if is_clean { "" } else { beside(pair) })
-        }),
-        column("base", 90, &|_, comparison| {
-            Some(shown(metric, comparison.base))
-        }),
-        column("new", 90, &|_, comparison| {
-            Some(shown(metric, comparison.new))
-        }),
-        column("change", MUST_STAY, &|pair, comparison| {
-            let is_told = pair.unlike.is_empty() && comparison.refusal.is_none();
-            (is_told && comparison.ratio.is_finite()).then(|| Change(comparison.ratio).to_string())
-        }),
-        column("95 % interval", 80, &|_, comparison| {
-            interval_of(comparison)
-        }),
-        column("smallest visible", 60, &|_, comparison| {
-            comparison.visible.map(visible)
-        }),
-        column(runs_head(found), 70, &|_, comparison| {
-            let Comparison {
-                base_runs,
-                new_runs,
-                ..
-            } = comparison;
-            Some(if base_runs == new_runs {
-                base_runs.to_string()
-            } else {
-                format!("{base_runs} → {new_runs}")
-            })
-        }),
-    ];
-    let mut columns: Vec<PageColumn> = [marks].into_iter().chain(points).chain(numbers).collect();
-    columns.retain(PageColumn::says_something);
-    columns
-}
-
-/// In blocks each side has one run in each.
-fn runs_head(found: &Comparisons) -> &'static str {
-    let mut blocks = found.pairs.iter().map(|pair| pair.blocks.as_ref());
-    match blocks.all(|blocks| blocks.is_some_and(|blocks| blocks.are_enough)) {
-        true => "blocks",
-        false => "n",
-    }
 }
