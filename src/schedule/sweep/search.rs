@@ -40,9 +40,7 @@ impl LaunchState<'_> {
         self.open.file.plan = self.trials.iter().map(|trial| trial.id.clone()).collect();
         self.open.file.is_searching = progressed.recommendation.is_none();
         // Written before they start, so that a killed run has them.
-        if let Err(error) = self.open.write_record() {
-            self.fail(disk::cannot_write(self.request)(error));
-        }
+        self.write_record();
         is_more
     }
 }
