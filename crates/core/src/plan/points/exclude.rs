@@ -17,8 +17,13 @@ use crate::plan::{
 
 /// The entries of `exclude`, each as the conditions on its keys.
 pub(super) struct Exclusion {
-    entries: Vec<Vec<(String, Condition)>>,
+    entries: Vec<Vec<KeyCondition>>,
 }
+
+/// A key, and the condition on its value.
+type KeyCondition = (String, Condition);
+/// An entry with its index.
+type NumberedEntry = (usize, Vec<KeyCondition>);
 
 /// Entries that are matched at once, 64 per word: it bounds the memory of axes with many values.
 const WORDS: usize = 16;
@@ -54,28 +59,103 @@ impl Exclusion {
         axes: &[AxisValues<'_>],
         value_at: &impl Fn(&str, &Chosen<'_>) -> Value,
     ) -> Vec<usize> {
-        let is_axis: HashMap<&str, usize> = axes
-            .iter()
-            .enumerate()
-            .map(|(axis, (key, _))| (key.as_str(), axis))
-            .collect();
-        // A key that does not vary decides for all points at once.
-        let holds = |(key, condition): &(String, Condition)| {
-            is_axis.contains_key(key.as_str()) || condition.matches(&value_at(key, &[]))
-        };
-        let varies = |(key, _): &(String, Condition)| {
-            !is_axis.contains_key(key.as_str())
-                && axes.iter().any(|(axis, _)| is_changed_by(key, axis))
-        };
-        let mut unmatched = vec![true; self.entries.len()];
-        let (one_by_one, entries): (Vec<(usize, _)>, Vec<_>) = self
+        let mut matching = Matching::new(axes, places.len(), self.entries.len());
+        let (one_by_one, by_axes): (Vec<NumberedEntry>, Vec<NumberedEntry>) = self
             .entries
             .into_iter()
             .enumerate()
-            .partition(|(_, entry)| entry.iter().any(varies));
-        let mut is_kept = vec![true; places.len()];
-        // Each such key once at each point: most entries share theirs.
-        let at_each_point = |key: &str| -> Vec<Value> {
+            .partition(|(_, entry)| matching.has_dependent_key(entry));
+        matching.one_by_one(&one_by_one, places, value_at);
+        let by_axes: Vec<NumberedEntry> = by_axes
+            .into_iter()
+            .filter(|(_, entry)| matching.may_match(entry, value_at))
+            .collect();
+        matching.by_axes(&by_axes, places);
+        let mut is_kept = matching.is_kept.into_iter();
+        places.retain(|_| is_kept.next().unwrap_or(true));
+        let entries = matching.is_unmatched.into_iter().enumerate();
+        entries
+            .filter_map(|(entry, is_unmatched)| is_unmatched.then_some(entry))
+            .collect()
+    }
+}
+
+/// The places and the entries that match each other so far.
+struct Matching<'a> {
+    axes: &'a [AxisValues<'a>],
+    /// The index of an axis, by its key.
+    axis_of: HashMap<&'a str, usize>,
+    /// By place, whether no entry matches it.
+    is_kept: Vec<bool>,
+    /// By entry, whether it matches no place.
+    is_unmatched: Vec<bool>,
+}
+
+impl<'a> Matching<'a> {
+    fn new(axes: &'a [AxisValues<'a>], places: usize, entries: usize) -> Self {
+        let keys = axes.iter().enumerate();
+        Self {
+            axes,
+            axis_of: keys.map(|(axis, (key, _))| (key.as_str(), axis)).collect(),
+            is_kept: vec![true; places],
+            is_unmatched: vec![true; entries],
+        }
+    }
+
+    /// Whether a key of the entry is not an axis, and changes with one.
+    fn has_dependent_key(&self, entry: &[KeyCondition]) -> bool {
+        entry.iter().any(|(key, _)| {
+            !self.axis_of.contains_key(key.as_str())
+                && self.axes.iter().any(|(axis, _)| is_changed_by(key, axis))
+        })
+    }
+
+    /// Whether the keys that are not axes have the values that the entry asks for. They do not vary,
+    /// so they decide for all points at once.
+    fn may_match(
+        &self,
+        entry: &[KeyCondition],
+        value_at: &impl Fn(&str, &Chosen<'_>) -> Value,
+    ) -> bool {
+        entry.iter().all(|(key, condition)| {
+            self.axis_of.contains_key(key.as_str()) || condition.matches(&value_at(key, &[]))
+        })
+    }
+
+    /// Compares each entry with each place.
+    fn one_by_one(
+        &mut self,
+        entries: &[NumberedEntry],
+        places: &[Place],
+        value_at: &impl Fn(&str, &Chosen<'_>) -> Value,
+    ) {
+        let known = self.values_of_keys(entries, places, value_at);
+        for (index, entry) in entries {
+            for (number, (place, is_kept)) in places.iter().zip(&mut self.is_kept).enumerate() {
+                let holds = |(key, condition): &KeyCondition| {
+                    let value = match self.axis_of.get(key.as_str()) {
+                        Some(axis) => &self.axes[*axis].1[place[*axis] as usize],
+                        None => &known[key.as_str()][number],
+                    };
+                    condition.matches(value)
+                };
+                if entry.iter().all(holds) {
+                    (*is_kept, self.is_unmatched[*index]) = (false, false);
+                }
+            }
+        }
+    }
+
+    /// The values of the keys that are not axes, at each place. Each is found once: most entries
+    /// share theirs.
+    fn values_of_keys<'e>(
+        &self,
+        entries: &'e [NumberedEntry],
+        places: &[Place],
+        value_at: &impl Fn(&str, &Chosen<'_>) -> Value,
+    ) -> HashMap<&'e str, Vec<Value>> {
+        let axes = self.axes;
+        let at_each_place = |key: &str| -> Vec<Value> {
             let chosen = |place: &Place| -> Vec<(&str, &Value)> {
                 let axes = axes.iter().zip(place);
                 axes.map(|((key, values), at)| (key.as_str(), &values[*at as usize]))
@@ -85,72 +165,64 @@ impl Exclusion {
             values.collect()
         };
         let mut known: HashMap<&str, Vec<Value>> = HashMap::new();
-        for (key, _) in one_by_one.iter().flat_map(|(_, entry)| entry) {
-            if !is_axis.contains_key(key.as_str()) {
-                known.entry(key).or_insert_with(|| at_each_point(key));
+        for (key, _) in entries.iter().flat_map(|(_, entry)| entry) {
+            if !self.axis_of.contains_key(key.as_str()) {
+                known.entry(key).or_insert_with(|| at_each_place(key));
             }
         }
-        for (index, entry) in &one_by_one {
-            for (number, (place, is_kept)) in places.iter().zip(&mut is_kept).enumerate() {
-                let holds = |(key, condition): &(String, Condition)| {
-                    let value = match is_axis.get(key.as_str()) {
-                        Some(axis) => &axes[*axis].1[place[*axis] as usize],
-                        None => &known[key.as_str()][number],
-                    };
-                    condition.matches(value)
-                };
-                if entry.iter().all(holds) {
-                    (*is_kept, unmatched[*index]) = (false, false);
-                }
-            }
-        }
-        let entries: Vec<(usize, _)> = entries
-            .into_iter()
-            .filter(|(_, entry)| entry.iter().all(holds))
-            .collect();
+        known
+    }
+
+    /// Compares many entries at once with each place, by the values of the axes.
+    fn by_axes(&mut self, entries: &[NumberedEntry], places: &[Place]) {
+        let axes = self.axes;
         let values: Vec<ValueIndex<'_>> = axes
             .iter()
             .map(|(_, values)| ValueIndex::of(values))
             .collect();
         for entries in entries.chunks(64 * WORDS) {
-            let bits: Vec<Vec<EntryBits>> = values
+            let possible: Vec<Vec<EntryBits>> = values
                 .iter()
                 .enumerate()
                 .map(|(axis, values)| {
                     values.possible(entries.iter().map(|(_, entry)| {
                         let of_axis = entry
                             .iter()
-                            .find(|(key, _)| is_axis.get(key.as_str()) == Some(&axis));
+                            .find(|(key, _)| self.axis_of.get(key.as_str()) == Some(&axis));
                         of_axis.map(|(_, condition)| condition)
                     }))
                 })
                 .collect();
-            let all = first_bits(entries.len());
-            let mut matched = [0; WORDS];
-            for (place, is_kept) in places.iter().zip(&mut is_kept) {
-                let mut left = all;
-                for (axis, index) in bits.iter().zip(place) {
-                    let possible = &axis[*index as usize];
-                    left.iter_mut()
-                        .zip(possible)
-                        .for_each(|(left, possible)| *left &= possible);
-                }
-                *is_kept &= left.iter().all(|word| *word == 0);
-                matched
-                    .iter_mut()
-                    .zip(left)
-                    .for_each(|(matched, left)| *matched |= left);
-            }
+            let matched = self.drop_matched(places, &possible, first_bits(entries.len()));
             for (bit, (entry, _)) in entries.iter().enumerate() {
-                unmatched[*entry] = !is_set(&matched, bit);
+                self.is_unmatched[*entry] = !is_set(&matched, bit);
             }
         }
-        let mut is_kept = is_kept.into_iter();
-        places.retain(|_| is_kept.next().unwrap_or(true));
-        let entries = unmatched.into_iter().enumerate();
-        entries
-            .filter_map(|(entry, unmatched)| unmatched.then_some(entry))
-            .collect()
+    }
+
+    /// Drops the places that one of `all` entries matches, and returns the entries that match one.
+    /// `possible` has the entries that each value of each axis leaves possible.
+    fn drop_matched(
+        &mut self,
+        places: &[Place],
+        possible: &[Vec<EntryBits>],
+        all: EntryBits,
+    ) -> EntryBits {
+        let mut matched = [0; WORDS];
+        for (place, is_kept) in places.iter().zip(&mut self.is_kept) {
+            let mut left = all;
+            for (axis, index) in possible.iter().zip(place) {
+                left.iter_mut()
+                    .zip(&axis[*index as usize])
+                    .for_each(|(left, possible)| *left &= possible);
+            }
+            *is_kept &= left.iter().all(|word| *word == 0);
+            matched
+                .iter_mut()
+                .zip(left)
+                .for_each(|(matched, left)| *matched |= left);
+        }
+        matched
     }
 }
 
