@@ -107,62 +107,11 @@ pub fn facts(
     experiments: [Option<Value>; 2],
     packages: [Option<&str>; 2],
 ) -> Vec<Fact> {
-    let axes: Vec<String> = experiments.iter().flatten().flat_map(swept).collect();
-    let [base, new] = experiments
-        .map(|experiment| experiment.map(|value| leaves(value, &|key| key.starts_with("sweep."))));
-    let of_experiment = base
-        .zip(new)
-        .map(|(base, new)| differences(base, new))
-        .unwrap_or_default();
-    // No trial has the file's value of a key that its sweep varies.
-    let is_swept = |key: &str| {
-        axes.iter().any(|axis| {
-            let below = key.strip_prefix(axis.as_str());
-            below.is_some_and(|rest| rest.is_empty() || rest.starts_with('.'))
-        })
-    };
-    let of_experiment = of_experiment.into_iter();
-    let of_experiment = of_experiment.filter(|difference| !is_swept(&difference.key));
-    let of_experiment = of_experiment.map(|difference| Difference {
-        key: format!("experiment.{}", difference.key),
-        ..difference
-    });
     let [base, new] = runs.map(|run| run.and_then(launch));
     let of_launch = base
         .zip(new)
         .map(|(base, new)| differences(base, new))
         .unwrap_or_default();
-    let of_programs = runs[0].zip(runs[1]).map(|(base, new)| {
-        let [base, new] = [base, new].map(|run| run.newest_at_work());
-        let [mut old, mut other] =
-            [base, new].map(|launch| launch.map(of_programs).unwrap_or_default());
-        drop_moved([&mut old, &mut other], String::as_str);
-        let with_files = |Difference {
-                              key,
-                              old,
-                              new: other,
-                          }| Difference {
-            old: with_packages_file(&key, old, base),
-            new: with_packages_file(&key, other, new),
-            key,
-        };
-        let differing = differences(old, other).into_iter();
-        differing.map(with_files).collect::<Vec<_>>()
-    });
-    let of_packages = packages[0].zip(packages[1]).map(|(base, new)| {
-        let [base, new] = [base, new].map(|text| values(package_facts(text)));
-        // Both lists are known, so a package that is missing is not installed.
-        let known = |value: Option<Value>| value.or_else(|| Some("(none)".into()));
-        let whole = |one: Difference| Difference {
-            old: known(one.old),
-            new: known(one.new),
-            ..one
-        };
-        differences(base, new)
-            .into_iter()
-            .map(whole)
-            .collect::<Vec<_>>()
-    });
     let of_beginning = Difference {
         key: "continues".to_owned(),
         old: runs[0].and_then(beginning).map(Value::String),
@@ -173,13 +122,7 @@ pub fn facts(
             && !BESIDE.contains(&difference.key.as_str())
             && !is_one_number(difference)
     };
-    // Two builds of one version may record other variables.
-    let version = |run: Option<&RunFile>| {
-        let versions = &run?.newest_at_work()?.versions;
-        Some((versions.kiln.clone(), versions.kiln_sha256.clone()))
-    };
-    let versions = runs.map(version);
-    let is_one_version = versions[0].is_some() && versions[0] == versions[1];
+    let is_one_version = are_of_one_version(runs);
     let fact = |Difference { key, old, new }: Difference| Fact {
         is_whole: WHOLE.iter().any(|section| key.starts_with(section))
             || (is_one_version && key.starts_with(WHOLE_OF_VERSION)),
@@ -188,15 +131,88 @@ pub fn facts(
         new: new.map(spelled),
     };
     // Values that differ only in notation read the same.
-    of_experiment
+    between_experiments(experiments)
+        .into_iter()
         .chain([of_beginning])
-        .chain(of_programs.unwrap_or_default())
+        .chain(between_programs(runs))
         .chain(of_launch)
-        .chain(of_packages.unwrap_or_default())
+        .chain(between_packages(packages))
         .filter(is_telling)
         .map(fact)
         .filter(|fact| fact.base != fact.new)
         .collect()
+}
+
+/// The keys in which two experiments differ, without those that a sweep of one varies: no trial has
+/// the file's value of them. None where an experiment is not known.
+fn between_experiments(experiments: [Option<Value>; 2]) -> Vec<Difference> {
+    let axes: Vec<String> = experiments.iter().flatten().flat_map(swept).collect();
+    let [Some(base), Some(new)] = experiments
+        .map(|experiment| experiment.map(|value| leaves(value, &|key| key.starts_with("sweep."))))
+    else {
+        return Vec::new();
+    };
+    let is_swept = |key: &str| {
+        axes.iter().any(|axis| {
+            let below = key.strip_prefix(axis.as_str());
+            below.is_some_and(|rest| rest.is_empty() || rest.starts_with('.'))
+        })
+    };
+    differences(base, new)
+        .into_iter()
+        .filter(|difference| !is_swept(&difference.key))
+        .map(|difference| Difference {
+            key: format!("experiment.{}", difference.key),
+            ..difference
+        })
+        .collect()
+}
+
+/// The differences between the programs of two runs.
+fn between_programs(runs: [Option<&RunFile>; 2]) -> Vec<Difference> {
+    let [Some(base), Some(new)] = runs else {
+        return Vec::new();
+    };
+    let [base, new] = [base, new].map(|run| run.newest_at_work());
+    let [mut old, mut other] =
+        [base, new].map(|launch| launch.map(of_programs).unwrap_or_default());
+    drop_moved([&mut old, &mut other], String::as_str);
+    let with_files = |difference: Difference| Difference {
+        old: with_packages_file(&difference.key, difference.old, base),
+        new: with_packages_file(&difference.key, difference.new, new),
+        key: difference.key,
+    };
+    differences(old, other)
+        .into_iter()
+        .map(with_files)
+        .collect()
+}
+
+/// The differences between two lists of packages. Both are known, so a package that is missing is not
+/// installed.
+fn between_packages(packages: [Option<&str>; 2]) -> Vec<Difference> {
+    let [Some(base), Some(new)] = packages else {
+        return Vec::new();
+    };
+    let [base, new] = [base, new].map(|text| values(package_facts(text)));
+    let known = |value: Option<Value>| value.or_else(|| Some("(none)".into()));
+    differences(base, new)
+        .into_iter()
+        .map(|difference| Difference {
+            old: known(difference.old),
+            new: known(difference.new),
+            ..difference
+        })
+        .collect()
+}
+
+/// Whether one build of kiln made both runs; two builds of one version may record other variables.
+fn are_of_one_version(runs: [Option<&RunFile>; 2]) -> bool {
+    let [base, new] = runs.map(|run| {
+        let versions = &run?.newest_at_work()?.versions;
+        Some((&versions.kiln, &versions.kiln_sha256))
+    });
+    base.is_some() && base == new
 }
 
 /// Whether a key differs in every run and does not affect results.
