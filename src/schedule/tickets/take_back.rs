@@ -74,22 +74,8 @@ impl<'a> TakingBack<'a> {
             .iter()
             .any(|ticket| matches!(ticket.state, TicketState::Open | TicketState::Taken(_)));
         let mut table: Option<Table> = None;
-        let mut launches = launch_folder::listed(self.run)?;
-        // An old list may have lacked a ticket of one that was settled.
-        let has_ticket = |launch: u64| {
-            let mut tickets = listed.iter();
-            tickets.any(|ticket| ticket.state == TicketState::Taken(launch))
-        };
-        launches.retain(|launch| {
-            let is_settled = observer.is_settled(*launch) && !has_ticket(*launch);
-            Some(*launch) != own && *launch != BEFORE && !is_settled
-        });
         // Before the rows are read, so that those of a launch that ends meanwhile are not missed.
-        let launches: Vec<(u64, Option<Fate>)> = launches
-            .into_iter()
-            .map(|launch| (launch, observer.gone(self.run, launch)))
-            .collect();
-        for (launch, gone) in launches {
+        for (launch, gone) in self.unsettled(observer, own, &listed)? {
             // What a living launch owes matters once no ticket is left.
             if gone.is_none() && is_at_work {
                 continue;
@@ -99,8 +85,6 @@ impl<'a> TakingBack<'a> {
                 outlook.is_open = true;
                 continue;
             };
-            let is_its = |ticket: &&Ticket| ticket.state == TicketState::Taken(launch);
-            let tickets: Vec<Ticket> = listed.iter().filter(is_its).copied().collect();
             if gone.is_none() && begun.is_empty() {
                 continue;
             }
@@ -117,13 +101,7 @@ impl<'a> TakingBack<'a> {
             for (id, attempt) in lost {
                 done.extend(self.settle(table, (&id, attempt), (launch, &fate), keep)?);
             }
-            if !tickets.is_empty() {
-                let standing = self.standing(table);
-                for ticket in &tickets {
-                    let content = self.queue.content(*ticket)?;
-                    done.extend(self.reopen(&standing, (*ticket, content), &mut outlook)?);
-                }
-            }
+            done.extend(self.reopen_all(launch, &listed, table, &mut outlook)?);
             observer.settle(self.run, launch);
             if !done.is_empty() {
                 outlook.told.push(format!(
@@ -146,6 +124,50 @@ impl<'a> TakingBack<'a> {
             }
         }
         Ok(outlook)
+    }
+
+    /// The launches but `own` that may have left attempts or tickets; with the fate of one that is
+    /// gone.
+    fn unsettled(
+        &self,
+        observer: &mut LaunchObserver,
+        own: Option<u64>,
+        listed: &[Ticket],
+    ) -> io::Result<Vec<(u64, Option<Fate>)>> {
+        let mut launches = launch_folder::listed(self.run)?;
+        // An old list may have lacked a ticket of one that was settled.
+        let has_ticket = |launch: u64| {
+            let mut tickets = listed.iter();
+            tickets.any(|ticket| ticket.state == TicketState::Taken(launch))
+        };
+        launches.retain(|launch| {
+            let is_settled = observer.is_settled(*launch) && !has_ticket(*launch);
+            Some(*launch) != own && *launch != BEFORE && !is_settled
+        });
+        let fate = |launch| (launch, observer.gone(self.run, launch));
+        Ok(launches.into_iter().map(fate).collect())
+    }
+
+    /// Puts the tickets of a launch that is gone where they belong.
+    fn reopen_all(
+        &self,
+        launch: u64,
+        listed: &[Ticket],
+        table: &Table<'_>,
+        outlook: &mut Outlook,
+    ) -> io::Result<Vec<String>> {
+        let is_its = |ticket: &&Ticket| ticket.state == TicketState::Taken(launch);
+        let mut tickets = listed.iter().filter(is_its).peekable();
+        let mut done = Vec::new();
+        if tickets.peek().is_none() {
+            return Ok(done);
+        }
+        let standing = self.standing(table);
+        for ticket in tickets {
+            let content = self.queue.content(*ticket)?;
+            done.extend(self.reopen(&standing, (*ticket, content), outlook)?);
+        }
+        Ok(done)
     }
 
     /// Judges the held tickets again, by the rows that there are now; returns what was done, in
