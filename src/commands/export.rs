@@ -61,20 +61,8 @@ pub(super) struct Args {
 }
 
 pub(super) fn run(args: Args) -> Result<Status, Stop> {
-    let to = std::path::absolute(&args.to)
-        .map_err(|error| Stop::bad_input(format!("{}: {error}", args.to.display())))?;
     refuse_occupied(&args.to, args.force)?;
-    // A link stays one, and what it leads to is replaced.
-    let to = match to.canonicalize() {
-        Ok(found) => found,
-        Err(_) if to.is_symlink() => {
-            return Err(Stop::bad_input(format!(
-                "{}: it is a link to nothing; create the folder that it names, or remove the link",
-                args.to.display()
-            )));
-        }
-        Err(_) => to,
-    };
+    let to = target(&args.to)?;
     refuse_mount(&args.to, &to)?;
     let trained = find(&args.model)?;
     // The draft is removed where a signal would end this process at once.
@@ -108,36 +96,61 @@ pub(super) fn run(args: Args) -> Result<Status, Stop> {
         ));
     }
     written.sort();
+    print(&summary(&args.to, &written, &missing))?;
+    Ok(Status::Success)
+}
+
+/// The folder to write. A link stays one, and what it leads to is replaced.
+///
+/// # Errors
+/// It is a link to nothing.
+fn target(named: &Path) -> Result<PathBuf, Stop> {
+    let refuse = |why: String| Stop::bad_input(format!("{}: {why}", named.display()));
+    let to = std::path::absolute(named).map_err(|error| refuse(error.to_string()))?;
+    match to.canonicalize() {
+        Ok(found) => Ok(found),
+        Err(_) if to.is_symlink() => Err(refuse(
+            "it is a link to nothing; create the folder that it names, or remove the link"
+                .to_owned(),
+        )),
+        Err(_) => Ok(to),
+    }
+}
+
+/// The files that were written, what could not be, and how to load the model.
+fn summary(to: &Path, written: &[String], missing: &[String]) -> String {
     let files: String = written
         .iter()
-        .map(|name| path_line(&args.to.join(name)))
+        .map(|name| path_line(&to.join(name)))
         .collect();
-    let left_out: String = match missing.is_empty() {
+    let left_out: String = missing
+        .iter()
+        .map(|what| path_line(Path::new(what)))
+        .collect();
+    let left_out = match missing.is_empty() {
         true => String::new(),
-        false => {
-            let lines: String = missing
-                .iter()
-                .map(|what| path_line(Path::new(what)))
-                .collect();
-            format!("Left out:\n{lines}")
-        }
+        false => format!("Left out:\n{left_out}"),
     };
-    let loader = args.to.join(LOADER).display().to_string();
+    let load = match written.iter().any(|name| name == LOADER) {
+        true => loading(&to.join(LOADER)),
+        false => String::new(),
+    };
+    format!("Written:\n{files}{left_out}{load}")
+}
+
+/// How to load the model in PyTorch.
+fn loading(loader: &Path) -> String {
+    let loader = loader.display().to_string();
     // Python takes a path that begins with a dash for an option.
     let loader = match loader.starts_with('-') {
         true => format!("./{loader}"),
         false => loader,
     };
     let command = format!("python3 {}", shell_word(&loader));
-    let load = match written.iter().any(|name| name == LOADER) {
-        true => format!(
-            "Load it in PyTorch, after `pip install torch safetensors`:\n{}",
-            path_line(Path::new(&command))
-        ),
-        false => String::new(),
-    };
-    print(&format!("Written:\n{files}{left_out}{load}"))?;
-    Ok(Status::Success)
+    format!(
+        "Load it in PyTorch, after `pip install torch safetensors`:\n{}",
+        path_line(Path::new(&command))
+    )
 }
 
 /// Errors: something is there that may not be replaced.
