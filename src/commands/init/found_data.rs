@@ -233,62 +233,75 @@ fn of_folder(folder: &Path) -> Result<Found, String> {
         let files = inside.iter().filter(|path| path.is_file() && is_it(path));
         files.cloned().collect()
     };
-    let images = images_in(folder) + images_in(&folder.join("train"));
-    let of_images = |skip_bad: bool| FoundData::Images {
-        path: shown(folder),
-        images,
-        skip_bad,
-    };
     let has_csv = !of_kind(|path| has_ending(path, &["csv"])).is_empty();
     let has_classes = has_classes(folder) || has_classes(&folder.join("train"));
     // Folders of images beside a panel may be plots of it.
     if has_classes && !(has_csv && panel::is_panel(folder)) {
-        let tables = of_kind(|path| has_ending(&unpacked(path), &["csv", "jsonl", "ndjson"]));
-        let names: Vec<String> = tables.iter().map(|file| name_of(file)).collect();
-        let mut found = Found::from(of_images(!names.is_empty()));
-        if !names.is_empty() {
-            found.notes.push(format!(
-                "note: the folders are the classes of the images; not used: {}",
-                few(&names)
-            ));
-        }
-        return Ok(found);
+        let is_table = |path: &Path| has_ending(&unpacked(path), &["csv", "jsonl", "ndjson"]);
+        return Ok(class_folders(folder, &of_kind(is_table)));
     }
     if has_csv {
         return panel::panel(folder);
     }
     let rows = of_kind(is_rows);
     if !rows.is_empty() {
-        let Parts {
-            train,
-            valid,
-            unused,
-        } = parts(folder, &rows)?;
-        let mut found = pairs(&train, valid.as_deref())?;
-        found.notes.extend(not_used(&train, &unused));
-        return Ok(found);
+        return pairs_among(folder, &rows);
     }
-    if images > 0 {
-        return Ok(of_images(false).into());
+    if images_of(folder) > 0 {
+        return Ok(class_folders(folder, &[]));
     }
     let texts = of_kind(|path| has_ending(&unpacked(path), &["txt"]));
     if !texts.is_empty() {
-        let Parts {
-            train,
-            valid,
-            mut unused,
-        } = parts(folder, &texts)?;
-        // A text is validated on its own last part.
-        unused.extend(valid);
-        let mut found = Found::from(text(&train)?);
-        found.notes.extend(not_used(&train, &unused));
-        return Ok(found);
+        return text_among(folder, &texts);
     }
     Err(
         "this folder has no data that kiln knows: one folder of PNG or JPEG files per class, CSV \
          files with a date in each row, a JSONL file, or a .txt file"
             .to_owned(),
     )
+}
+
+/// A folder with a folder of images per class; `tables` lie beside these.
+fn class_folders(folder: &Path, tables: &[PathBuf]) -> Found {
+    let names: Vec<String> = tables.iter().map(|file| name_of(file)).collect();
+    let mut found = Found::from(FoundData::Images {
+        path: shown(folder),
+        images: images_of(folder),
+        skip_bad: !names.is_empty(),
+    });
+    if !names.is_empty() {
+        found.notes.push(format!(
+            "note: the folders are the classes of the images; not used: {}",
+            few(&names)
+        ));
+    }
+    found
+}
+
+/// Prompts and responses in the files of rows of a folder.
+fn pairs_among(folder: &Path, rows: &[PathBuf]) -> Result<Found, String> {
+    let Parts {
+        train,
+        valid,
+        unused,
+    } = parts(folder, rows)?;
+    let mut found = pairs(&train, valid.as_deref())?;
+    found.notes.extend(not_used(&train, &unused));
+    Ok(found)
+}
+
+/// A text among those of a folder.
+fn text_among(folder: &Path, texts: &[PathBuf]) -> Result<Found, String> {
+    let Parts {
+        train,
+        valid,
+        mut unused,
+    } = parts(folder, texts)?;
+    // A text is validated on its own last part.
+    unused.extend(valid);
+    let mut found = Found::from(text(&train)?);
+    found.notes.extend(not_used(&train, &unused));
+    Ok(found)
 }
 
 /// Names the files of a folder that are left aside.
@@ -308,6 +321,11 @@ fn has_classes(folder: &Path) -> bool {
 
 fn is_image(path: &Path) -> bool {
     path.is_file() && has_ending(path, &IMAGE_ENDINGS)
+}
+
+/// Number of images in the class folders of a folder, and of its part for training.
+fn images_of(folder: &Path) -> u64 {
+    images_in(folder) + images_in(&folder.join("train"))
 }
 
 /// Number of images in the folders of a folder.
