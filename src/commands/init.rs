@@ -13,7 +13,7 @@ use kiln_core::{
 };
 use kiln_hardware::host::{read, usable_cores};
 
-use self::found_data::{Found, FoundData, find};
+use self::found_data::{DataProposal, FoundData, find};
 use super::{
     Status, Stop,
     machine::{VISIBLE_DEVICES, nvml_library},
@@ -79,7 +79,7 @@ pub(super) fn run(args: Args) -> Result<Status, Stop> {
         args.data.as_deref().map(find).transpose()?
     };
     let (data, notes) = match found {
-        Some(Found { data, notes }) => (Some(data), notes),
+        Some(DataProposal { data, notes }) => (Some(data), notes),
         None => (None, Vec::new()),
     };
     let kind = kind(args.kind, data.as_ref())?;

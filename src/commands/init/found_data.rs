@@ -85,13 +85,13 @@ impl FoundData {
 
 /// Data, and what a user should know about the choices that were made.
 #[derive(Debug)]
-pub(super) struct Found {
+pub(super) struct DataProposal {
     pub(super) data: FoundData,
     /// A line each.
     pub(super) notes: Vec<String>,
 }
 
-impl From<FoundData> for Found {
+impl From<FoundData> for DataProposal {
     fn from(data: FoundData) -> Self {
         let notes = Vec::new();
         Self { data, notes }
@@ -99,7 +99,7 @@ impl From<FoundData> for Found {
 }
 
 /// Looks at what lies at a path. A table is a text only if it is asked for as one.
-pub(super) fn find(path: &Path, is_asked_as_text: bool) -> Result<Found, Stop> {
+pub(super) fn find(path: &Path, is_asked_as_text: bool) -> Result<DataProposal, Stop> {
     let refuse = |what: String| Stop::bad_input(format!("{}: {what}", path.display()));
     let found = fs::metadata(path).map_err(|error| match error.kind() {
         std::io::ErrorKind::NotFound => refuse("there is no such file or folder".to_owned()),
@@ -113,7 +113,7 @@ pub(super) fn find(path: &Path, is_asked_as_text: bool) -> Result<Found, Stop> {
     let guessed = match found.is_dir() {
         true => of_folder(path),
         false if is_rows(path) => pairs(path, None),
-        false if is_asked_as_text => text(path).map(Found::from),
+        false if is_asked_as_text => text(path).map(DataProposal::from),
         false if has_ending(path, &["json"]) => json(path),
         false if has_ending(path, &["tsv"]) => Err(
             "this is a table whose cells are separated by tabs; write prompts and responses as one \
@@ -127,7 +127,7 @@ pub(super) fn find(path: &Path, is_asked_as_text: bool) -> Result<Found, Stop> {
              line into a .jsonl file; or add `--kind gpt` to train on its characters"
                 .to_owned(),
         ),
-        false => text(path).map(Found::from),
+        false => text(path).map(DataProposal::from),
     };
     guessed.map_err(refuse)
 }
@@ -143,11 +143,11 @@ pub(super) fn shown(path: &Path) -> String {
 }
 
 /// A file of JSON that does not end in .jsonl: a text, unless it is a list.
-fn json(path: &Path) -> Result<Found, String> {
+fn json(path: &Path) -> Result<DataProposal, String> {
     let (first, _) = lines(path, 1)?;
     match first.first() {
         Some(line) if line.starts_with('[') => Err(json_list_refusal(path)),
-        _ => text(path).map(Found::from),
+        _ => text(path).map(DataProposal::from),
     }
 }
 
@@ -227,7 +227,7 @@ fn text(path: &Path) -> Result<FoundData, String> {
     })
 }
 
-fn of_folder(folder: &Path) -> Result<Found, String> {
+fn of_folder(folder: &Path) -> Result<DataProposal, String> {
     let inside = entries(folder);
     let of_kind = |is_it: fn(&Path) -> bool| -> Vec<PathBuf> {
         let files = inside.iter().filter(|path| path.is_file() && is_it(path));
@@ -262,9 +262,9 @@ fn of_folder(folder: &Path) -> Result<Found, String> {
 }
 
 /// A folder with a folder of images per class; `tables` lie beside these.
-fn class_folders(folder: &Path, tables: &[PathBuf]) -> Found {
+fn class_folders(folder: &Path, tables: &[PathBuf]) -> DataProposal {
     let names: Vec<String> = tables.iter().map(|file| name_of(file)).collect();
-    let mut found = Found::from(FoundData::Images {
+    let mut found = DataProposal::from(FoundData::Images {
         path: shown(folder),
         images: images_of(folder),
         skip_bad: !names.is_empty(),
@@ -279,7 +279,7 @@ fn class_folders(folder: &Path, tables: &[PathBuf]) -> Found {
 }
 
 /// Prompts and responses in the files of rows of a folder.
-fn pairs_among(folder: &Path, rows: &[PathBuf]) -> Result<Found, String> {
+fn pairs_among(folder: &Path, rows: &[PathBuf]) -> Result<DataProposal, String> {
     let Parts {
         train,
         valid,
@@ -291,7 +291,7 @@ fn pairs_among(folder: &Path, rows: &[PathBuf]) -> Result<Found, String> {
 }
 
 /// A text among those of a folder.
-fn text_among(folder: &Path, texts: &[PathBuf]) -> Result<Found, String> {
+fn text_among(folder: &Path, texts: &[PathBuf]) -> Result<DataProposal, String> {
     let Parts {
         train,
         valid,
@@ -299,7 +299,7 @@ fn text_among(folder: &Path, texts: &[PathBuf]) -> Result<Found, String> {
     } = parts(folder, texts)?;
     // A text is validated on its own last part.
     unused.extend(valid);
-    let mut found = Found::from(text(&train)?);
+    let mut found = DataProposal::from(text(&train)?);
     found.notes.extend(not_used(&train, &unused));
     Ok(found)
 }

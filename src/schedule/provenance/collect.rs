@@ -15,7 +15,7 @@ use kiln_core::{
 
 use super::{
     glob,
-    invocation::{Found, Invocation},
+    invocation::{Invocation, Lookups},
     names::{container_client, file_name, is_interpreter},
     python::{Python, module_of, python_of},
 };
@@ -70,7 +70,7 @@ pub(super) fn collect<'a>(
 ) -> Result<Sources, String> {
     let results = std::path::absolute(results).unwrap_or_default();
     let mut sources = Sources::new();
-    let (mut seen, found) = (HashSet::new(), Found::new());
+    let (mut seen, lookups) = (HashSet::new(), Lookups::new());
     for trial in trials {
         if let Some(command) = trial.model.command() {
             // Files of the attempt itself are not known yet, and no program lies there.
@@ -106,12 +106,12 @@ pub(super) fn collect<'a>(
                 files,
                 files_key: "model.files",
                 results: &results,
-                found: &found,
+                lookups: &lookups,
             })?;
             continue;
         }
         if let Some(name) = trial.engine.own_name() {
-            add_engine(&mut sources, experiment, name, (&results, &found))?;
+            add_engine(&mut sources, experiment, name, (&results, &lookups))?;
         }
     }
     Ok(sources)
@@ -121,7 +121,7 @@ fn add_engine(
     sources: &mut Sources,
     experiment: &Experiment,
     name: &str,
-    (results, found): (&Path, &Found),
+    (results, lookups): (&Path, &Lookups),
 ) -> Result<(), String> {
     let key = engine_key(name);
     let engine = experiment.run.engines.get(name);
@@ -141,7 +141,7 @@ fn add_engine(
         files: &engine.files,
         files_key: &format!("{key}.files"),
         results,
-        found,
+        lookups,
     })
 }
 
@@ -295,7 +295,7 @@ mod tests {
             files,
             files_key: "model.files",
             results: Path::new("/nonexistent"),
-            found: Box::leak(Box::new(Found::new())),
+            lookups: Box::leak(Box::new(Lookups::new())),
         }
     }
 

@@ -13,7 +13,7 @@ use crate::relay;
 /// A cache of file lookups for one pass over the trials of an experiment. Most trials start the same
 /// program, and on a shared file system each lookup is a request to the file server.
 #[derive(Debug)]
-pub(super) struct Found {
+pub(super) struct Lookups {
     /// The folder in which kiln was started.
     here: PathBuf,
     /// By name, folder and `PATH`.
@@ -24,7 +24,7 @@ pub(super) struct Found {
 
 type ProgramName = (String, Option<String>, Option<String>);
 
-impl Found {
+impl Lookups {
     pub(super) fn new() -> Self {
         Self {
             here: std::env::current_dir().unwrap_or_default(),
@@ -60,12 +60,12 @@ pub(super) struct Invocation<'a> {
     pub(super) files_key: &'a str,
     /// The folder of the runs: what lies there is no part of a program.
     pub(super) results: &'a Path,
-    pub(super) found: &'a Found,
+    pub(super) lookups: &'a Lookups,
 }
 
 impl Invocation<'_> {
     pub(super) fn base(&self) -> PathBuf {
-        let here = &self.found.here;
+        let here = &self.lookups.here;
         self.folder
             .map_or_else(|| here.clone(), |folder| here.join(folder))
     }
@@ -81,17 +81,19 @@ impl Invocation<'_> {
         let path = self.environment.iter().find(|(name, _)| name == "PATH");
         let path = path.map(|(_, value)| value.clone());
         let name = (program.to_owned(), self.folder.map(str::to_owned), path);
-        once(&self.found.programs, &name, |(name, folder, path)| {
+        once(&self.lookups.programs, &name, |(name, folder, path)| {
             relay::find_program(name, folder.as_deref(), path.as_deref()).ok()
         })
     }
 
     pub(super) fn is_file(&self, path: &PathBuf) -> bool {
-        once(&self.found.files, path, |path| path.is_file())
+        once(&self.lookups.files, path, |path| path.is_file())
     }
 
     /// The Python that the first line of a script names.
     pub(super) fn first_line(&self, script: &PathBuf) -> Option<FirstLine> {
-        once(&self.found.first_lines, script, |script| first_line(script))
+        once(&self.lookups.first_lines, script, |script| {
+            first_line(script)
+        })
     }
 }

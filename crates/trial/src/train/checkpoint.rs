@@ -59,7 +59,7 @@ pub(crate) struct ResumePoint {
 }
 
 /// The point to resume from, and its tensors.
-type Found<T> = (ResumePoint, T);
+type FoundCheckpoint<T> = (ResumePoint, T);
 
 /// Keeps a trial's checkpoints.
 #[derive(Debug)]
@@ -97,7 +97,7 @@ impl Keeper {
         &mut self,
         total_steps: u64,
         read: impl Fn(&ResumePoint) -> Result<T, TrialError>,
-    ) -> Result<(Option<Found<T>>, Vec<String>), TrialError> {
+    ) -> Result<(Option<FoundCheckpoint<T>>, Vec<String>), TrialError> {
         let unreadable = |error| {
             TrialError::Failed(format!(
                 "the trial's checkpoints cannot be read: {error}; an older one is not used; \
@@ -222,7 +222,7 @@ pub(crate) fn continued<T>(
     origin: &Origin,
     total_steps: u64,
     read: impl Fn(&ResumePoint) -> Result<T, TrialError>,
-) -> Result<Found<T>, TrialError> {
+) -> Result<FoundCheckpoint<T>, TrialError> {
     let Origin {
         run,
         trial,

@@ -4,7 +4,7 @@ use std::path::Path;
 
 use serde_json::{Map, Value};
 
-use super::{Found, FoundData, few, lines, scalar, shown};
+use super::{DataProposal, FoundData, few, lines, scalar, shown};
 use crate::commands::init::character_tokenizer;
 
 /// Rows whose keys are looked at.
@@ -17,7 +17,7 @@ const RESPONSES: [&str; 5] = ["response", "answer", "output", "completion", "tar
 const FURTHER: [&str; 5] = ["input", "instruction", "context", "system", "history"];
 
 /// Finds prompts and responses in the file `path`; `valid` is the file of validation rows.
-pub(super) fn pairs(path: &Path, valid: Option<&Path>) -> Result<Found, String> {
+pub(super) fn pairs(path: &Path, valid: Option<&Path>) -> Result<DataProposal, String> {
     let (first, rows) = lines(path, ROWS_LOOKED_AT)?;
     let begin = first.first().map_or("", String::as_str);
     if begin.starts_with('[') {
@@ -74,7 +74,7 @@ pub(super) fn pairs(path: &Path, valid: Option<&Path>) -> Result<Found, String> 
         rows,
         comments,
     };
-    Ok(Found { data, notes })
+    Ok(DataProposal { data, notes })
 }
 
 /// The refusal of a JSON list, with the command that converts it.

@@ -8,7 +8,7 @@ use kiln_data::{
     panel::{LeftOutColumn, NumberColumn, PanelColumns, columns},
 };
 
-use super::{Found, FoundData, NAMES_SHOWN, few, has_ending, scalar};
+use super::{DataProposal, FoundData, NAMES_SHOWN, few, has_ending, scalar};
 
 /// Names of columns that are usually the price, best first.
 const PRICES: [&str; 5] = ["adj close", "adj_close", "close", "price", "value"];
@@ -27,7 +27,7 @@ pub(super) fn is_panel(folder: &Path) -> bool {
     })
 }
 
-pub(super) fn panel(folder: &Path) -> Result<Found, String> {
+pub(super) fn panel(folder: &Path) -> Result<DataProposal, String> {
     let found = columns(folder).map_err(|error| error.to_string())?;
     let Some(date) = found.dates.first() else {
         return Err(no_date(&found));
@@ -60,7 +60,7 @@ pub(super) fn panel(folder: &Path) -> Result<Found, String> {
     if !left_out.is_empty() {
         comments.push(format!("left out of `columns`: {}", few(&left_out)));
     }
-    Ok(Found {
+    Ok(DataProposal {
         data: FoundData::Panel {
             path: scalar(&folder.to_string_lossy()),
             date: scalar(date),
