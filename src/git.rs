@@ -82,9 +82,9 @@ pub(crate) fn changed_files(old: &str, new: &str, results: &Path) -> Option<Vec<
 pub(crate) fn ignored_by(file: &Path) -> Option<String> {
     let (folder, name) = (file.parent()?, file.file_name()?.to_str()?);
     let name = format!("./{name}");
-    let told = stdout_in(folder, &["check-ignore", "-v", "--", &name]).ok()??;
-    let told = String::from_utf8_lossy(&told);
-    let (rule, _) = told.split_once('\t')?;
+    let answer = stdout_in(folder, &["check-ignore", "-v", "--", &name]).ok()??;
+    let answer = String::from_utf8_lossy(&answer);
+    let (rule, _) = answer.split_once('\t')?;
     let mut parts = rule.splitn(3, ':');
     let (place, line, pattern) = (parts.next()?, parts.next()?, parts.next()?);
     // git also prints a rule that includes the file again.

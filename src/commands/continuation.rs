@@ -85,7 +85,7 @@ pub(super) fn continue_run(
     let folder = folder_of(text, results, begun.as_ref().map(|(folder, _)| folder))?;
     if let Some((_, record)) = begun.filter(|(begun, _)| *begun == folder) {
         continue_as_recorded(planned, &record)?;
-        return Ok(told(&planned.plan.trials).into_iter().collect());
+        return Ok(beginning_of(&planned.plan.trials).into_iter().collect());
     }
     let run = RunFolder::at(&folder);
     let sources = sources(&run, trial)?;
@@ -100,7 +100,7 @@ pub(super) fn continue_run(
         }
     }
     none_or(faults)?;
-    Ok(told(&planned.plan.trials)
+    Ok(beginning_of(&planned.plan.trials)
         .into_iter()
         .chain(earlier)
         .chain(planned.plan.trials.iter().find_map(schedule_so_far))
@@ -193,7 +193,7 @@ pub(super) fn continue_as_recorded(planned: &mut Planned, record: &RunFile) -> R
 }
 
 /// Says which checkpoints the trials begin with; `None` if all begin anew.
-fn told(trials: &[Trial]) -> Option<String> {
+fn beginning_of(trials: &[Trial]) -> Option<String> {
     let origins: Vec<&Origin> = trials
         .iter()
         .filter_map(|trial| trial.origin.as_ref())
@@ -457,8 +457,8 @@ fn differences(all: &[Difference]) -> String {
         Some(value) => value.to_string(),
         None => "not set".to_owned(),
     };
-    let told = all.iter().take(MOST_LISTED);
-    let told: Vec<String> = told
+    let changes = all.iter().take(MOST_LISTED);
+    let changes: Vec<String> = changes
         .map(|difference| {
             format!(
                 "`{}` was {}, is now {}",
@@ -469,8 +469,12 @@ fn differences(all: &[Difference]) -> String {
         })
         .collect();
     match all.len().saturating_sub(MOST_LISTED) {
-        0 => told.join(", "),
-        more => format!("{}, and {} more", told.join(", "), counted(more, "setting")),
+        0 => changes.join(", "),
+        more => format!(
+            "{}, and {} more",
+            changes.join(", "),
+            counted(more, "setting")
+        ),
     }
 }
 

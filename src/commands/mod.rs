@@ -236,8 +236,8 @@ impl Stop {
         let lines = problems
             .iter()
             .flat_map(|problem| excerpts.with_problem(problem));
-        let told = Self::of_lines(Status::BadInput, lines);
-        Self { problems, ..told }
+        let stop = Self::of_lines(Status::BadInput, lines);
+        Self { problems, ..stop }
     }
 
     /// Prints the message to standard error.

@@ -402,8 +402,8 @@ impl FactFinder {
         let folder = self.data_folder.as_deref();
         if let Data::ImageFolder(_) = data {
             let found = images::load(data, folder)?;
-            let told = images::about_classes(data, &found);
-            self.remarks.borrow_mut().extend(told);
+            let remark = images::about_classes(data, &found);
+            self.remarks.borrow_mut().extend(remark);
             return Ok(Some(found.facts));
         }
         facts(data, folder, self.cache.as_deref())

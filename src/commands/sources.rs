@@ -197,9 +197,9 @@ pub(super) fn tell_uncollected(path: &Path) {
         Err(error) => note(&format!("rows of workers cannot be read: {error}")),
     }
     let counts = TicketQueue::of(&folder).and_then(|queue| queue.counts().ok());
-    let told = counts.map(|counts| [tickets::held(counts), tickets::later(counts)]);
-    for told in told.into_iter().flatten().flatten() {
-        note(&format!("{}: {told}", path.display()));
+    let notices = counts.map(|counts| [tickets::held(counts), tickets::later(counts)]);
+    for notice in notices.into_iter().flatten().flatten() {
+        note(&format!("{}: {notice}", path.display()));
     }
 }
 

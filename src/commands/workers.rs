@@ -165,12 +165,12 @@ fn requeue(allocation: &Allocation, quiet: bool) {
         true => allocation.requeue(),
         false => Err("`run.slurm.resubmissions` is used up".to_owned()),
     };
-    let told = match asked {
+    let notice = match asked {
         Ok(()) => "tickets are left: Slurm starts this job again".to_owned(),
         Err(why) => format!("tickets are left, and this job is not started again: {why}"),
     };
     if !quiet {
-        note(&told);
+        note(&notice);
     }
 }
 

@@ -172,8 +172,8 @@ fn cuda_version(
 ) -> Option<Check> {
     const NAME: &str = "cuda-version";
     let wanted = libtorch.cuda.as_ref()?;
-    let told = facts.driver.as_ref().ok()?.cuda.value().cloned();
-    let offered = told.or_else(|| answer.cuda.as_ref()?.driver.as_ref()?.version.clone())?;
+    let of_driver = facts.driver.as_ref().ok()?.cuda.value().cloned();
+    let offered = of_driver.or_else(|| answer.cuda.as_ref()?.driver.as_ref()?.version.clone())?;
     let (Some(want), Some(offer)) = (numbers(wanted), numbers(&offered)) else {
         return Some(Check::unknown(
             NAME,

@@ -415,10 +415,10 @@ fn link(gpu: &GpuFacts) -> Option<Check> {
     };
     let is_slow = generation.is_some_and(|(now, best)| now < best);
     // A low generation on an idle GPU is not a fault of the slot.
-    let told = generation.filter(|_| width == best || gpu.is_working());
+    let trusted = generation.filter(|_| width == best || gpu.is_working());
     let (now, possible) = (
-        words(width, told.map(|pair| pair.0)),
-        words(best, told.map(|pair| pair.1)),
+        words(width, trusted.map(|pair| pair.0)),
+        words(best, trusted.map(|pair| pair.1)),
     );
     Some(if width < best {
         Check::warning(

@@ -152,13 +152,13 @@ impl PreflightFacts {
 }
 
 fn versions(nvml: Nvml, patience: &Patience) -> DriverVersions {
-    let told = patience.wait(move || DriverVersions {
+    let answer = patience.wait(move || DriverVersions {
         driver: nvml.driver_version(),
         nvml: nvml.nvml_version(),
         cuda: nvml.cuda_version(),
     });
     let silent = || Reading::Absent(patience.silence());
-    told.unwrap_or_else(|| DriverVersions {
+    answer.unwrap_or_else(|| DriverVersions {
         driver: silent(),
         nvml: silent(),
         cuda: silent(),

@@ -38,8 +38,8 @@ pub(super) fn without_model(ranking: &Ranking<'_>) -> Option<String> {
         .filter_map(|(rate, how)| Some(format!("{} ({how})", rate?)))
         .collect();
     let hits = (!hits.is_empty()).then(|| format!("hit rate {}", hits.join(" or ")));
-    let told: Vec<String> = error.into_iter().chain(hits).collect();
-    (!told.is_empty()).then(|| format!("without a model: {}", told.join(", ")))
+    let parts: Vec<String> = error.into_iter().chain(hits).collect();
+    (!parts.is_empty()).then(|| format!("without a model: {}", parts.join(", ")))
 }
 
 /// `0.0154`, or `0.0150 to 0.0154` where rows differ, as those of other validation samples do.

@@ -60,10 +60,10 @@ fn input_pipeline(points: &[Point<'_>], axes: &[String]) -> Option<String> {
             Some((rates.gain(*real, *synthetic, pairs.len())?, *real))
         })
     };
-    let told = gains()
+    let largest = gains()
         .filter(|(gain, _)| gain.is_ahead())
         .max_by(|one, other| one.0.cost().0.total_cmp(&other.0.cost().0));
-    if let Some((gain, real)) = told {
+    if let Some((gain, real)) = largest {
         let (cost, [least, most]) = gain.cost();
         return Some(format!(
             "the input pipeline costs {} of the speed ({}; 1 - real / synthetic, interval {} to \

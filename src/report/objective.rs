@@ -186,8 +186,8 @@ impl Objective {
             let (count, all) = (missed.rows.len(), point.rows.len());
             format!("{count} of {all} did not reach the target")
         });
-        let told: Vec<String> = point.failures().into_iter().chain(missed).collect();
-        (!told.is_empty()).then(|| told.join(", "))
+        let parts: Vec<String> = point.failures().into_iter().chain(missed).collect();
+        (!parts.is_empty()).then(|| parts.join(", "))
     }
 
     /// Whether this value is better.

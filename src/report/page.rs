@@ -180,13 +180,13 @@ fn all_points(subject: Subject<'_>) -> Vec<Value> {
     let ranked = ranking.objective.metric();
     let of = |point: &Point<'_>| {
         let trials: Vec<&str> = point.rows.iter().map(|row| row.trial.0.as_str()).collect();
-        let mut told = json!({"axes": axes_of(table, point), "trials": trials});
+        let mut entry = json!({"axes": axes_of(table, point), "trials": trials});
         if let Some(failures) = point.failures() {
-            told["failures"] = failures.into();
+            entry["failures"] = failures.into();
         }
         let mut tell = |name: &str, value: Option<Statistic>| {
             if let Some(value) = value {
-                told[name] = json!({
+                entry[name] = json!({
                     "mean": value.mean,
                     "deviation": value.deviation,
                     "runs": value.runs,
@@ -201,7 +201,7 @@ fn all_points(subject: Subject<'_>) -> Vec<Value> {
         for metric in learned.chain(metrics.iter().copied()).chain(ranked) {
             tell(metric.name(), point.statistic(|row| row.metric(metric)));
         }
-        told
+        entry
     };
     all.iter().map(of).collect()
 }

@@ -216,8 +216,8 @@ fn fixed(value: f64, decimals: i32) -> String {
 }
 
 fn others(point: &Point<'_>) -> Option<String> {
-    let told = ended(&point.rows, |outcome| outcome != Outcome::Completed);
-    (!told.is_empty()).then(|| told.join(" "))
+    let others = ended(&point.rows, |outcome| outcome != Outcome::Completed);
+    (!others.is_empty()).then(|| others.join(" "))
 }
 
 /// The whole table; points stand in the plan's order, so that a new measurement changes cells and
@@ -255,13 +255,13 @@ pub fn point_table(table: &TrialTable, asked: Option<spec::Objective>) -> String
 /// The cells of `best_by`, point by point.
 fn best_by(ranking: &Ranking<'_>, points: usize) -> Vec<Option<String>> {
     let by = ranking.column();
-    let told = match ranking.objective.is_trade_off {
+    let what = match ranking.objective.is_trade_off {
         true => format!("{by} and speed"),
         false => by.to_owned(),
     };
     let mut cells = vec![None; points];
     for ranked in ranking.points.iter().filter(|ranked| ranked.is_marked) {
-        cells[ranked.place] = Some(told.clone());
+        cells[ranked.place] = Some(what.clone());
     }
     cells
 }
@@ -303,8 +303,8 @@ impl<'a> Sheet<'a> {
     }
 
     fn text(mut self) -> String {
-        let told = |words: &Vec<String>| (!words.is_empty()).then(|| words.join(" "));
-        let fewer: Vec<Option<String>> = self.fewer.iter().map(told).collect();
+        let joined = |words: &Vec<String>| (!words.is_empty()).then(|| words.join(" "));
+        let fewer: Vec<Option<String>> = self.fewer.iter().map(joined).collect();
         if fewer.iter().any(Option::is_some) {
             self.add(FEWER_RUNS, fewer);
         }

@@ -55,13 +55,13 @@ impl Point<'_> {
     /// Its trials whose end speaks against its settings: `3 of 5 diverged`; `None` if there are
     /// none. Of a trial that was skipped, killed from outside or interrupted nothing is known.
     pub(super) fn failures(&self) -> Option<String> {
-        let told = FAILURES.iter().filter_map(|(outcome, words)| {
+        let failures = FAILURES.iter().filter_map(|(outcome, words)| {
             let ended = self.rows.iter().filter(|row| row.outcome == *outcome);
             let count = ended.count();
             (count > 0).then(|| format!("{count} of {} {words}", self.rows.len()))
         });
-        let told: Vec<String> = told.collect();
-        (!told.is_empty()).then(|| told.join(", "))
+        let failures: Vec<String> = failures.collect();
+        (!failures.is_empty()).then(|| failures.join(", "))
     }
 
     /// The same point with only those of its trials that completed without this number; `None` if

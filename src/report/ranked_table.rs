@@ -101,14 +101,14 @@ impl RankedTable<'_> {
         let Some(first) = rows.clone().next() else {
             return String::new();
         };
-        let told = reason(first);
-        let is_alike = rows.clone().all(|row| reason(row) == told);
-        let told = told.unwrap_or("no reason was recorded");
+        let why = reason(first);
+        let is_alike = rows.clone().all(|row| reason(row) == why);
+        let why = why.unwrap_or("no reason was recorded");
         let first = if is_alike { "" } else { "first: " };
         format!(
             "– {} without a rate: {first}{}\n",
             counted(rows.by_ref().count(), "trial"),
-            without_controls(told)
+            without_controls(why)
         )
     }
 

@@ -133,12 +133,12 @@ impl<'a> Blocks<'a> {
         // A round that a second launch continued met two states of the machine; in tables before
         // `trials/7` a block is a round.
         let round = |row: &TrialRow| row.round.or(row.block);
-        let told: HashMap<&TrialId, u64> = rows()
+        let rounds: HashMap<&TrialId, u64> = rows()
             .filter_map(|row| Some((&row.trial, (row.launch << 32) + round(row)?)))
             .collect();
-        if !told.is_empty() {
+        if !rounds.is_empty() {
             return Self {
-                of: told,
+                of: rounds,
                 are_told: true,
                 within: Within::Blocks,
             };

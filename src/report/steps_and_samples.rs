@@ -264,28 +264,28 @@ impl StepsAndSamples<'_> {
                 most.unwrap_or(0)
             ),
         };
-        let mut told = format!(
+        let mut text = format!(
             "steps × effective batch until the evaluation that reached `train.target`: {}{repeats}{}",
             needed.join(", "),
             self.rates()
         );
         if !self.unreached.is_empty() {
-            told += &format!(
+            text += &format!(
                 "; batch {} did not reach it with all of its trials",
                 sizes(self.unreached.iter().copied())
             );
         }
         if let Some((size, seconds)) = self.soonest {
-            told += &format!("; soonest with {size}, after {} s", significant(seconds));
+            text += &format!("; soonest with {size}, after {} s", significant(seconds));
         }
         if self.others > 0 {
-            told += &format!(
+            text += &format!(
                 "; all with {}, and {} of other values not told here",
                 self.shared.join(", "),
                 counted(self.others, "group")
             );
         }
-        told
+        text
     }
 
     /// The learning rates behind these steps, and what was not tried.
@@ -303,7 +303,7 @@ impl StepsAndSamples<'_> {
             )
         };
         let own: Vec<String> = self.batches.iter().map(of).collect();
-        let mut told = format!(
+        let mut text = format!(
             ", at the learning rate with the fewest ({})",
             own.join(", ")
         );
@@ -315,16 +315,16 @@ impl StepsAndSamples<'_> {
         let at_ends = ["least", "largest"].map(|end| (end, of(&|batch| batch.end == Some(end))));
         for (end, batches) in &at_ends {
             if !batches.is_empty() {
-                told += &format!("; for batch {batches} it is the {end} that was tried");
+                text += &format!("; for batch {batches} it is the {end} that was tried");
             }
         }
         if at_ends.iter().any(|(_, batches)| !batches.is_empty()) {
-            told += ", and one beyond may need fewer";
+            text += ", and one beyond may need fewer";
         }
         if !alone.is_empty() {
-            told += &format!("; for batch {alone} it is the only one that was tried");
+            text += &format!("; for batch {alone} it is the only one that was tried");
         }
-        told
+        text
     }
 
     fn curve(&self) -> Option<String> {

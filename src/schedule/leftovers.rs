@@ -102,7 +102,7 @@ pub(super) fn adopt(
             .map_err(io::Error::from)
             .map_err(cannot_write(request))?;
         open.notices.extend(changes.iter().map(ToString::to_string));
-        open.notices.push(told(of, row.fixed.outcome));
+        open.notices.push(notice(of, row.fixed.outcome));
         if row.fixed.outcome.is_final()
             && let Err(error) =
                 attempt::settle_checkpoints(&open.folder, of.trial, row.fixed.outcome)
@@ -127,7 +127,7 @@ fn concurrent(of: &Unrecorded<'_>, unrecorded: &[Unrecorded<'_>], rows: &[TableR
 }
 
 /// The notice about a row that another launch should have written.
-fn told(of: &Unrecorded<'_>, outcome: Outcome) -> String {
+fn notice(of: &Unrecorded<'_>, outcome: Outcome) -> String {
     let by = match outcome.is_final() {
         true => ", as its `trial.json` says",
         false => "",

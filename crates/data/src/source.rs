@@ -116,14 +116,14 @@ fn locate_either(
         .iter()
         .find_map(|folder| forms.iter().find_map(|names| whole(folder, names)));
     // With several forms, the error names only the first file of each.
-    let told = |names: &[&str]| if forms.len() == 1 { names.len() } else { 1 };
+    let count = |names: &[&str]| if forms.len() == 1 { names.len() } else { 1 };
     let looked = || {
         folders
             .iter()
             .flat_map(|folder| {
                 forms
                     .iter()
-                    .flat_map(|names| names[..told(names)].iter().map(|name| folder.join(name)))
+                    .flat_map(|names| names[..count(names)].iter().map(|name| folder.join(name)))
             })
             .collect()
     };

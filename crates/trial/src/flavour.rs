@@ -151,14 +151,14 @@ fn own_kernels(library: &Path, newest: u32) -> impl Iterator<Item = FlavourRow> 
     let generations = GENERATIONS.into_iter().chain([newest]);
     generations.map(move |architecture| {
         let bytes = cuda_kernels::compile(library, architecture);
-        let told = bytes.map(|bytes| {
+        let sizes = bytes.map(|bytes| {
             let each = cuda_kernels::DTYPES.iter().zip(bytes);
             let each: Vec<String> = each
                 .map(|(dtype, bytes)| format!("{dtype} {bytes}"))
                 .collect();
             format!("bytes of machine code: {}", each.join(", "))
         });
-        line(&format!("own kernels sm_{architecture}"), told)
+        line(&format!("own kernels sm_{architecture}"), sizes)
     })
 }
 

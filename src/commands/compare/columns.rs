@@ -173,11 +173,11 @@ fn told_direction<'a>(
 /// Errors: the experiments of the runs name different directions of a metric as the better one.
 fn refuse_two_directions(name: &str, commands: &[Command]) -> Result<(), Stop> {
     let own = name.strip_prefix(METRIC_PREFIX).unwrap_or(name);
-    let told: Vec<Better> = commands
+    let directions: Vec<Better> = commands
         .iter()
         .filter_map(|command| command.better(own))
         .collect();
-    match told.iter().any(|better| *better != told[0]) {
+    match directions.iter().any(|better| *better != directions[0]) {
         true => Err(Stop::bad_input(format!(
             "`model.metrics.{own}.better` is `high` in one run and `low` in the other; say which one \
              counts, with `--metric {own}:high` or `--metric {own}:low`"
@@ -190,8 +190,8 @@ fn refuse_two_directions(name: &str, commands: &[Command]) -> Result<(), Stop> {
 /// column.
 fn direction(name: &str, commands: &[Command]) -> Option<bool> {
     let own = name.strip_prefix(METRIC_PREFIX).unwrap_or(name);
-    let told = commands
+    let of_command = commands
         .iter()
         .find_map(|command| Some(command.better(own)? == Better::High));
-    told.or_else(|| ColumnMetric::known_direction(name))
+    of_command.or_else(|| ColumnMetric::known_direction(name))
 }

@@ -81,14 +81,14 @@ pub fn gate(found: &Comparisons, metric: ComparedMetric) -> Gate {
 
 /// Decides whether one of these metrics became worse at any point of base. Each point is named once.
 pub fn gate_of_all(found: &Comparisons, metrics: &[ComparedMetric]) -> Gate {
-    let told: Vec<(ComparedMetric, ToldPoints)> = metrics
+    let by_metric: Vec<(ComparedMetric, ToldPoints)> = metrics
         .iter()
         .map(|metric| (*metric, ToldPoints::of(found, *metric)))
         .collect();
     let points = |of: fn(&ToldPoints) -> &BTreeMap<usize, String>| {
         let mut points: BTreeMap<usize, Vec<(ComparedMetric, &str)>> = BTreeMap::new();
-        for (metric, told) in &told {
-            for (place, why) in of(told) {
+        for (metric, of_metric) in &by_metric {
+            for (place, why) in of(of_metric) {
                 points
                     .entry(*place)
                     .or_default()
@@ -100,7 +100,7 @@ pub fn gate_of_all(found: &Comparisons, metrics: &[ComparedMetric]) -> Gate {
             .map(|(place, whys)| named(point_name(found, place), &whys, metrics.len()))
             .collect::<Vec<String>>()
     };
-    let (worse, untold) = (points(|told| &told.worse), points(|told| &told.untold));
+    let (worse, untold) = (points(|one| &one.worse), points(|one| &one.untold));
     match (worse.is_empty(), untold.is_empty()) {
         (false, _) => Gate::Fail(worse),
         (true, false) => Gate::CannotTell(untold),
@@ -145,22 +145,22 @@ struct ToldPoints {
 
 impl ToldPoints {
     fn of(found: &Comparisons, metric: ComparedMetric) -> Self {
-        let mut told = Self::default();
+        let mut points = Self::default();
         for (place, pair) in found.pairs.iter().enumerate() {
             let mut comparisons = pair.comparisons.iter();
             let comparison = comparisons.find(|comparison| comparison.metric == metric);
             if let Some(why) = why_untold_first(found, pair, comparison) {
-                told.untold.insert(place, why);
+                points.untold.insert(place, why);
             } else if let Some(worse) = comparison.filter(|one| one.verdict == Verdict::Worse) {
-                told.worse.insert(place, at_zero(worse));
+                points.worse.insert(place, at_zero(worse));
             } else if let Some(why) = why_untold(pair, comparison, metric) {
-                told.untold.insert(place, why);
+                points.untold.insert(place, why);
             }
         }
         let places = found.pairs.len()..found.pairs.len() + found.only_base.len();
         let only_base = places.map(|place| (place, "only in base".to_owned()));
-        told.untold.extend(only_base);
-        told
+        points.untold.extend(only_base);
+        points
     }
 }
 
@@ -241,13 +241,13 @@ fn disturbed(pair: &Compared, comparison: &Comparison) -> String {
         counted(comparison.base_runs, "run"),
         comparison.new_runs
     );
-    let told = match base == 0 || new == 0 {
+    let disturbance = match base == 0 || new == 0 {
         true => format!("disturbed on one side: {counts}"),
         false => format!("{counts} were disturbed"),
     };
     match pair.has_enough_clean_runs() {
-        true => format!("{told}; `--clean` judges without these runs"),
-        false => told,
+        true => format!("{disturbance}; `--clean` judges without these runs"),
+        false => disturbance,
     }
 }
 

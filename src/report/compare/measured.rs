@@ -187,24 +187,24 @@ pub(super) fn fill(
         })
     };
     let measured: Vec<MeasuredPair> = metrics.iter().flat_map(of_metric).collect();
-    let is_told = |one: &&MeasuredPair| {
+    let is_judged = |one: &&MeasuredPair| {
         compared[one.place].unlike.is_empty()
             && one.refusal.is_none()
             && one.sides.has_enough()
             && one.verdict_of_zeros().is_none()
     };
-    let told: Vec<usize> = measured
+    let judged: Vec<usize> = measured
         .iter()
         .enumerate()
-        .filter(|(_, one)| is_told(one))
+        .filter(|(_, one)| is_judged(one))
         .map(|(place, _)| place)
         .collect();
     let found = estimates(&questions(
-        told.iter().map(|place| &measured[*place]).collect(),
+        judged.iter().map(|place| &measured[*place]).collect(),
     ));
     // A drift is looked for once at each point, by its rate, else by its steps, else by the first
     // number that was asked for and that the state of the machine reaches.
-    let points: HashSet<usize> = told
+    let points: HashSet<usize> = judged
         .iter()
         .map(|place| &measured[*place])
         .filter(|one| one.metric.is_speed() || one.metric.is_main())
@@ -213,7 +213,7 @@ pub(super) fn fill(
         .collect();
     let looks = points.len();
     let mut estimate_of: Vec<Option<Estimate>> = vec![None; measured.len()];
-    told.into_iter()
+    judged.into_iter()
         .zip(found)
         .for_each(|(place, found)| estimate_of[place] = Some(measured[place].estimate(found)));
     for (one, estimate) in measured.into_iter().zip(estimate_of) {

@@ -93,13 +93,13 @@ impl Orders {
         });
         let pairs: Vec<usize> = pairs.collect();
         let (least, most) = (pairs.iter().min()?, pairs.iter().max()?);
-        let told = if least == most {
+        let count = if least == most {
             counted(*most, "pair")
         } else {
             format!("{least} to {most} pairs")
         };
         Some(format!(
-            "order: {}the two sides ran in turns; {told} of neighboring runs are compared",
+            "order: {}the two sides ran in turns; {count} of neighboring runs are compared",
             self.part(pairs.len())
         ))
     }
@@ -151,19 +151,19 @@ fn has_other_programs(page: &ComparisonPage<'_>) -> bool {
 
 /// Sentence that the sides ran on different boards of one model, which may differ in speed.
 fn boards(found: &Comparisons, base: &str, new: &str) -> Option<String> {
-    let told: Vec<&[Vec<String>; 2]> = found
+    let boards: Vec<&[Vec<String>; 2]> = found
         .pairs
         .iter()
         .filter(|pair| pair.unlike.is_empty())
         .filter_map(|pair| pair.boards.as_ref())
         .collect();
-    let [of_base, of_new] = told.first()?;
-    let part = if told.len() == found.pairs.len() {
+    let [of_base, of_new] = boards.first()?;
+    let part = if boards.len() == found.pairs.len() {
         String::new()
     } else {
         format!(
             "of {} of {}, ",
-            counted(told.len(), "point"),
+            counted(boards.len(), "point"),
             found.pairs.len()
         )
     };
@@ -188,7 +188,7 @@ fn boards(found: &Comparisons, base: &str, new: &str) -> Option<String> {
 pub(super) fn drifts(found: &Comparisons) -> Vec<String> {
     let has_speed = found.pairs.iter().any(|pair| pair.speed().is_some());
     let pairs = found.pairs.iter();
-    let told: Vec<&Comparison> = match has_speed {
+    let comparisons: Vec<&Comparison> = match has_speed {
         true => pairs.filter_map(Compared::speed).collect(),
         false => pairs
             .filter_map(Compared::timed)
@@ -203,10 +203,12 @@ pub(super) fn drifts(found: &Comparisons) -> Vec<String> {
                 false => ratio,
             })
         };
-        let ratios = told.iter().copied().filter_map(ratio);
+        let ratios = comparisons.iter().copied().filter_map(ratio);
         ratios.max_by(|one, other| one.ln().abs().total_cmp(&other.ln().abs()))
     };
-    let number = told.first().map_or("", |one| one.metric.short_name());
+    let number = comparisons
+        .first()
+        .map_or("", |one| one.metric.short_name());
     let of = |ratio: f64| {
         let share = Fraction((ratio - 1.0).abs());
         match (has_speed, ratio > 1.0) {

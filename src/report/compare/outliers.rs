@@ -18,11 +18,11 @@ const TO_DEVIATION: f64 = 0.6745;
 pub(super) fn outliers(side: &str, rows: &[&TrialRow], metrics: &[ComparedMetric]) -> Vec<String> {
     let rows = completed(rows);
     let own = |metric: &&ComparedMetric| metric.is_main() && metric.nature() == Nature::Drifting;
-    let told = [&ComparedMetric::Throughput]
+    let metric = [&ComparedMetric::Throughput]
         .into_iter()
         .chain(metrics.iter().filter(own))
         .find(|metric| rows.iter().any(|row| metric.of(row).is_some()));
-    let Some(metric) = told else {
+    let Some(metric) = metric else {
         return Vec::new();
     };
     let values: Vec<(&TrialRow, f64)> = rows

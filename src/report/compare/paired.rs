@@ -128,10 +128,10 @@ pub(super) fn pair(pair: &mut MatchedPair<'_>, is_asked: &dyn Fn(&Unlike) -> boo
                 kept[1].push(other);
             }
             (_, _, why) => {
-                let told = why.as_ref().map(Obstacle::in_words);
+                let obstacle = why.as_ref().map(Obstacle::in_words);
                 found.unpaired.push(format!(
                     "block {number}: {}",
-                    told.unwrap_or_else(|| "only one side completed".to_owned())
+                    obstacle.unwrap_or_else(|| "only one side completed".to_owned())
                 ));
                 if let Some(Obstacle::Unlike(fields)) = why {
                     found.unlike.push(fields);

@@ -193,10 +193,10 @@ impl ComparisonPage<'_> {
                 .iter()
                 .map(|(_, comparison)| *comparison)
                 .collect();
-            let told = words(metric, comparisons.iter().copied());
+            let counts = words(metric, comparisons.iter().copied());
             match changes_without_interval(&comparisons) {
-                Some(changes) => format!("{told}: {changes}"),
-                None => told,
+                Some(changes) => format!("{counts}: {changes}"),
+                None => counts,
             }
         };
         let asked: Vec<String> = self

@@ -169,15 +169,15 @@ pub(super) fn of_unknown_processor(
 /// metric. `None` if they do.
 pub(super) fn chosen_runs(metric: ComparedMetric, pair: &MatchedPair<'_>) -> Option<String> {
     let sides = [("base", &pair.base), ("new", &pair.new)];
-    let told = sides.into_iter().filter_map(|(side, rows)| {
-        let told = ended(rows, |outcome| metric.decides(outcome));
-        (!told.is_empty()).then(|| format!("of {side} {}", told.join(", ")))
+    let ends = sides.into_iter().filter_map(|(side, rows)| {
+        let ends = ended(rows, |outcome| metric.decides(outcome));
+        (!ends.is_empty()).then(|| format!("of {side} {}", ends.join(", ")))
     });
-    let told: Vec<String> = told.collect();
-    (!told.is_empty()).then(|| {
+    let ends: Vec<String> = ends.collect();
+    (!ends.is_empty()).then(|| {
         format!(
             "the completed runs are chosen by how the others ended ({})",
-            told.join("; ")
+            ends.join("; ")
         )
     })
 }

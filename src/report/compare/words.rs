@@ -223,7 +223,7 @@ pub(super) fn beside(pair: &Compared) -> &'static str {
 /// Runs of a point that were disturbed: how many of each side, and by what.
 pub(super) fn disturbed(pair: &Compared, is_clean: bool) -> Option<String> {
     let sides = [("base", &pair.disturbed[0]), ("new", &pair.disturbed[1])];
-    let told = |(side, runs): (&str, &Vec<DisturbedRun>)| {
+    let of_side = |(side, runs): (&str, &Vec<DisturbedRun>)| {
         let first = runs.first()?;
         let more = if runs.len() > 1 {
             format!(" and {} more", runs.len() - 1)
@@ -235,13 +235,13 @@ pub(super) fn disturbed(pair: &Compared, is_clean: bool) -> Option<String> {
             counted(runs.len(), "run")
         ))
     };
-    let told: Vec<String> = sides.into_iter().filter_map(told).collect();
+    let sides: Vec<String> = sides.into_iter().filter_map(of_side).collect();
     let what = match (is_clean, pair.has_enough_clean_runs()) {
         (true, _) => "excluded as disturbed",
         (false, true) => "disturbed (`--clean` judges without these runs)",
         (false, false) => "disturbed",
     };
-    (!told.is_empty()).then(|| format!("{what}: {}: {}", pair.name, told.join("; ")))
+    (!sides.is_empty()).then(|| format!("{what}: {}: {}", pair.name, sides.join("; ")))
 }
 
 /// Name of a design in tables.

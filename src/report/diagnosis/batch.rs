@@ -282,7 +282,7 @@ fn launch_bound(case: &TrialContext<'_>) -> Option<RuleMatch> {
     let next = next.when(compares_cpu && !is_recordable, |next| {
         next.vary("run.devices", ["cpu", "auto"])
     });
-    let told = larger.and_then(|point| {
+    let mean = larger.and_then(|point| {
         mean_of(
             point,
             &point.name(case.axes()),
@@ -290,7 +290,7 @@ fn launch_bound(case: &TrialContext<'_>) -> Option<RuleMatch> {
             |row| row.median_step_seconds,
         )
     });
-    Some(RuleMatch::new(says, unused(case), next).with(told))
+    Some(RuleMatch::new(says, unused(case), next).with(mean))
 }
 
 /// The axis of steps that are run operator by operator, or replayed.

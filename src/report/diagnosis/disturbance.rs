@@ -262,13 +262,13 @@ fn slowed_by_fellows(case: &TrialContext<'_>) -> Option<RuleMatch> {
         ("repeats with fewer concurrent trials", calmer.part),
         ("repeats with as many concurrent trials", calmer.own),
     ];
-    let told = parts.into_iter().filter_map(|(name, part)| {
+    let means = parts.into_iter().filter_map(|(name, part)| {
         mean_of(part, name, "samples_per_second", |row| {
             row.samples_per_second
         })
     });
     let next = Next::new().set("run.devices", "auto").repeat(3);
-    Some(RuleMatch::new(says, Weight::Costs(1.0 - 1.0 / better.ratio), next).with(told))
+    Some(RuleMatch::new(says, Weight::Costs(1.0 - 1.0 / better.ratio), next).with(means))
 }
 
 fn busy_host(case: &TrialContext<'_>) -> Option<RuleMatch> {
@@ -290,7 +290,7 @@ fn memory_errors(case: &TrialContext<'_>) -> Option<RuleMatch> {
     let met = |count: Option<u64>, threshold: Threshold| {
         count.filter(|count| threshold.is_met(*count as f64))
     };
-    let told = [
+    let faults = [
         (
             met(case.row.ecc_uncorrected_errors, UNCORRECTED),
             "uncorrected memory error",
@@ -302,7 +302,7 @@ fn memory_errors(case: &TrialContext<'_>) -> Option<RuleMatch> {
             "the device is in doubt",
         ),
     ];
-    let found: Vec<(String, &str)> = told
+    let found: Vec<(String, &str)> = faults
         .into_iter()
         .filter_map(|(count, noun, doubt)| Some((counted(count? as usize, noun), doubt)))
         .collect();

@@ -201,8 +201,8 @@ fn no_better_than_baseline(case: &TrialContext<'_>) -> Option<RuleMatch> {
         let (own, without) = (Fraction(own), Fraction(without));
         format!("the hit rate is {own}, and {without} with always the more common direction")
     });
-    let told: Vec<String> = error.into_iter().chain(hit_rate).collect();
-    let says = format!("no better than without a model: {}", told.join("; "));
+    let parts: Vec<String> = error.into_iter().chain(hit_rate).collect();
+    let says = format!("no better than without a model: {}", parts.join("; "));
     let degree = match (errors, hits) {
         (Some((own, without)), _) => own / without,
         (None, Some((own, without))) => without - own,

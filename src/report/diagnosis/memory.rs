@@ -218,7 +218,7 @@ fn oom(case: &TrialContext<'_>) -> Option<RuleMatch> {
             let between = most + (row.batch_size - most) / 2;
             let next = Next::new().vary("train.batch_size", [most, between]);
             let name = point.name(case.axes());
-            let told = [
+            let means = [
                 mean_of(point, &name, "batch_size", |row| {
                     Some(row.batch_size as f64)
                 }),
@@ -226,7 +226,7 @@ fn oom(case: &TrialContext<'_>) -> Option<RuleMatch> {
                     row.peak_allocated_bytes.map(|bytes| bytes as f64)
                 }),
             ];
-            Some(RuleMatch::new(says, Weight::Ended, next).with(told.into_iter().flatten()))
+            Some(RuleMatch::new(says, Weight::Ended, next).with(means.into_iter().flatten()))
         }
         _ if row.batch_size == 0 => Some(RuleMatch::new(ran_out, Weight::Ended, smaller(case))),
         _ => Some(RuleMatch::new(

@@ -136,13 +136,13 @@ fn unknown_line(pair: &FactPair) -> (String, String) {
         true => String::new(),
         false => format!(": {}", two_values::cut(&short_hash(value))),
     };
-    let told = match (&pair.a, &pair.b) {
+    let completed = match (&pair.a, &pair.b) {
         (None, None) => "by neither".to_owned(),
         (None, Some(b)) => format!("by A (B{})", cut(b)),
         (Some(a), None) => format!("by B (A{})", cut(a)),
         (Some(_), Some(_)) => "completely by both".to_owned(),
     };
-    (pair.key.clone(), told)
+    (pair.key.clone(), completed)
 }
 
 /// Both values, cut so that their first difference shows.

@@ -148,12 +148,13 @@ impl<'a> Album<'a> {
 
     fn told(&self, findings: &[Vec<RuleFinding>]) -> Vec<WordedFinding> {
         let of = |(run, findings): (&RunView<'_>, &Vec<RuleFinding>)| {
-            let mut told = told(findings);
+            let mut worded = told(findings);
             if self.runs.len() > 1 {
-                told.iter_mut()
+                worded
+                    .iter_mut()
                     .for_each(|finding| finding.head = format!("{}: {}", run.label, finding.head));
             }
-            told
+            worded
         };
         self.runs.iter().zip(findings).flat_map(of).collect()
     }

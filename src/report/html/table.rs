@@ -490,14 +490,14 @@ fn outcomes(point: &Point<'_>) -> String {
             .filter(|row| row.outcome == outcome)
             .count()
     };
-    let told: Vec<(usize, Outcome)> = Outcome::ALL
+    let counts: Vec<(usize, Outcome)> = Outcome::ALL
         .into_iter()
         .map(|outcome| (of(outcome), outcome))
         .filter(|(count, _)| *count > 0)
         .collect();
-    match told[..] {
+    match counts[..] {
         [(_, outcome)] => outcome.name().to_owned(),
-        _ => told
+        _ => counts
             .iter()
             .map(|(count, outcome)| format!("{} {count}", outcome.name()))
             .collect::<Vec<_>>()

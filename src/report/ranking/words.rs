@@ -206,14 +206,14 @@ impl Ranking<'_> {
 
     /// The points that are not compared, after a sentence.
     fn apart_in_words(&self) -> String {
-        let told = [
+        let sentences = [
             (Apart::Shorter, "their trials have another length"),
             (
                 Apart::Twin,
                 "with `data.synthetic: true` one batch is trained again and again",
             ),
         ];
-        let told = told.into_iter().filter_map(|(apart, why)| {
+        let sentences = sentences.into_iter().filter_map(|(apart, why)| {
             let those = self.points.iter().filter(|of| of.apart == Some(apart));
             let are = match those.count() {
                 0 => return None,
@@ -222,7 +222,7 @@ impl Ranking<'_> {
             };
             Some(format!(". {are} not compared: {why}"))
         });
-        told.collect()
+        sentences.collect()
     }
 
     fn front_in_words(&self) -> Option<String> {

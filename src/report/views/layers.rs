@@ -117,7 +117,7 @@ fn chart(name: &str, row: &TrialRow, layers: &[LayerRow]) -> Option<Chart> {
             None => unknown.push(group.name),
         }
     }
-    let told = known.len();
+    let measured = known.len();
     let rows: Vec<IntervalRow> = with_most_noise(known)
         .into_iter()
         .map(|(group, scale)| interval_row(group, scale, whole))
@@ -131,7 +131,7 @@ fn chart(name: &str, row: &TrialRow, layers: &[LayerRow]) -> Option<Chart> {
     Some(Chart {
         name: "gradient-noise-by-layer".to_owned(),
         title: "Gradient noise scale of each layer group".to_owned(),
-        caption: caption(name, row, steps, (rows.len(), told), &unknown),
+        caption: caption(name, row, steps, (rows.len(), measured), &unknown),
         picture: Picture::Intervals(Intervals {
             axis: ChartAxis::by_logarithm("gradient noise scale, samples", ends),
             rows,

@@ -293,10 +293,10 @@ impl Reaped {
                 .iter()
                 .all(|gpu| gpu.memory_total_bytes.is_none())
         {
-            let told = "the GPU does not tell how much memory it has, so `run.memory_limit` was not \
+            let note = "the GPU does not tell how much memory it has, so `run.memory_limit` was not \
                         enforced";
             let notes = &mut readings.window.notes;
-            notes.insert("memory_limit_bytes".to_owned(), told.to_owned());
+            notes.insert("memory_limit_bytes".to_owned(), note.to_owned());
         } else {
             readings.memory_limit_bytes =
                 memory::least(readings.memory_limit_bytes, around.memory_limit);
@@ -424,7 +424,7 @@ fn emulated(trial: &Trial, around: &Surroundings<'_>) -> Option<(String, String)
         around.devices.is_empty()
             && matches!(trial.train.precision, Precision::AmpBf16 | Precision::Bf16)
     })?;
-    let told = || {
+    let note = || {
         (
             "precision".to_owned(),
             "bf16 is emulated: this processor has no instructions for it (avx512_bf16, amx_bf16, \
@@ -432,7 +432,7 @@ fn emulated(trial: &Trial, around: &Surroundings<'_>) -> Option<(String, String)
                 .to_owned(),
         )
     };
-    (!has_bf16(processor)).then(told)
+    (!has_bf16(processor)).then(note)
 }
 
 fn lost(readings: &AttemptReadings, devices: &[LeasedGpu]) -> Option<Lost> {

@@ -302,7 +302,7 @@ pub(in crate::schedule) fn interpreters(
     now: &Described,
     list_of: impl Fn(&str) -> Option<String>,
 ) -> Vec<String> {
-    let mut told = Vec::new();
+    let mut sentences = Vec::new();
     let mut seen = BTreeSet::new();
     let all = now.programs.iter();
     for (key, name, new) in all.flat_map(|(key, record)| {
@@ -321,7 +321,7 @@ pub(in crate::schedule) fn interpreters(
         if let (Some(old), Some(new)) = (&old.version, &new.version)
             && old != new
         {
-            told.push(format!("{name} is {new}; it was {old} at launch {launch}"));
+            sentences.push(format!("{name} is {new}; it was {old} at launch {launch}"));
         }
         let sums = (&old.packages_sha256, &new.packages_sha256);
         let (Some(before), Some(after)) = sums else {
@@ -340,12 +340,12 @@ pub(in crate::schedule) fn interpreters(
                 .zip(list(&now.packages))
                 .map(|(old, new)| differing(&old, &new))
                 .unwrap_or_else(|| "its list cannot be read".to_owned());
-            told.push(format!(
+            sentences.push(format!(
                 "packages of {name} are others than at launch {launch}: {what}"
             ));
         }
     }
-    told
+    sentences
 }
 
 /// `numpy 1.26.0 → 2.1.0, scipy 1.11 added`.

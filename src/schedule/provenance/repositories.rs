@@ -28,7 +28,7 @@ pub(in crate::schedule) fn repositories(
             .filter(move |launch| launch.launch >= first)
     };
     let files = |old: &str, new: &str| git::changed_files(old, new, results);
-    let mut told = BTreeSet::new();
+    let mut sentences = BTreeSet::new();
     for (key, record) in &now.programs {
         for (folder, new) in &record.repositories {
             let before = measured().rev().find_map(|launch| {
@@ -37,10 +37,10 @@ pub(in crate::schedule) fn repositories(
             });
             let what = before.and_then(|(_, old)| difference(old, new, files));
             let launch = before.map_or(0, |(launch, _)| launch);
-            told.extend(what.map(|what| sentence(folder, launch, &what)));
+            sentences.extend(what.map(|what| sentence(folder, launch, &what)));
         }
     }
-    told
+    sentences
 }
 
 fn sentence(folder: &str, launch: u64, what: &str) -> String {

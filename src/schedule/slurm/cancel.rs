@@ -28,7 +28,7 @@ pub fn cancel(run: &RunFolder, now: bool) -> Result<usize, String> {
         one.write(run).map_err(|error| error.to_string())?;
         let job = job.to_string();
         let waiting = client.ask("scancel", &["--state=PENDING", &job]);
-        let told = waiting.and_then(|_| match now {
+        let answer = waiting.and_then(|_| match now {
             // The worker itself is the batch script; it gives its tickets back.
             true => client.ask(
                 "scancel",
@@ -36,7 +36,7 @@ pub fn cancel(run: &RunFolder, now: bool) -> Result<usize, String> {
             ),
             false => Ok(String::new()),
         });
-        match told {
+        match answer {
             Ok(_) => jobs += 1,
             Err(error) if error.is_unknown_job() => {}
             Err(ClientError::Refused { said, .. }) if said.contains("already completed") => {}

@@ -288,7 +288,7 @@ impl Running<'_> {
             self.tell(error.to_string(), tell);
             return;
         }
-        let mut told = Vec::new();
+        let mut states = Vec::new();
         for part in &mut self.jobs {
             let id = TaskId {
                 job: part.job,
@@ -311,9 +311,9 @@ impl Running<'_> {
             if is_over {
                 part.over_since.get_or_insert_with(Instant::now);
             }
-            told.push(format!("job {} {state}", part.job));
+            states.push(format!("job {} {state}", part.job));
         }
-        self.tell(told.join(", "), tell);
+        self.tell(states.join(", "), tell);
     }
 
     fn tell(&mut self, text: String, tell: &mut dyn FnMut(&str)) {

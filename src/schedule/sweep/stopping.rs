@@ -110,7 +110,7 @@ impl LaunchState<'_> {
             StopRequest::Stop => {
                 self.told_at = Some(Instant::now());
                 self.notice("stopping the running trials");
-                let (cause, most) = self.told();
+                let (cause, most) = self.stop_cause();
                 for attempt in &mut self.running {
                     most.into_iter()
                         .for_each(|most| attempt.shorten_grace(most));
@@ -123,7 +123,7 @@ impl LaunchState<'_> {
 
     /// Who told the trials to stop: the end of a job's time, unless somebody asked; and the time that
     /// they may take, where Slurm limits it.
-    fn told(&self) -> (StopCause, Option<Duration>) {
+    fn stop_cause(&self) -> (StopCause, Option<Duration>) {
         let tickets = self.tickets.as_ref();
         // After `kiln stop --now` nothing ends the worker before its trials have ended.
         let is_unasked = |tickets: &&Tickets| tickets.stop_asked() != Some(StopAsked::Now);

@@ -67,9 +67,9 @@ impl LaunchState<'_> {
                 .iter()
                 .find(|id| self.trials.iter().all(|trial| trial.id != **id))
             {
-                let told = why_damaged(own.ticket.number, unknown);
+                let why = why_damaged(own.ticket.number, unknown);
                 tickets.put(&own, TicketState::Held)?;
-                self.notice(&told);
+                self.notice(&why);
                 continue;
             }
             if self.begin_ticket(tickets, own)? {

@@ -285,7 +285,7 @@ pub(in crate::schedule) fn held_in_words(
     left: usize,
     others: usize,
 ) -> String {
-    let mut told = match left {
+    let mut sentence = match left {
         0 => why_held(ticket, cause),
         left => format!(
             "ticket {ticket} is divided: {} on in another one, and the rest is held, {} it",
@@ -294,9 +294,9 @@ pub(in crate::schedule) fn held_in_words(
         ),
     };
     if others > 0 {
-        told += &format!("; the same is true of {}", counted(others, "other ticket"));
+        sentence += &format!("; the same is true of {}", counted(others, "other ticket"));
     }
-    told
+    sentence
 }
 
 #[cfg(test)]

@@ -206,7 +206,7 @@ impl<'a> TakingBack<'a> {
             };
             *causes.entry(cause).or_default() += 1;
         }
-        let told = |(cause, count): (Option<HeldCause>, usize)| {
+        let sentence = |(cause, count): (Option<HeldCause>, usize)| {
             let (are, them) = if count == 1 {
                 ("is", "it")
             } else {
@@ -218,7 +218,7 @@ impl<'a> TakingBack<'a> {
                 None => format!("{tickets} {are} damaged; the trials have others"),
             }
         };
-        Ok(causes.into_iter().map(told).collect())
+        Ok(causes.into_iter().map(sentence).collect())
     }
 
     /// Returns the trials of the held tickets; `None` if somebody else has moved one.
@@ -247,8 +247,8 @@ impl<'a> TakingBack<'a> {
                 TicketContent::Whole(_) | TicketContent::Damaged(_) => {}
                 TicketContent::Moved => has_moved = true,
             }
-            let told = self.reopen(&standing, (*ticket, content), outlook)?;
-            outlook.told.extend(told);
+            let done = self.reopen(&standing, (*ticket, content), outlook)?;
+            outlook.told.extend(done);
         }
         Ok((!has_moved).then_some(trials))
     }
@@ -360,8 +360,8 @@ impl<'a> TakingBack<'a> {
                 format!("nothing is left of ticket {number}"),
             ),
             NextState::Held(HeldCause::Killed) => {
-                let told = held_in_words(number, HeldCause::Killed, 0, 0);
-                put(TicketState::Held, told)
+                let held = held_in_words(number, HeldCause::Killed, 0, 0);
+                put(TicketState::Held, held)
             }
             NextState::Held(HeldCause::TooLong) if ticket.state == TicketState::Held => Ok(None),
             NextState::Held(HeldCause::TooLong) | NextState::Divided if may_hold => {

@@ -288,11 +288,11 @@ impl RunFile {
     /// # Errors
     /// As [`RunFile::read`].
     pub fn parse(text: &str, path: &Path) -> Result<Self, String> {
-        let told = |error: serde_json::Error| match input::left_by_git(text) {
+        let describe = |error: serde_json::Error| match input::left_by_git(text) {
             Some(why) => format!("{}: {why}", path.display()),
             None => format!("{}: {error}", path.display()),
         };
-        let file: Self = serde_json::from_str(text).map_err(told)?;
+        let file: Self = serde_json::from_str(text).map_err(describe)?;
         match file.kiln_run {
             RUN_FILE => Ok(file),
             newer => Err(format!(

@@ -196,9 +196,9 @@ impl RunFolder {
             number: u64,
         }
         let path = self.run_file();
-        let told = |error: &dyn fmt::Display| format!("{}: {error}", path.display());
-        let text = input::read(&path, &RUN_FILE_BYTES).map_err(|error| told(&error))?;
-        let found: Numbered = serde_json::from_slice(&text).map_err(|error| told(&error))?;
+        let describe = |error: &dyn fmt::Display| format!("{}: {error}", path.display());
+        let text = input::read(&path, &RUN_FILE_BYTES).map_err(|error| describe(&error))?;
+        let found: Numbered = serde_json::from_slice(&text).map_err(|error| describe(&error))?;
         Ok(found.number)
     }
 

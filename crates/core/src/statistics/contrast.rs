@@ -338,11 +338,16 @@ impl TrendLine {
 pub(super) fn p_of_slope(slope: f64, squares: f64, freedom: f64) -> f64 {
     let of_slopes = (1.0 + CORRELATION) / (1.0 - CORRELATION);
     let of_freedom = (1.0 - CORRELATION.powi(2)) / (1.0 + CORRELATION.powi(2));
-    let told = freedom * of_freedom;
-    if told < 1.0 {
+    let effective_freedom = freedom * of_freedom;
+    if effective_freedom < 1.0 {
         return 1.0;
     }
-    Contrast::new(slope, (squares / freedom * of_slopes).sqrt(), told).p(0.0)
+    Contrast::new(
+        slope,
+        (squares / freedom * of_slopes).sqrt(),
+        effective_freedom,
+    )
+    .p(0.0)
 }
 
 /// A column times the matrix whose entries are `correlation` to the power of the distance of two
@@ -518,23 +523,24 @@ fn visible(contrast: &Contrast, level: f64, margin: f64, worth: f64) -> Option<f
     if contrast.error == 0.0 {
         return finite((margin.exp() - 1.0).max(worth));
     }
-    let told = student::quantile(1.0 - level / 2.0, contrast.freedom);
-    let by_interval = margin + errors_for(told, contrast.freedom)? * contrast.error;
+    let quantile = student::quantile(1.0 - level / 2.0, contrast.freedom);
+    let by_interval = margin + errors_for(quantile, contrast.freedom)? * contrast.error;
     let by_worth = worth.ln_1p() + errors_for(0.0, contrast.freedom)? * contrast.error;
     finite(by_interval.max(by_worth).exp() - 1.0)
 }
 
-/// Size of a change in standard errors, as estimated from these runs, that exceeds `told` standard
-/// errors as estimated from the next runs, with [`POWER`]. Both estimates vary as a chi
+/// Size of a change in standard errors, as estimated from these runs, that exceeds `quantile`
+/// standard errors as estimated from the next runs, with [`POWER`]. Both estimates vary as a chi
 /// distribution with the same degrees of freedom, approximated as normal.
-fn errors_for(told: f64, freedom: f64) -> Option<f64> {
+fn errors_for(quantile: f64, freedom: f64) -> Option<f64> {
     let mean = 1.0 - 1.0 / (4.0 * freedom + 1.0);
     let variance = 1.0 - mean * mean;
     let power = student::quantile(POWER, 1e6);
-    // (k - told) mean = power √(1 + (k² + told²) variance), solved for k.
+    // (k - quantile) mean = power √(1 + (k² + quantile²) variance), solved for k.
     let squared = mean * mean - power * power * variance;
-    let linear = -2.0 * told * mean * mean;
-    let constant = told * told * mean * mean - power * power * (1.0 + told * told * variance);
+    let linear = -2.0 * quantile * mean * mean;
+    let constant =
+        quantile * quantile * mean * mean - power * power * (1.0 + quantile * quantile * variance);
     let root = linear.mul_add(linear, -4.0 * squared * constant);
     (squared > 0.0 && root >= 0.0).then(|| (-linear + root.sqrt()) / (2.0 * squared))
 }

@@ -199,14 +199,14 @@ impl PanelColumns {
 
     /// A column that another file has as numbers and that is not among the numbers here.
     fn without(&self, name: String) -> LeftOutColumn {
-        let told = self.left_out.iter().find(|column| column.name == name);
+        let left_out = self.left_out.iter().find(|column| column.name == name);
         let file = self.files.first().map_or("", |(file, _)| file);
         LeftOutColumn {
             name,
             has_numbers: true,
-            has_digits: told.is_some_and(|column| column.has_digits),
-            is_missing: told.is_none(),
-            why: told.map_or_else(
+            has_digits: left_out.is_some_and(|column| column.has_digits),
+            is_missing: left_out.is_none(),
+            why: left_out.map_or_else(
                 || format!("{file} has no such column of numbers"),
                 |column| column.why.clone(),
             ),

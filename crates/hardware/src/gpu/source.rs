@@ -167,12 +167,12 @@ fn read_fields(
             .collect();
     }
     // A driver older than the field reports that the field does not exist.
-    let told = answers.into_iter().map(|answer| {
+    let readings = answers.into_iter().map(|answer| {
         if answer.absence() == Some(&INVALID_ARGUMENT) {
             Reading::Absent(Absence::NoSymbol)
         } else {
             answer
         }
     });
-    wanted.iter().copied().zip(told).collect()
+    wanted.iter().copied().zip(readings).collect()
 }

@@ -27,12 +27,12 @@ fn beside_burn() -> BTreeMap<String, String> {
     let mut found = libtorch_versions(&super::libtorch::build());
     let files = library_files();
     found.extend(files.iter().map(|(name, path)| {
-        let told = match name.starts_with("lib") {
+        let version = match name.starts_with("lib") {
             // libtorch's own files, whose version is `libtorch`.
             true => build_of(path),
             false => version_of(name, path),
         };
-        (name.clone(), told)
+        (name.clone(), version)
     }));
     found
 }

@@ -189,11 +189,11 @@ fn left_out(found: &PanelColumns) -> Vec<String> {
 }
 
 fn no_price(numbers: &[NumberColumn]) -> String {
-    let told = |column: &NumberColumn| match no_series(column) {
+    let reason = |column: &NumberColumn| match no_series(column) {
         Some(why) if column.smallest > 0.0 => format!("{} {why}", scalar(&column.name)),
         _ => format!("{} goes down to {}", scalar(&column.name), column.smallest),
     };
-    let found: Vec<String> = numbers.iter().map(told).collect();
+    let found: Vec<String> = numbers.iter().map(reason).collect();
     match found.is_empty() {
         true => "no column of its CSV files holds a number in each row of each file".to_owned(),
         false => format!(

@@ -152,7 +152,7 @@ fn clocks(first: Clock, second: Clock) -> Check {
 /// `KILN_DATA` on both nodes, where it is set.
 fn data(first: &PartWord, second: &PartWord) -> Option<Check> {
     let remedy = "set `KILN_DATA` in `run.slurm.setup` to where the data lie on the nodes";
-    let told = |word: &PartWord| {
+    let describe = |word: &PartWord| {
         let node = without_controls(&word.node);
         match &word.data {
             None => format!("not set on {node}"),
@@ -160,7 +160,7 @@ fn data(first: &PartWord, second: &PartWord) -> Option<Check> {
             Some((path, false)) => format!("no folder {} on {node}", without_controls(path)),
         }
     };
-    let evidence = format!("{}, {}", told(first), told(second));
+    let evidence = format!("{}, {}", describe(first), describe(second));
     Some(match (&first.data, &second.data) {
         (None, None) => return None,
         (Some((_, false)), _) | (_, Some((_, false))) => Check::problem(DATA, evidence, remedy),

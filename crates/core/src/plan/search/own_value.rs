@@ -39,8 +39,8 @@ impl Strategy for WithOwnValue {
                     true => ", which is not among the values of this search,",
                     false => "",
                 };
-                let told = self.told(&found, probe);
-                let note = told.note(aside);
+                let own_speed = self.own_speed(&found, probe);
+                let note = own_speed.note(aside);
                 let is_faster = is_outside && self.is_faster(&found, probe);
                 found.notes.push(note);
                 found
@@ -62,7 +62,7 @@ impl WithOwnValue {
         both.is_some_and(|(own, chosen)| own > chosen * (1.0 + WORTH))
     }
 
-    fn told<'a>(&'a self, found: &'a Recommendation, own: &'a Probe) -> OwnSpeed<'a> {
+    fn own_speed<'a>(&'a self, found: &'a Recommendation, own: &'a Probe) -> OwnSpeed<'a> {
         let speed = |probe: &Probe| probe.speed().filter(|_| probe.completed());
         OwnSpeed {
             own,
@@ -91,7 +91,7 @@ pub(super) fn in_race<V: Values>(
 ) -> Option<String> {
     let proposed = end.proposed();
     let chosen = proposed.map(|proposed| race.chosen(proposed));
-    let told = OwnSpeed {
+    let own_speed = OwnSpeed {
         own: race.worst(own)?,
         chosen: chosen.as_deref(),
         speed: end.standings.log(own).and_then(|_| race.speed(own)),
@@ -99,7 +99,7 @@ pub(super) fn in_race<V: Values>(
         estimate: proposed.and_then(|proposed| end.standings.compare(own, proposed)),
         unit,
     };
-    Some(told.note(""))
+    Some(own_speed.note(""))
 }
 
 /// The speed of the file's own value beside that of the choice.

@@ -85,13 +85,13 @@ impl Unusable {
     /// A file of it that could not be read; one that is missing or no file is damage.
     fn unreadable(name: &str, error: &io::Error) -> Self {
         use io::ErrorKind::{InvalidInput, IsADirectory, NotADirectory, NotFound};
-        let told = format!("{name}: {error}");
+        let message = format!("{name}: {error}");
         let is_damage = error.raw_os_error().is_none()
             || system_error(error) == Some(Errno::LOOP)
             || [InvalidInput, IsADirectory, NotADirectory, NotFound].contains(&error.kind());
         match is_damage {
-            true => Self::Content(told),
-            false => Self::Unread(io::Error::new(error.kind(), told)),
+            true => Self::Content(message),
+            false => Self::Unread(io::Error::new(error.kind(), message)),
         }
     }
 }
