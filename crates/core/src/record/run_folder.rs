@@ -2,17 +2,17 @@
 //!
 //! Only paths; `run_file`, `run_folder_table` and `attempt` read the content.
 
+mod gitignore;
 mod order;
 
 use std::{
     collections::HashSet,
     ffi::OsString,
-    fmt,
-    fs::{self, OpenOptions},
-    io::{self, Write},
+    fmt, fs, io,
     path::{Path, PathBuf},
 };
 
+use self::gitignore::{GITIGNORE, OF_RUN_IGNORED, write_gitignore, write_gitignore_of_experiment};
 pub use self::order::{in_order, is_run_name};
 use super::attempt::attempts;
 use crate::{
@@ -37,36 +37,6 @@ pub const RESPONSES: &str = "responses.jsonl";
 pub const TRIAL_YAML: &str = "trial.yaml";
 /// Prefix of a run in creation; it is renamed once its first files exist.
 const UNBORN: &str = ".new-";
-const GITIGNORE: &str = ".gitignore";
-/// The first line of `results/.gitignore`, with which those of older versions begin too.
-const IGNORED_HEAD: &str = "# kiln commits ";
-/// The rest of that line, and the patterns: everything except the small tables, the experiment and
-/// `run.json` is ignored, and those also where the project ignores files like them. `latest` would
-/// change with every run.
-const IGNORED: [&str; 19] = [
-    "summary.csv, experiment.yaml, run.json, trials.csv, snapshots.csv, snapshot-*.txt and \
-     packages-*.txt; the rest is large or local",
-    "*/*/trials/",
-    "*/*/samples.csv",
-    "*/*/.reserve",
-    "*/.new-*",
-    ".kiln-lock",
-    "*/latest",
-    "*/*/queue/",
-    "*/*/launches/",
-    ".programs/",
-    "!*/*/experiment.yaml",
-    "!*/*/run.json",
-    "!*/*/trials.csv",
-    "!*/*/summary.csv",
-    "!*/*/snapshots.csv",
-    "!*/*/snapshot-*.txt",
-    "!*/*/packages-*.txt",
-    "!*/*/recommendation.md",
-    "!*/*/chosen.yaml",
-];
-/// Patterns of the first version.
-const FIRST_IGNORED: usize = 5;
 
 /// The record of a run; a folder with none of these holds no run.
 const RECORD: [&str; 5] = [
@@ -78,11 +48,6 @@ const RECORD: [&str; 5] = [
 ];
 /// Parts of a run that git ignores, and leaves in place when it takes the record away.
 const IGNORED_PARTS: [&str; 2] = ["trials", "samples.csv"];
-/// The `.gitignore` of a run: the one of all results is gone on a branch that has none.
-const OF_RUN_IGNORED: &[u8] =
-    b"/trials/\n/samples.csv\n/.reserve\n/queue/\n/launches/\n/.gitignore\n";
-/// The `.gitignore` of an experiment's folder, for the same reason.
-const OF_EXPERIMENT_IGNORED: &[u8] = b"/latest\n/.kiln-lock\n/.new-*\n/.gitignore\n";
 
 /// One run's folder: `results/<name>/<UTC>-<git short>/`.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
@@ -483,52 +448,6 @@ pub fn experiments(results: &Path) -> io::Result<Vec<String>> {
     let mut names: Vec<String> = found.into_iter().map(|(_, name, _)| name).collect();
     names.sort();
     Ok(names)
-}
-
-/// Writes `results/.gitignore` where there is none. That of an older version is replaced, one that
-/// somebody has changed is not.
-fn write_gitignore(results: &Path) -> io::Result<()> {
-    let path = results.join(GITIGNORE);
-    let text = format!("{IGNORED_HEAD}{}\n", IGNORED.join("\n"));
-    match OpenOptions::new().create_new(true).write(true).open(&path) {
-        Ok(mut file) => file.write_all(text.as_bytes()),
-        Err(error) if error.kind() == io::ErrorKind::AlreadyExists => {
-            if is_of_older_version(&path) {
-                // The old one serves as well if it cannot be replaced.
-                let _ = folder::write_whole(&path, text.as_bytes());
-            }
-            Ok(())
-        }
-        Err(error) => Err(error),
-    }
-}
-
-/// Writes the `.gitignore` of an experiment's folder where there is none.
-fn write_gitignore_of_experiment(folder: &Path) -> io::Result<()> {
-    let path = folder.join(GITIGNORE);
-    match OpenOptions::new().create_new(true).write(true).open(path) {
-        Ok(mut file) => file.write_all(OF_EXPERIMENT_IGNORED),
-        Err(error) if error.kind() == io::ErrorKind::AlreadyExists => Ok(()),
-        Err(error) => Err(error),
-    }
-}
-
-/// Whether a file is a `.gitignore` as an older version wrote it.
-fn is_of_older_version(path: &Path) -> bool {
-    let is_file = fs::symlink_metadata(path).is_ok_and(|found| found.is_file());
-    let Some(text) = input::read_text(path, &RUN_FILE_BYTES)
-        .ok()
-        .filter(|_| is_file)
-    else {
-        return false;
-    };
-    let mut lines = text.lines();
-    let begins = lines
-        .next()
-        .is_some_and(|first| first.starts_with(IGNORED_HEAD));
-    let patterns: Vec<&str> = lines.collect();
-    let known = &IGNORED[1..];
-    begins && (FIRST_IGNORED..known.len()).contains(&patterns.len()) && known.starts_with(&patterns)
 }
 
 /// Folders whose creation was interrupted; the caller holds the experiment's lock, so no other
