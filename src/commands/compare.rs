@@ -1,10 +1,14 @@
 //! `kiln compare`: lists what changed between two tables, and whether it is more than noise.
 
 mod columns;
+mod fail_on;
 
 use std::path::PathBuf;
 
-use self::columns::{check_directions, columns, columns_of_commands, other_sources};
+use self::{
+    columns::{check_directions, columns, columns_of_commands, other_sources},
+    fail_on::{Reason, Untold, reason},
+};
 use super::{
     Status, Stop,
     json_option::JsonFlag,
@@ -14,10 +18,9 @@ use super::{
 use crate::{
     output::markdown,
     report::compare::{
-        Compared, ComparedMetric, ComparisonPage, Comparisons, Fact, Gate, MOST_TREATED, Options,
-        Reproduction, RowFact, SplitTable, Treatment, Verdict, between, compare, facts, gate,
-        gate_of_all, has_data_by_name, has_match, is_treatable, keys_in_common,
-        tell_machines_apart, unsaid, word,
+        ComparisonPage, Comparisons, Fact, Gate, MOST_TREATED, Options, Reproduction, RowFact,
+        SplitTable, Treatment, Verdict, between, compare, facts, has_data_by_name, has_match,
+        is_treatable, keys_in_common, tell_machines_apart,
     },
 };
 use kiln_core::units::{listed, without_controls};
@@ -100,54 +103,6 @@ enum CompareFormat {
     Json,
 }
 
-/// Result of a gate that cannot be decided.
-#[derive(Clone, Copy, PartialEq, Eq, clap::ValueEnum)]
-enum Untold {
-    /// Exit with 4.
-    #[value(name = "exit-4")]
-    Exit4,
-    /// It passes.
-    Pass,
-    /// It fails: exit with 1.
-    Fail,
-}
-
-impl Untold {
-    fn status(self, gate: &Gate) -> Status {
-        match (gate, self) {
-            (Gate::Pass, _) | (Gate::CannotTell(_), Self::Pass) => Status::Success,
-            (Gate::Fail(_), _) | (Gate::CannotTell(_), Self::Fail) => Status::Failed,
-            (Gate::CannotTell(_), Self::Exit4) => Status::CannotTell,
-        }
-    }
-}
-
-/// A reason to exit with status 1.
-#[derive(Clone, Debug, PartialEq, Eq)]
-enum Reason {
-    /// A verdict on a metric, by its name.
-    Verdict(String),
-    /// A point of BASE that NEW does not have.
-    Missing,
-    /// Trials of either side that did not complete.
-    Ends,
-}
-
-/// Verdicts that `--fail-on` accepts.
-const VERDICTS: [&str; 11] = [
-    "slower",
-    "longer-step",
-    "more-memory",
-    "more-energy",
-    "worse-loss",
-    ComparedMetric::ACCURACY_WORSE,
-    "worse",
-    "ambiguous",
-    "cannot-tell",
-    "too-few-runs",
-    "not-comparable",
-];
-
 fn across(text: &str) -> Result<Across, String> {
     let names: Vec<&str> = RowFact::ALL.iter().map(|field| field.name()).collect();
     let column = RowFact::ALL.into_iter().find(|field| field.name() == text);
@@ -158,33 +113,6 @@ fn across(text: &str) -> Result<Across, String> {
             "`{text}` is neither a setting, such as `train.precision`, nor a column; use one of {}",
             names.join(", ")
         )),
-    }
-}
-
-fn reason(text: &str) -> Result<Reason, String> {
-    match text {
-        "missing" => Ok(Reason::Missing),
-        "not-completed" => Ok(Reason::Ends),
-        verdict if VERDICTS.contains(&verdict) => Ok(Reason::Verdict(verdict.to_owned())),
-        _ => Err(format!(
-            "`{text}` is not a verdict to fail on; use one of {}, missing, not-completed",
-            VERDICTS.join(", ")
-        )),
-    }
-}
-
-impl Reason {
-    /// A change for the worse of a column of `--metric`, or of an accuracy.
-    fn of_columns() -> Self {
-        Self::Verdict(ComparedMetric::COLUMNS_WORSE.to_owned())
-    }
-
-    fn spelled(&self) -> &str {
-        match self {
-            Self::Verdict(word) => word,
-            Self::Missing => "missing",
-            Self::Ends => "not-completed",
-        }
     }
 }
 
@@ -382,7 +310,7 @@ struct Conclusion {
 
 impl Conclusion {
     fn of(found: &Comparisons, asked: &CompareOptions, closing: Option<Closing>) -> Self {
-        let of = |reason: &Reason| (reason.spelled().to_owned(), answer(reason, found));
+        let of = |reason: &Reason| (reason.spelled().to_owned(), reason.answer(found));
         Self {
             gates: asked.fail_on.iter().map(of).collect(),
             closing: closing.map(|closing| closing(found)),
@@ -510,69 +438,6 @@ fn status(found: &Comparisons, asked: &CompareOptions, conclusion: &Conclusion) 
         status = surer(status, asked.cannot_tell.status(gate));
     }
     status
-}
-
-fn answer(reason: &Reason, found: &Comparisons) -> Gate {
-    let fails = |names: Vec<String>| {
-        if names.is_empty() {
-            Gate::Pass
-        } else {
-            Gate::Fail(names)
-        }
-    };
-    // A gate without a result on the page does not pass.
-    let said = |names: Vec<String>| match (names.is_empty(), unsaid(found)) {
-        (true, unsaid) if !unsaid.is_empty() => Gate::CannotTell(unsaid),
-        _ => fails(names),
-    };
-    let names = |holds: &dyn Fn(&Compared) -> bool| {
-        found
-            .pairs
-            .iter()
-            .filter(|pair| holds(pair))
-            .map(|pair| pair.name.clone())
-            .collect()
-    };
-    match reason {
-        Reason::Missing => fails(found.only_base.clone()),
-        Reason::Ends => fails(names(&|pair| pair.ends.is_some())),
-        Reason::Verdict(wanted) => match ComparedMetric::of_word(wanted) {
-            Some(metric) => gate(found, metric),
-            None if *reason == Reason::of_columns() => {
-                let is_one = |metric: ComparedMetric| metric.is_column() || metric.is_accuracy();
-                gate_of(found, is_one, "no column was compared")
-            }
-            None if wanted == ComparedMetric::ACCURACY_WORSE => gate_of(
-                found,
-                ComparedMetric::is_accuracy,
-                "no accuracy was compared",
-            ),
-            None if wanted == "not-comparable" => said(names(&|pair| {
-                !pair.unlike.is_empty() || !found.unnamed.is_empty()
-            })),
-            None => {
-                let is_so = |pair: &Compared| {
-                    pair.comparisons.iter().any(|comparison| {
-                        comparison.verdict != Verdict::NotComparable && word(comparison) == wanted
-                    })
-                };
-                said(names(&is_so))
-            }
-        },
-    }
-}
-
-/// The answer for all these metrics together; `nothing` is the reason if there is none. An accuracy
-/// that no run has is left out.
-fn gate_of(found: &Comparisons, is_one: fn(ComparedMetric) -> bool, nothing: &str) -> Gate {
-    let metrics = found.metrics.iter().copied();
-    let metrics: Vec<ComparedMetric> = metrics
-        .filter(|metric| is_one(*metric) && (metric.is_column() || found.has(*metric)))
-        .collect();
-    match metrics.is_empty() {
-        true => Gate::CannotTell(vec![nothing.to_owned()]),
-        false => gate_of_all(found, &metrics),
-    }
 }
 
 fn nothing_in_common(base: &TableSource, new: &TableSource, options: &Options) -> Stop {
