@@ -1,7 +1,9 @@
 //! The device that `--device` of a command names: leased as a trial would, so that trials of this user
 //! and the command do not share a GPU.
 
-use super::{Status, Stop, machine::VISIBLE_DEVICES, note};
+use kiln_hardware::VISIBLE_DEVICES;
+
+use super::{Status, Stop, note};
 use crate::schedule::{self, Instruments, Lease, instruments::LeasedGpu};
 
 /// The device to compute on.

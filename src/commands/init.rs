@@ -11,14 +11,13 @@ use kiln_core::{
     record::run_folder::LATEST,
     units::{Bytes, shell_word, without_controls},
 };
-use kiln_hardware::host::{read, usable_cores};
+use kiln_hardware::{
+    VISIBLE_DEVICES,
+    host::{read, usable_cores},
+};
 
 use self::found_data::{DataProposal, FoundData, find};
-use super::{
-    Status, Stop,
-    machine::{VISIBLE_DEVICES, nvml_library},
-    note, print, same_name,
-};
+use super::{Status, Stop, machine::nvml_library, note, print, same_name};
 use crate::schedule::{Instruments, visible_gpus};
 
 #[derive(clap::Args)]

@@ -8,11 +8,9 @@ use std::{
 
 use kiln_core::{plan::Trial, record::RunFolder, spec::Experiment, units::without_controls};
 use kiln_data::files::sha256_of;
+use kiln_hardware::VISIBLE_DEVICES;
 
-use super::{
-    Status, Stop,
-    machine::{VISIBLE_DEVICES, nvml_library},
-};
+use super::{Status, Stop, machine::nvml_library};
 use crate::{
     progress::ProgressMode,
     schedule::{self, Instruments, Preview, RunRequest, Selection, Tuning},

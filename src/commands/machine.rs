@@ -9,16 +9,13 @@ use std::{
 
 use kiln_core::record::note::BusyHost;
 use kiln_hardware::{
-    Nvml,
+    Nvml, VISIBLE_DEVICES,
     gpu::{NoSuchGpu, select},
     host,
 };
 
 use super::{Status, Stop, warning};
 use crate::{ask::not_started, schedule::instruments::LeasedGpu};
-
-/// The variable by which CUDA numbers the GPUs of a process.
-pub(super) const VISIBLE_DEVICES: &str = "CUDA_VISIBLE_DEVICES";
 
 /// `$KILN_TRIAL`, else the program beside this one.
 pub(super) fn trial_program() -> Result<PathBuf, Stop> {

@@ -14,8 +14,8 @@ use kiln_core::{
     units::listed,
 };
 use kiln_hardware::{
-    Gpu, HostFacts, Nvml, NvmlAbsent, Patience, ProcessList, Reading, Which, host, read_gpus,
-    silence_of,
+    Gpu, HostFacts, Nvml, NvmlAbsent, Patience, ProcessList, Reading, VISIBLE_DEVICES, Which, host,
+    read_gpus, silence_of,
 };
 
 use super::{gpu::GpuFacts, trial_program::ExamineAnswer};
@@ -270,7 +270,7 @@ fn environment() -> Environment {
     let variable =
         |name: &str| std::env::var_os(name).map(|value| value.to_string_lossy().into_owned());
     Environment {
-        cuda_visible_devices: variable("CUDA_VISIBLE_DEVICES"),
+        cuda_visible_devices: variable(VISIBLE_DEVICES),
         cuda_device_order: variable("CUDA_DEVICE_ORDER"),
         nvidia_visible_devices: variable("NVIDIA_VISIBLE_DEVICES"),
         ld_library_path: variable("LD_LIBRARY_PATH").filter(|path| !path.is_empty()),

@@ -25,7 +25,7 @@ use kiln_hardware::{Nvml, NvmlAbsent, Patience};
 pub use facts::{FactRoots, PreflightFacts};
 pub use text::{TextStyle, json, page};
 pub use trial_program::{ExamineAnswer, ExamineRequest, ask};
-pub(crate) use visible::{NAME as VISIBLE_DEVICES, is_hidden_on_purpose};
+pub(crate) use visible::{NAME as VISIBLE_DEVICES_CHECK, is_hidden_on_purpose};
 
 use crate::readings::Privacy;
 

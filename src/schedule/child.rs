@@ -17,6 +17,7 @@ use std::{
 
 use kiln_core::limits;
 use kiln_data::source::DATA_VARIABLE;
+use kiln_hardware::VISIBLE_DEVICES;
 use rustix::process::{
     Pid, Resource, Rlimit, Signal, WaitId, WaitIdOptions, getpid, getppid, kill_process_group,
     set_child_subreaper, set_parent_process_death_signal, setrlimit, waitid,
@@ -173,7 +174,7 @@ fn command(start: &ChildStart) -> Command {
         };
     }
     command
-        .env("CUDA_VISIBLE_DEVICES", start.visible_devices)
+        .env(VISIBLE_DEVICES, start.visible_devices)
         .env(MARK, start.folder);
     command.envs(
         start

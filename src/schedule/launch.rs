@@ -8,6 +8,7 @@ use kiln_core::record::{
     programs::Git,
     run_file::{Anchor, Launch, Versions},
 };
+use kiln_hardware::VISIBLE_DEVICES;
 use serde_json::{Value, json};
 
 use super::{instruments::Instruments, machine::machine_id};
@@ -23,7 +24,7 @@ const VARIABLES: [&str; 33] = [
     "CUDA_DEVICE_ORDER",
     "CUDA_LAUNCH_BLOCKING",
     "CUDA_MODULE_LOADING",
-    "CUDA_VISIBLE_DEVICES",
+    VISIBLE_DEVICES,
     "JAX_DEFAULT_MATMUL_PRECISION",
     "JAX_ENABLE_X64",
     PRELOADED,

@@ -49,3 +49,6 @@ pub use tree::{
     peak_resident_bytes_of,
 };
 pub use window::WindowSummary;
+
+/// The variable by which CUDA shows a process only some GPUs, in this order: indices or UUIDs.
+pub const VISIBLE_DEVICES: &str = "CUDA_VISIBLE_DEVICES";

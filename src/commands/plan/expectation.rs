@@ -13,13 +13,10 @@ use kiln_core::{
     spec::Precision,
     units::{Bytes, Seconds, counted},
 };
-use kiln_hardware::host;
+use kiln_hardware::{VISIBLE_DEVICES, host};
 
 use crate::{
-    commands::{
-        machine::{VISIBLE_DEVICES, nvml_library},
-        runs::newest_first,
-    },
+    commands::{machine::nvml_library, runs::newest_first},
     schedule::{Instruments, needs_gpu, visible_gpus},
 };
 

@@ -6,6 +6,7 @@ use kiln_core::{
     record::{RunFolder, Submission, run_file::SlurmTask},
     spec::Slurm,
 };
+use kiln_hardware::VISIBLE_DEVICES;
 
 use super::{client::Client, job::signal_seconds};
 
@@ -131,7 +132,7 @@ pub(super) fn time_left(text: &str) -> Option<Duration> {
 /// given; else no GPU, whatever the driver lists. `None` outside of a job.
 pub fn visible_in_job(variable: &dyn Fn(&str) -> Option<String>) -> Option<String> {
     variable("SLURM_JOB_ID")?;
-    if let Some(visible) = variable("CUDA_VISIBLE_DEVICES") {
+    if let Some(visible) = variable(VISIBLE_DEVICES) {
         return Some(visible);
     }
     match (variable("SLURM_JOB_GPUS"), variable("SLURM_GPUS_ON_NODE")) {

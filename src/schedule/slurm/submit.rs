@@ -15,6 +15,7 @@ use kiln_core::{
 };
 
 use kiln_data::source::{DATA_VARIABLE, absolute_data_folder};
+use kiln_hardware::VISIBLE_DEVICES;
 
 use super::{
     client::{Client, ClientError},
@@ -24,8 +25,6 @@ use super::{
 };
 use crate::schedule::{RunRequest, RunStop, clock::utc_now, disk, launch};
 
-/// Set by Slurm for each job.
-const SET_BY_SLURM: &str = "CUDA_VISIBLE_DEVICES";
 /// Looks for a job whose reply did not come, and the time between two.
 const LOOKS: u32 = 5;
 const BETWEEN_LOOKS: Duration = Duration::from_secs(1);
@@ -204,7 +203,8 @@ fn capped(
 /// The variables that the workers get, and the names that are asked for and not set here.
 pub(super) fn variables(slurm: &Slurm) -> (BTreeMap<String, String>, Vec<String>) {
     let mut variables = launch::environment();
-    variables.remove(SET_BY_SLURM);
+    // Slurm sets it for each job.
+    variables.remove(VISIBLE_DEVICES);
     // A path of the login node, which the nodes need not have.
     variables.remove(launch::PRELOADED);
     if let Some(data) = absolute_data_folder() {

@@ -94,7 +94,7 @@ pub(super) fn mistaken_variable(
         wanted.devices == Devices::Named(DeviceName::Auto) && wanted.engine != Engine::Flex
     });
     let mistake = checks.iter().find(|check| {
-        check.name == preflight::VISIBLE_DEVICES && check.state == CheckState::Problem
+        check.name == preflight::VISIBLE_DEVICES_CHECK && check.state == CheckState::Problem
     });
     match mistake {
         Some(check)
