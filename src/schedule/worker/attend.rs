@@ -2,6 +2,8 @@
 //! the tickets of those that are gone. Nothing depends on it: it may end at any time, and anybody
 //! may attend again.
 
+mod launches;
+
 use std::{
     borrow::Cow,
     collections::{BTreeMap, BTreeSet, HashMap},
@@ -13,14 +15,14 @@ use std::{
 use kiln_core::{
     plan::{Trial, TrialId},
     record::{
-        AttemptEnd, CollectedRows, LaunchFile, RunFile, RunFolder, TableRow, TicketCounts,
-        TicketQueue, TicketState, TrialStore, launch_folder, nodes::unlike_nodes,
-        run_file::LaunchEnded,
+        AttemptEnd, CollectedRows, RunFile, RunFolder, TableRow, TicketCounts, TicketQueue,
+        TicketState, TrialStore, launch_folder, nodes::unlike_nodes, run_file::LaunchEnded,
     },
     spec::RunPlace,
     units::counted,
 };
 
+use self::launches::LaunchSeen;
 use crate::schedule::{
     Event, Instruments, LaunchCounts, LaunchEnd, LaunchEvent, LaunchReport, RunRequest, RunStop,
     clock::beat,
@@ -135,12 +137,6 @@ struct Attendant<'a> {
     silent: BTreeSet<u64>,
     /// Why it makes no sense to go on.
     failure: Option<RunStop>,
-}
-
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum LaunchSeen {
-    Running,
-    Gone,
 }
 
 impl<'a> Attendant<'a> {
@@ -347,72 +343,6 @@ impl<'a> Attendant<'a> {
         self.has_said_idle = is_idle;
     }
 
-    fn tell_launches(&mut self) {
-        let own = self.own.as_ref().map(|own| own.launch);
-        for launch in launch_folder::launches(self.run) {
-            if launch == launch_folder::BEFORE || Some(launch) == own {
-                continue;
-            }
-            let Some(file) = LaunchFile::read(self.run, launch) else {
-                continue;
-            };
-            let seen = self.launches.get(&launch).copied();
-            if seen == Some(LaunchSeen::Gone) {
-                continue;
-            }
-            self.see_worker(&file);
-            let gone = self.observer.gone(self.run, launch);
-            let now = match &gone {
-                None => LaunchSeen::Running,
-                Some(_) => LaunchSeen::Gone,
-            };
-            let name = launch_name(&file);
-            if gone.is_none() {
-                self.tell_silence(&name, &file);
-            }
-            match (seen, gone) {
-                (None, None) => self.notice(&format!("{name} is at work")),
-                (Some(_), Some(fate)) => self.notice(&format!("{name}: {}", fate.why)),
-                // One that was gone before this attendance is not told.
-                (None, Some(_)) | (Some(_), None) => {}
-            }
-            self.launches.insert(launch, now);
-        }
-    }
-
-    /// Says once of a worker of Slurm that its heartbeat stands still: nobody takes its ticket back.
-    fn tell_silence(&mut self, name: &str, file: &LaunchFile) {
-        let launch = file.launch.launch;
-        let is_of_slurm = self.fleet.is_some() && file.launch.slurm.is_some();
-        let silence = is_of_slurm.then(|| self.observer.silence(self.run, file));
-        match silence.flatten() {
-            None => {
-                self.silent.remove(&launch);
-            }
-            Some(still) if self.silent.insert(launch) => self.notice(&format!("{name}: {still}")),
-            Some(_) => {}
-        }
-    }
-
-    /// Remembers a worker in a task of Slurm.
-    fn see_worker(&mut self, file: &LaunchFile) {
-        let (launch, Some(task)) = (file.launch.launch, file.launch.slurm) else {
-            return;
-        };
-        let known = self.workers.get(&launch);
-        let has_begun_a_trial = known.is_some_and(|known| known.has_begun_a_trial)
-            || launch_folder::noted_attempts(self.run, launch).is_ok_and(|begun| !begun.is_empty());
-        let ended = file.launch.ended.as_ref();
-        let worker = WorkerSeen {
-            launch,
-            task,
-            node: file.process.node.clone(),
-            cause: ended.and_then(|ended| ended.cause),
-            has_begun_a_trial,
-        };
-        self.workers.insert(launch, worker);
-    }
-
     /// Returns whether a launch that may live still owes a row.
     fn take_back(&mut self) -> io::Result<bool> {
         let devices = self.instruments.devices();
@@ -469,20 +399,10 @@ impl<'a> Attendant<'a> {
 
     fn close(mut self, end: LaunchEnd, attendance: Attendance) -> Result<LaunchReport, RunStop> {
         let failed = disk::cannot_write(self.request);
-        if let Some(own) = &mut self.own {
-            if let Some(launch) = own.file.launches.last_mut() {
-                launch.ended = Some(LaunchEnded {
-                    utc: crate::schedule::clock::utc_now(),
-                    how: "attended".to_owned(),
-                    cause: None,
-                });
-            }
-            own.write_record().map_err(&failed)?;
-            sweep::collect_of(self.request, self.run).map_err(&failed)?;
-        }
+        self.end_own().map_err(&failed)?;
         let file = RunFile::read(&self.run.run_file()).map_err(RunStop::Refused)?;
-        for told in unlike_nodes(&file.launches) {
-            self.notice(&told);
+        for difference in unlike_nodes(&file.launches) {
+            self.notice(&difference);
         }
         let ends = super::ends(self.request, self.run)?;
         let history = History::of(&ends);
@@ -493,21 +413,7 @@ impl<'a> Attendant<'a> {
             _ if self.counted.left() > 0 => "the trials that were asked for have ended".to_owned(),
             _ => "no ticket is left".to_owned(),
         };
-        let TicketCounts { held, later, .. } = self.queue.counts().map_err(&failed)?;
-        if held > 0 {
-            let told = TakingBack {
-                run: self.run,
-                queue: &self.queue,
-                request: self.request,
-                devices: &[],
-            }
-            .tell_held()
-            .map_err(&failed)?;
-            told.iter().for_each(|text| self.notice(text));
-        }
-        if later > 0 && end == LaunchEnd::Finished {
-            self.notice(&for_later(later));
-        }
+        self.tell_tickets_left(end).map_err(&failed)?;
         self.request.listener.hear(LaunchEvent::RunEnded {
             how: &how,
             counts: self.counts,
@@ -529,6 +435,41 @@ impl<'a> Attendant<'a> {
             ..report
         })
     }
+
+    /// Ends the launch with this attendance's own rows, and collects them.
+    fn end_own(&mut self) -> io::Result<()> {
+        let Some(own) = &mut self.own else {
+            return Ok(());
+        };
+        if let Some(launch) = own.file.launches.last_mut() {
+            launch.ended = Some(LaunchEnded {
+                utc: crate::schedule::clock::utc_now(),
+                how: "attended".to_owned(),
+                cause: None,
+            });
+        }
+        own.write_record()?;
+        sweep::collect_of(self.request, self.run)
+    }
+
+    /// Says why tickets are held, and that some are for later.
+    fn tell_tickets_left(&self, end: LaunchEnd) -> io::Result<()> {
+        let TicketCounts { held, later, .. } = self.queue.counts()?;
+        if held > 0 {
+            let taking = TakingBack {
+                run: self.run,
+                queue: &self.queue,
+                request: self.request,
+                devices: &[],
+            };
+            let sentences = taking.tell_held()?;
+            sentences.iter().for_each(|text| self.notice(text));
+        }
+        if later > 0 && end == LaunchEnd::Finished {
+            self.notice(&for_later(later));
+        }
+        Ok(())
+    }
 }
 
 /// Whether a trial needs another attempt, and its ticket is not for later.
@@ -546,21 +487,6 @@ pub fn for_later(tickets: usize) -> String {
         "{} {are} for later: the command that made the run opens {them}, without `--only`",
         counted(tickets, "ticket")
     )
-}
-
-/// The launch as people name it.
-fn launch_name(file: &LaunchFile) -> String {
-    let number = file.launch.launch;
-    let node = match file.launch.slurm {
-        Some(_) => &file.process.node,
-        None => &file.launch.node,
-    };
-    let task = file.launch.slurm.map(|task| format!(" ({task})"));
-    let task = task.unwrap_or_default();
-    match node {
-        Some(node) => format!("launch {number} on {node}{task}"),
-        None => format!("launch {number}{task}"),
-    }
 }
 
 /// The table for rows that this attendance writes: a launch of its own, made when it is needed.
