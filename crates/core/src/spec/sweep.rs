@@ -111,17 +111,7 @@ impl<'a> SweepChecker<'a> {
             return;
         }
         let NodeContent::List(values) = &entry.value.content else {
-            let json = entry.value.to_json();
-            let example = match json.as_str().and_then(numbers_in) {
-                Some(numbers) => numbers,
-                None => serde_json::to_string(&json)
-                    .unwrap_or_default()
-                    .replace("null", "8"),
-            };
-            let message = format!(
-                "`{full}` is {}; an axis is a list of values, such as `[{example}]`",
-                entry.value.found(),
-            );
+            let message = no_list(&full, &entry.value);
             return self.push(&entry.value.location, &full, message);
         };
         if values.is_empty() {
@@ -131,9 +121,14 @@ impl<'a> SweepChecker<'a> {
                 format!("`{full}` is an empty list; an axis needs at least one value"),
             );
         }
-        if !self.is_within(&AXIS_VALUES, values.len(), &entry.value.location, &full) {
-            return;
+        if self.is_within(&AXIS_VALUES, values.len(), &entry.value.location, &full) {
+            self.values(path, entry, &fields, values);
         }
+    }
+
+    /// Checks each value of an axis, and that no two are the same point.
+    fn values(&mut self, path: &str, entry: &NodeEntry, fields: &[KeyField], values: &[Node]) {
+        let full = format!("{path}.{}", entry.key);
         let mut seen = HashSet::new();
         let mut texts: HashMap<String, String> = HashMap::new();
         let mut faulty = None;
@@ -143,7 +138,7 @@ impl<'a> SweepChecker<'a> {
                 continue;
             }
             let known = self.problems.len();
-            self.value(&entry.key, &fields, value);
+            self.value(&entry.key, fields, value);
             if self.problems.len() > known {
                 faulty = Some(&value.location);
             }
@@ -225,22 +220,12 @@ impl<'a> SweepChecker<'a> {
                 name,
                 kinds,
                 others,
-            } => {
-                let is_meant = |synonym: &&&str| {
-                    let parent_of = synonym.rsplit_once('.').map(|(parent, _)| parent);
-                    let known = keys::find(synonym, &|path| self.kinds(path));
-                    parent_of == Some(parent.as_str()) && matches!(known, KeyLookup::Shapes(_))
-                };
-                let hint = synonyms::keys(&name)
-                    .iter()
-                    .find(is_meant)
-                    .map_or_else(String::new, |meant| format!("; did you mean `{meant}`?"));
-                format!(
-                    "`{parent}.{name}` is not a key of kind {}; it belongs to kind {}{hint}",
-                    listed(&kinds, "or"),
-                    listed(&others, "or")
-                )
-            }
+            } => format!(
+                "`{parent}.{name}` is not a key of kind {}; it belongs to kind {}{}",
+                listed(&kinds, "or"),
+                listed(&others, "or"),
+                self.synonym_hint(&parent, &name)
+            ),
             KeyLookup::Unknown {
                 parent,
                 name,
@@ -252,6 +237,19 @@ impl<'a> SweepChecker<'a> {
         };
         self.push(&entry.key_location, full, message);
         None
+    }
+
+    /// Names the key of these kinds that is meant by the key of another kind, if there is one.
+    fn synonym_hint(&self, parent: &str, name: &str) -> String {
+        let is_meant = |synonym: &&&str| {
+            let parent_of = synonym.rsplit_once('.').map(|(parent, _)| parent);
+            let known = keys::find(synonym, &|path| self.kinds(path));
+            parent_of == Some(parent) && matches!(known, KeyLookup::Shapes(_))
+        };
+        synonyms::keys(name)
+            .iter()
+            .find(is_meant)
+            .map_or_else(String::new, |meant| format!("; did you mean `{meant}`?"))
     }
 
     /// Why a key cannot vary where the model is a command: only its declared values can.
@@ -366,6 +364,21 @@ fn identity(value: &Value) -> String {
         .as_f64()
         .filter(|number| number.abs() < LARGEST_EXACT)
         .map_or_else(|| value.to_string(), |number| number.to_string())
+}
+
+/// Says that an axis is not a list, with the list that may be meant.
+fn no_list(full: &str, value: &Node) -> String {
+    let json = value.to_json();
+    let example = match json.as_str().and_then(numbers_in) {
+        Some(numbers) => numbers,
+        None => serde_json::to_string(&json)
+            .unwrap_or_default()
+            .replace("null", "8"),
+    };
+    format!(
+        "`{full}` is {}; an axis is a list of values, such as `[{example}]`",
+        value.found(),
+    )
 }
 
 /// The numbers of a text that was meant as several values, such as `0..4` or `8 16`, with commas
