@@ -1,7 +1,13 @@
 //! Gives job arrays of workers to Slurm. What is asked for is on the disk before `sbatch` is called:
 //! a reply that never came is found again by the job's name.
 
-use std::{collections::BTreeMap, io, path::PathBuf, thread, time::Duration};
+use std::{
+    collections::BTreeMap,
+    io,
+    path::{Path, PathBuf},
+    thread,
+    time::Duration,
+};
 
 use jiff::SignedDuration;
 
@@ -274,9 +280,16 @@ pub(super) fn submit_array(
     made.lost_nodes = array.lost_nodes;
     made.is_replacement = array.replacement.is_some();
     made.submitted_utc = utc_now();
-    let script = made.script(&run);
-    let text = |path: &std::path::Path| path.display().to_string();
-    made.command = vec!["sbatch".to_owned(), "--parsable".to_owned(), text(&script)];
+    let script = made.script(&run).display().to_string();
+    made.command = vec!["sbatch".to_owned(), "--parsable".to_owned(), script];
+    write_script(&run, queue, &made)?;
+    made.write(&run)?;
+    give_to_slurm(client, &run, made)
+}
+
+/// Writes the script of a submission's job.
+fn write_script(run: &RunFolder, queue: &TicketQueue, made: &Submission) -> io::Result<()> {
+    let text = |path: &Path| path.display().to_string();
     let variables: Vec<(String, String)> = made
         .variables
         .iter()
@@ -292,36 +305,43 @@ pub(super) fn submit_array(
         tasks: made.tasks,
         lost_nodes: &made.lost_nodes,
         folder: &folder,
-        logs: &submission::folder(&run, number),
+        logs: &submission::folder(run, made.submission),
         variables: &variables,
         command: &[
             text(&made.program),
             "worker".to_owned(),
             text(run.path()),
             "--submission".to_owned(),
-            number.to_string(),
+            made.submission.to_string(),
         ],
     };
-    run.write(&script, job.text().as_bytes())?;
-    made.write(&run)?;
+    run.write(&made.script(run), job.text().as_bytes())
+}
+
+/// Calls `sbatch`, and notes the job, or why it was refused.
+fn give_to_slurm(
+    client: Client,
+    run: &RunFolder,
+    mut made: Submission,
+) -> Result<Submission, SubmitError> {
     match client.ask("sbatch", &made.command[1..]) {
         Ok(said) => match states::of_sbatch(&said) {
             Some(job) => {
                 made.job = Some(job);
-                made.write(&run)?;
+                made.write(run)?;
                 Ok(made)
             }
-            None => found_by_name(client, &run, made, &|| ClientError::Refused {
+            None => found_by_name(client, run, made, &|| ClientError::Refused {
                 program: "sbatch",
                 said: format!("it printed no number of a job: {}", said.trim()),
             }),
         },
         Err(error) if error.may_have_been_heard() => {
-            found_by_name(client, &run, made, &|| error.clone())
+            found_by_name(client, run, made, &|| error.clone())
         }
         Err(error) => {
             made.refused = Some(error.to_string());
-            made.write(&run)?;
+            made.write(run)?;
             Err(error.into())
         }
     }
@@ -426,7 +446,7 @@ fn alive(client: Client, jobs: &[(u64, u32)]) -> Result<Vec<TaskId>, ClientError
 
 /// `kiln-gpt-width-1a2b3c4d`
 fn job_name(run: &RunFolder) -> String {
-    let experiment = run.path().parent().and_then(std::path::Path::file_name);
+    let experiment = run.path().parent().and_then(Path::file_name);
     let experiment = experiment.unwrap_or_default().to_string_lossy();
     let experiment: String = experiment.chars().take(MOST_OF_NAME).collect();
     format!("kiln-{experiment}-{:08x}", fastrand::u32(..))
