@@ -84,61 +84,18 @@ impl Pretrained {
             error => TrialError::Failed(error.to_string()),
         })?;
         let tensors = TensorFile::of(path, bytes, Purpose::InitialWeights)?;
-        if let Some(gated) = tensors.names().iter().find(|name| name.contains(T5_GATED)) {
-            return Err(TrialError::Failed(format!(
-                "{}: `{gated}` belongs to a T5 with gated feed-forward blocks (v1.1, Flan-T5, \
-                 mT5), which `model.kind: seq2seq` does not have; name the weights of an original \
-                 T5 (v1.0) in `train.initial_weights`",
-                path.display()
-            )));
+        let names = tensors.names();
+        let fault = foreign_names(&names)
+            .or_else(|| unlike(tensors.said(MODEL), model, token_sum))
+            .or_else(|| names_of_pytorch(&names));
+        match fault {
+            Some(fault) => Err(TrialError::Failed(format!("{}: {fault}", path.display()))),
+            None => Ok(Self {
+                naming: WeightNaming::in_file(&names),
+                tensors,
+                taken: RefCell::default(),
+            }),
         }
-        let about = tensors
-            .said(MODEL)
-            .and_then(|text| serde_json::from_str::<Value>(text).ok());
-        if let Some((key, then, now)) = about
-            .as_ref()
-            .and_then(|about| unseen_difference(about, model))
-        {
-            return Err(TrialError::Failed(format!(
-                "{}: `model.{key}` was {then} when these weights were trained, and is {now} now, \
-                 so they do not fit; set it to {then}",
-                path.display()
-            )));
-        }
-        if let (Some(then), Some(now)) = (
-            about.as_ref().and_then(|about| about[TOKENS].as_str()),
-            token_sum,
-        ) && then != now
-        {
-            return Err(TrialError::Failed(format!(
-                "{}: these weights were trained on tokens that are numbered otherwise than those of \
-                 `data`, so each would begin as another one; use the data of that training, or \
-                 tokens that do not depend on the data for both (`data.tokenizer: byte`, or one \
-                 file of a tokenizer)",
-                path.display()
-            )));
-        }
-        let naming = if tensors.names().iter().any(|name| name == T5_TABLE) {
-            WeightNaming::T5
-        } else {
-            WeightNaming::Kiln
-        };
-        let own = |name: &String| name.starts_with(|letter: char| letter.is_ascii_uppercase());
-        if naming == WeightNaming::Kiln
-            && !tensors.names().iter().any(own)
-            && let Some(first) = tensors.names().into_iter().min()
-        {
-            return Err(TrialError::Failed(format!(
-                "{}: `{first}` is a name of PyTorch, as in an export; name the `model.safetensors` of a \
-                 checkpoint in `train.initial_weights`, whose names are like `Gpt.token_table`",
-                path.display()
-            )));
-        }
-        Ok(Self {
-            tensors,
-            naming,
-            taken: RefCell::default(),
-        })
     }
 
     /// The numbers of the parameter or statistic at a path, row after row.
@@ -195,6 +152,46 @@ impl Pretrained {
     }
 }
 
+/// Says that a file has parameters of a T5 that kiln does not compute.
+fn foreign_names(names: &[String]) -> Option<String> {
+    let gated = names.iter().find(|name| name.contains(T5_GATED))?;
+    Some(format!(
+        "`{gated}` belongs to a T5 with gated feed-forward blocks (v1.1, Flan-T5, mT5), which \
+         `model.kind: seq2seq` does not have; name the weights of an original T5 (v1.0) in \
+         `train.initial_weights`"
+    ))
+}
+
+/// Says that the model of a file computes differently, or that its tokens are numbered otherwise.
+/// `about` is the file's description of its model.
+fn unlike(about: Option<&str>, model: &kinds::Model, token_sum: Option<&str>) -> Option<String> {
+    let about: Value = serde_json::from_str(about?).ok()?;
+    if let Some((key, then, now)) = unseen_difference(&about, model) {
+        return Some(format!(
+            "`model.{key}` was {then} when these weights were trained, and is {now} now, so they do \
+             not fit; set it to {then}"
+        ));
+    }
+    let is_other = about[TOKENS].as_str()? != token_sum?;
+    is_other.then(|| {
+        "these weights were trained on tokens that are numbered otherwise than those of `data`, so \
+         each would begin as another one; use the data of that training, or tokens that do not \
+         depend on the data for both (`data.tokenizer: byte`, or one file of a tokenizer)"
+            .to_owned()
+    })
+}
+
+/// Says that the names of a file are those of PyTorch.
+fn names_of_pytorch(names: &[String]) -> Option<String> {
+    let own = |name: &String| name.starts_with(|letter: char| letter.is_ascii_uppercase());
+    let is_foreign = WeightNaming::in_file(names) == WeightNaming::Kiln && !names.iter().any(own);
+    let first = names.iter().min().filter(|_| is_foreign)?;
+    Some(format!(
+        "`{first}` is a name of PyTorch, as in an export; name the `model.safetensors` of a \
+         checkpoint in `train.initial_weights`, whose names are like `Gpt.token_table`"
+    ))
+}
+
 /// The first key that makes another model of the same parameters, with its value then and now.
 fn unseen_difference(then: &Value, now: &kinds::Model) -> Option<(&'static str, Value, Value)> {
     let now = serde_json::to_value(now).ok()?;
@@ -207,6 +204,15 @@ fn unseen_difference(then: &Value, now: &kinds::Model) -> Option<(&'static str, 
 }
 
 impl WeightNaming {
+    /// The scheme of a file with these names.
+    fn in_file(names: &[String]) -> Self {
+        match names.iter().any(|name| name == T5_TABLE) {
+            true => Self::T5,
+            false => Self::Kiln,
+        }
+    }
+
+    /// The name of the parameter at a path.
     fn of(self, path: &str) -> String {
         let theirs = match self {
             Self::Kiln => None,
