@@ -256,19 +256,13 @@ fn conclude(
     loaded: &Loaded,
     args: &Args,
 ) -> Result<Status, Stop> {
-    let style = args.launch.style();
     let experiment = &loaded.experiment;
     let search = experiment.sweep.search.as_ref();
     let metric = match search {
         Some(Search::SuccessiveHalving { metric, .. }) => Some(metric.name()),
         _ => None,
     };
-    let is_measured = found.evidence.iter().any(|probe| probe.noise.is_some());
-    let until = match (experiment.searches_until_target(), is_measured) {
-        (false, _) => report::UntilTarget::NotAsked,
-        (true, false) => report::UntilTarget::Unmeasured,
-        (true, true) => report::UntilTarget::Ranked,
-    };
+    let until = until_target(found, loaded);
     let unsearched = search
         .and_then(|search| report::objective_not_searched(search, experiment.objective, until));
     let refused: Vec<(String, String)> = progressed
@@ -299,6 +293,7 @@ fn conclude(
         .as_ref()
         .map(|values| write_chosen(&report.folder, values, loaded, args))
         .transpose()?;
+    let style = args.launch.style();
     if style == ProgressMode::Json {
         let mut event = page.json();
         event["event"] = "recommendation".into();
@@ -319,6 +314,16 @@ fn conclude(
     } else {
         Status::Failed
     })
+}
+
+/// How the search ranked batches, where the objective is the time until a target.
+fn until_target(found: &Recommendation, loaded: &Loaded) -> report::UntilTarget {
+    let is_measured = found.evidence.iter().any(|probe| probe.noise.is_some());
+    match (loaded.experiment.searches_until_target(), is_measured) {
+        (false, _) => report::UntilTarget::NotAsked,
+        (true, false) => report::UntilTarget::Unmeasured,
+        (true, true) => report::UntilTarget::Ranked,
+    }
 }
 
 fn places(report: &LaunchReport, chosen: Option<&Path>, trains_longer: bool) -> String {
