@@ -4,20 +4,21 @@
 //! accumulation, dropout, the loss scale, every optimizer, memories of recurrent models, batches of
 //! several shapes, resuming.
 
+use kiln_core::record::note::ReplayedSteps;
+
 use crate::common::{
     attempts::{Case, GPT, LSTM, MLP, PANEL, RESNET, SEQ2SEQ, trains_alike_recorded},
     is_cuda,
     tensors::Forced,
 };
 
-/// Steps that the notes of two attempts say were replayed, and shapes that were recorded in the
-/// second.
-fn replayed(notes: &[String; 2]) -> ([u64; 2], u64) {
-    let number = |text: &str| text.trim().parse().unwrap_or_else(|_| panic!("{notes:?}"));
-    let steps = notes
-        .each_ref()
-        .map(|note| number(note.split(" steps replayed").next().unwrap()));
-    (steps, number(notes[1].rsplit(": ").next().unwrap()))
+/// What a note says of replayed steps: of CUDA graphs on a GPU, of closures on a CPU.
+fn replayed(note: &str) -> Option<ReplayedSteps> {
+    if is_cuda() {
+        ReplayedSteps::of_graphs(note)
+    } else {
+        ReplayedSteps::of_closures(note)
+    }
 }
 
 #[test]
@@ -69,16 +70,10 @@ fn recorded_steps_of_every_model_have_the_losses_of_steps_made_operator_by_opera
         let train: &'static str =
             Box::leak(format!("{}, cuda_graph: on", case.train).into_boxed_str());
         let notes = trains_alike_recorded(case, Case { train, ..case });
-        assert!(
-            notes[1].contains(if is_cuda() {
-                "CUDA graphs;"
-            } else {
-                "closures on the CPU"
-            }),
-            "{}: {notes:?}",
-            case.name
-        );
-        let ([first, second], shapes) = replayed(&notes);
+        let [first, second] = notes.each_ref().map(|note| {
+            replayed(note).unwrap_or_else(|| panic!("{}: nothing replayed: {note}", case.name))
+        });
+        let (first, second, shapes) = (first.steps, second.steps, second.shapes);
         if case.name == SEQ2SEQ.name {
             // Lengths differ from batch to batch.
             assert!(second > 0 && shapes > 1, "{}: {notes:?}", case.name);

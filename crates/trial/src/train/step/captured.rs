@@ -282,13 +282,13 @@ impl StepRunner for Captured {
             .iter()
             .filter(|of_shape| of_shape.parts.is_some())
             .count();
-        let steps = self.replayed_steps;
+        let replayed = ReplayedSteps {
+            steps: self.replayed_steps,
+            shapes,
+        };
         Some(match self.recorder {
-            Recorder::Graph => ReplayedSteps { steps, shapes }.to_string(),
-            Recorder::Closure => format!(
-                "{steps} steps replayed from closures on the CPU, a test of CUDA graphs; shapes of batches \
-                 recorded: {shapes}"
-            ),
+            Recorder::Graph => replayed.to_string(),
+            Recorder::Closure => replayed.closures_text(),
         })
     }
 
