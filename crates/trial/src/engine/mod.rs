@@ -12,6 +12,7 @@ mod host_copy;
 mod loaded;
 mod operations;
 mod precision;
+pub(crate) mod recorded_work;
 
 #[cfg(feature = "libtorch")]
 pub(crate) mod capture;

@@ -17,7 +17,7 @@ use super::{
     keys_values::KeysValues,
 };
 use crate::{
-    engine::{AddedToScores, Ops},
+    engine::{AddedToScores, Ops, recorded_work},
     error::TrialError,
 };
 
@@ -96,9 +96,11 @@ struct KeptPlaces(Arc<Mutex<Places>>);
 
 #[derive(Debug, Default)]
 struct Places {
-    /// The bucket of each distance, from −`reach` on to `reach`, where there is one.
-    of_distance: Option<(usize, Tensor<1, Int>)>,
-    /// Buckets [queries, keys] by (first, queries, keys), most recently used last.
+    /// The bucket of each distance, from −`reach` on to `reach`, by `reach`. None is ever dropped:
+    /// a recorded step reads it at each replay.
+    of_distance: Vec<(usize, Tensor<1, Int>)>,
+    /// Buckets [queries, keys] by (first, queries, keys), most recently used last. Recorded steps
+    /// neither read nor add one.
     of_shape: Vec<([usize; 3], Tensor<2, Int>)>,
 }
 
@@ -463,7 +465,8 @@ impl Positions {
     /// distances are farther than ever before.
     fn buckets(&self, shape: [usize; 3], device: &Device) -> Tensor<2, Int> {
         let mut kept = self.kept.0.lock().unwrap_or_else(PoisonError::into_inner);
-        if let Some(at) = kept.of_shape.iter().position(|(known, _)| *known == shape) {
+        let known = kept.of_shape.iter().position(|(known, _)| *known == shape);
+        if let Some(at) = known.filter(|_| !recorded_work::is_on()) {
             let found = kept.of_shape.remove(at);
             kept.of_shape.push(found.clone());
             return found.1;
@@ -477,7 +480,7 @@ impl Positions {
             .select(0, at.reshape([queries * keys]))
             .reshape([queries, keys]);
         // A search needs each length once.
-        if queries > 1 {
+        if queries > 1 && !recorded_work::is_on() {
             kept.of_shape.push((shape, found.clone()));
             let too_many = kept.of_shape.len().saturating_sub(MOST_SHAPES);
             kept.of_shape.drain(..too_many);
@@ -492,12 +495,9 @@ impl Positions {
         needed: usize,
         device: &Device,
     ) -> (usize, Tensor<1, Int>) {
-        if let Some((reach, known)) = kept
-            .of_distance
-            .as_ref()
-            .filter(|(reach, _)| *reach >= needed)
-        {
-            return (*reach, known.clone());
+        let known = kept.of_distance.iter().find(|(reach, _)| *reach >= needed);
+        if let Some(known) = known {
+            return known.clone();
         }
         let reach = needed.next_power_of_two().max(LEAST_REACH);
         let [buckets, _] = self.table.dims();
@@ -506,7 +506,7 @@ impl Positions {
             .map(|distance| bucket(distance, buckets, self.max_distance, self.both_ways))
             .collect();
         let of_distance = Tensor::<1, Int>::from_data(of_distance.as_slice(), device);
-        kept.of_distance = Some((reach, of_distance.clone()));
+        kept.of_distance.push((reach, of_distance.clone()));
         (reach, of_distance)
     }
 }
@@ -570,25 +570,4 @@ impl Architecture for Seq2seq {
 }
 
 #[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn near_tokens_have_a_bucket_each_and_far_ones_share() {
-        // By T5's rule worked out by hand: 16 buckets each way, 8 of them exact, the others up to
-        // 128 by factors of 16^(1/8).
-        let both: Vec<i64> = [
-            0, -1, -7, -8, -11, -12, -15, -16, -127, -128, -1000, 1, 7, 8, 90, 91, 1000,
-        ]
-        .map(|distance| bucket(distance, 32, 128, true))
-        .to_vec();
-        assert_eq!(
-            both,
-            [0, 1, 7, 8, 8, 9, 9, 10, 15, 15, 15, 17, 23, 24, 30, 31, 31]
-        );
-        let back: Vec<i64> = [5, 0, -1, -15, -16, -18, -19, -128, -5000]
-            .map(|distance| bucket(distance, 32, 128, false))
-            .to_vec();
-        assert_eq!(back, [0, 0, 1, 15, 16, 16, 17, 31, 31]);
-    }
-}
+mod tests;

@@ -14,6 +14,7 @@ use crate::{
         LstmState,
         capture::{Graph, Pool, empty_cache},
         fixed::Raw,
+        recorded_work,
         updates::{LearningRate, accumulate},
     },
     error::TrialError,
@@ -89,7 +90,7 @@ impl Recorded {
     ) -> Result<Self, TrialError> {
         match recorder {
             Recorder::Graph => {
-                let (graph, left) = Graph::capture(pool, || part(state))?;
+                let (graph, left) = Graph::capture(pool, || recorded_work::during(|| part(state)))?;
                 graph.replay()?;
                 Ok(Self {
                     recording: Recording::Graph(graph),
@@ -97,7 +98,7 @@ impl Recorded {
                 })
             }
             Recorder::Closure => {
-                let left = part(state)?;
+                let left = recorded_work::during(|| part(state))?;
                 Ok(Self {
                     recording: Recording::Closure(part),
                     left,
@@ -111,7 +112,7 @@ impl Recorded {
         match &self.recording {
             Recording::Graph(graph) => graph.replay(),
             Recording::Closure(part) => {
-                let latest = part(state)?;
+                let latest = recorded_work::during(|| part(state))?;
                 self.left
                     .tensors()
                     .into_iter()

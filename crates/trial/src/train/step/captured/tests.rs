@@ -1,12 +1,20 @@
+use std::sync::{
+    Arc,
+    atomic::{AtomicUsize, Ordering},
+};
+
 use kiln_core::{
     kinds::InputShape,
     plan::ChildDevice,
     spec::{Engine, Precision, Train},
 };
 
-use super::*;
+use super::{
+    parts::{Left, StepPart},
+    *,
+};
 use crate::{
-    engine::{EngineDevice, Ops},
+    engine::{EngineDevice, Ops, capture::Pool, recorded_work},
     model::{Init, Network},
     train::optimizer::Updater,
 };
@@ -166,6 +174,25 @@ fn what_cannot_be_recorded_is_trained_operator_by_operator_and_told() {
             "{note}"
         );
     }
+}
+
+#[test]
+fn caches_are_told_while_a_part_is_recorded_or_replayed_and_no_longer() {
+    let mut state = state("{kind: adamw}");
+    let runs = Arc::new(AtomicUsize::new(0));
+    let counted = Arc::clone(&runs);
+    let part: StepPart = Box::new(move |_: &mut StepState| {
+        counted.fetch_add(usize::from(recorded_work::is_on()), Ordering::Relaxed);
+        Ok(Left::default())
+    });
+    let recorded = Recorded::record(Recorder::Closure, Pool::new(), part, &mut state).unwrap();
+    recorded.replay(&mut state).unwrap();
+    assert_eq!(runs.load(Ordering::Relaxed), 2);
+    let failing: StepPart =
+        Box::new(|_: &mut StepState| -> Result<Left, TrialError> { panic!("not capturable") });
+    let failed =
+        guard_result(|| Recorded::record(Recorder::Closure, Pool::new(), failing, &mut state));
+    assert!(failed.is_err() && !recorded_work::is_on());
 }
 
 #[test]
