@@ -50,14 +50,15 @@ impl Trial {
         self.command().output().unwrap()
     }
 
-    /// The process, once it has trained some steps, and the messages after that.
+    /// The process, once it has trained some steps of its window, and the messages after that. On a
+    /// GPU the first step alone may take long enough for a message of progress.
     fn start(&self) -> (Child, Lines<BufReader<ChildStdout>>) {
         let mut child = self.command().stdout(Stdio::piped()).spawn().unwrap();
         let mut lines = BufReader::new(child.stdout.take().unwrap()).lines();
-        let has_begun = lines
-            .by_ref()
-            .any(|line| line.unwrap().contains("\"progress\""));
-        assert!(has_begun);
+        for event in ["\"window_started\"", "\"progress\""] {
+            let is_told = lines.by_ref().any(|line| line.unwrap().contains(event));
+            assert!(is_told, "no {event}");
+        }
         (child, lines)
     }
 
