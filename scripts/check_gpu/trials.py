@@ -283,9 +283,21 @@ def check_measured(setting, checks, run):
         setting.note("a CPU has no such readings: planted rows are checked")
         rows = [planted(row) for row in rows]
     for row in rows:
-        check_readings(checks, f"checkpoint {row['train.checkpoint'] or 'none'}", row)
+        what = f"checkpoint {row['train.checkpoint'] or 'none'}"
+        setting.note(f"{what}: " + ", ".join(f"{column} {row[column] or 'unknown'}" for column in READINGS))
+        check_readings(checks, what, row)
     if len(rows) == 2:
-        check_energy_of_cuts(checks, *sorted(rows, key=lambda row: row["train.checkpoint"] != ""))
+        check_energy_of_cuts(setting, checks, *sorted(rows, key=lambda row: row["train.checkpoint"] != ""))
+
+
+# What the summary tells of each row, whether it is within the limits or not: the limits are tightened by it.
+READINGS = (
+    "window_seconds", "mean_gpu_utilization", "mean_sm_active", "mean_power_watts", "idle_power_watts", "energy_counter_joules", "energy_integral_joules",
+    "data_wait_fraction", "throttled_fraction", "peak_nvml_used_bytes", "peak_reserved_bytes",
+)
+# Not yet seen on a GPU with checkpoints, whose cuts the driver's counters may not follow at once.
+LEAST_UTILIZATION, LEAST_UTILIZATION_OF_CUTS = 0.85, 0.8
+MOST_ENERGY_APART = 0.08
 
 
 def planted(row):
@@ -308,7 +320,8 @@ def check_readings(checks, what, row):
     if row["energy_integral_joules"]:  # Else the mean power is that of the counter.
         integrated = row.number("energy_integral_joules")
         checks.that(math.isclose(counted, integrated, rel_tol=0.05), f"{what}: {counted} J by the counter, {integrated} J by the power readings")
-    checks.that(row.number("mean_gpu_utilization") > 0.85, f"{what}: utilization is {row['mean_gpu_utilization']!r}: {row['notes']}")
+    least = LEAST_UTILIZATION_OF_CUTS if row["train.checkpoint"] else LEAST_UTILIZATION
+    checks.that(row.number("mean_gpu_utilization") > least, f"{what}: utilization is {row['mean_gpu_utilization']!r}: {row['notes']}")
     is_told = "mean_sm_active:" in row["notes"]
     checks.that(row.number("mean_sm_active") > 0.3 or is_told, f"{what}: mean_sm_active is {row['mean_sm_active']!r}: {row['notes']}")
     used, reserved = row.number("peak_nvml_used_bytes"), row.number("peak_reserved_bytes")
@@ -317,11 +330,13 @@ def check_readings(checks, what, row):
     checks.that(0 <= row.number("throttled_fraction") <= 1, f"{what}: throttled_fraction is {row['throttled_fraction']!r}")
 
 
-def check_energy_of_cuts(checks, whole, cut):
+def check_energy_of_cuts(setting, checks, whole, cut):
     """What checkpoints cut out of the window costs no energy in it: a sample needs as much as without them."""
     per_sample = [row.number("energy_counter_joules") / row.number("window_samples") for row in (whole, cut)]
     apart = per_sample[1] / per_sample[0] - 1
-    checks.that(abs(apart) < 0.05, f"joules per sample: {per_sample[0]:.4f} without checkpoints, {per_sample[1]:.4f} with them")
+    told = f"joules per sample: {per_sample[0]:.4f} without checkpoints, {per_sample[1]:.4f} with them"
+    setting.note(f"{told}, {apart:+.1%}")
+    checks.that(abs(apart) < MOST_ENERGY_APART, told)
     checks.that(whole["energy_integral_joules"] != "", f"no integral of power without checkpoints: {whole['notes']}")
     checks.that("energy_integral_joules:" in cut["notes"], f"the integral of pieces of some seconds is {cut['energy_integral_joules']!r}: {cut['notes']}")
 

@@ -257,7 +257,19 @@ fn check_texts(captures: &[Capture]) {
 /// `scripts/check-gpu.sh` compares both pages on a machine with a GPU, by the same map.
 #[test]
 fn kept_captures_are_compared_by_check_gpu_with_its_faults_and_tolerances() {
-    let script = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/captures/test_pages.py");
+    test_in_python("test_pages.py");
+}
+
+#[test]
+fn check_gpu_has_the_limits_and_the_order_of_its_parts() {
+    test_in_python("test_parts.py");
+}
+
+/// Tests of `scripts/check_gpu` that need no GPU.
+fn test_in_python(name: &str) {
+    let script = Path::new(env!("CARGO_MANIFEST_DIR"))
+        .join("tests/captures")
+        .join(name);
     let output = Command::new("python3")
         .arg("-I")
         .arg(script)
