@@ -1,6 +1,7 @@
 #!/usr/bin/env bash
-# Checks that need a GPU, in parts, the most important first: readings, trials of every model and
-# precision, the tests on CUDA, speed compared with PyTorch, out of memory, kills.
+# Checks that need a GPU, in parts, the most important first: readings, what no GPU has run yet,
+# trials of every model and precision, the tests on CUDA, out of memory, kills, speed compared with
+# PyTorch.
 # `check-gpu.sh --help` explains the selection; the parts are in check_gpu/parts.py.
 #
 #   check-gpu.sh [--rehearse] [--list] [--results FOLDER] [--kiln PROGRAM] [--seconds N] [PART…]

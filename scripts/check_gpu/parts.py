@@ -1,4 +1,5 @@
-"""The parts, the most important first, because a GPU may be lent for minutes: whether kiln runs, whether it is right, how fast it is."""
+"""The parts, the most important first, because a GPU may be lent for minutes: whether kiln runs, what no GPU has run yet, whether it is right, how fast
+it is."""
 
 import dataclasses
 from collections.abc import Callable
@@ -24,19 +25,24 @@ def gpt(precision):
 
 
 ALL = [
-    # Whether it runs: some two minutes.
+    # Whether it runs: some twenty seconds.
     Part("versions", 60, "versions of everything, for whoever reads the results", machine.versions),
     Part("examine", 120, "kiln-trial --examine: CUDA and cuDNN as loaded", machine.examine),
     Part("doctor", 120, "kiln doctor: no problem, every product right", machine.doctor),
     Part("snapshot", 90, "kiln snapshot beside nvidia-smi -q, -q -x, --query-gpu at one moment", machine.snapshot),
     Part("gpt-f32", 120, "30 steps of a GPT", gpt("f32")),
     Part("gpt-amp-bf16", 120, "the same in mixed precision", gpt("amp-bf16")),
+    # What no GPU has run yet, or not as it is now: first while a GPU is lent for minutes.
+    Part("tests-operations", 240, "each operation against one composed on engine flex, in each precision", programs.test_part("suite", "operations", ["operations::"]), usual_seconds=30),
+    Part("tests-alone", 300, "the tests that draw random numbers", programs.test_part("alone", "alone", []), usual_seconds=30),
+    Part("kernels-gpt2-124m", 90, "how long each kernel of a step of GPT-2 124M takes", programs.kernels_part("gpt2-124m", "tiny-gpt", programs.KERNELS_OF_BLOCKS), usual_seconds=20),
+    Part("kernels-resnet50-224", 90, "how long each kernel of a step of ResNet-50 takes", programs.kernels_part("resnet50-224", "tiny-resnet", programs.KERNELS_OF_BATCH_NORMS), usual_seconds=20),
+    # Whether every model trains.
     Part("lstm-dropout", 120, "an LSTM with dropout 0.2, in f32 and amp-bf16", trials.trial_part("lstm-dropout")),
     Part("resnet50", 150, "a ResNet-50 in amp-bf16", trials.trial_part("resnet50")),
     Part("seq2seq", 150, "a T5 in amp-bf16 with Adafactor, answering prompts greedily and by beams", trials.trial_part("seq2seq")),
     Part("gpt-amp-f16", 120, "the GPT with gradient scaling", gpt("amp-f16")),
     Part("tests-parity", 180, "losses and gradients of PyTorch on the CPU, in f32", programs.test_part("suite", "parity", ["parity::"])),
-    Part("tests-operations", 240, "each operation against one composed on engine flex, in each precision", programs.test_part("suite", "operations", ["operations::"]), usual_seconds=30),
     # Whether it is right, and what it survives: some five minutes.
     Part("calibrate", 120, "kiln calibrate: the peak of matrix products", trials.calibrate, usual_seconds=26),
     Part("mfu", 180, "GPT-2 124M, batch 12: the share of that peak", trials.mfu, usual_seconds=7),
@@ -47,9 +53,6 @@ ALL = [
     Part("copies", 120, "pageable and page-locked copies: the same losses", trials.trial_part("copies")),
     Part("tests-precision", 180, "precisions against f32, gradient scaling", programs.test_part("suite", "precision", ["amp::", "engine::"])),
     Part("tests-checkpoint", 240, "killed trials go on from their checkpoints", programs.test_part("suite", "checkpoint", ["checkpoint::"])),
-    Part("tests-alone", 300, "the tests that draw random numbers", programs.test_part("alone", "alone", [])),
-    Part("kernels-gpt2-124m", 90, "how long each kernel of a step of GPT-2 124M takes", programs.kernels_part("gpt2-124m", "tiny-gpt", programs.KERNELS_OF_BLOCKS), usual_seconds=20),
-    Part("kernels-resnet50-224", 90, "how long each kernel of a step of ResNet-50 takes", programs.kernels_part("resnet50-224", "tiny-resnet", programs.KERNELS_OF_BATCH_NORMS), usual_seconds=20),
     Part("oom-ladder", 240, "batch sizes up to out of memory, and a trial after it", disturbances.oom_ladder, usual_seconds=17),
     Part("kill-and-resume", 240, "a killed child, a killed runner, and the rest of the sweep", disturbances.kill_and_resume, usual_seconds=27),
     Part("measured", 180, "energy, power and GPM over long windows, with and without checkpoints", trials.trial_part("measured"), usual_seconds=80),

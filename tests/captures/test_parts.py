@@ -10,7 +10,7 @@ import unittest
 HOME = pathlib.Path(__file__).resolve().parents[2]
 sys.path.insert(0, str(HOME / "scripts"))
 
-from check_gpu import trials  # noqa: E402
+from check_gpu import parts, trials  # noqa: E402
 from check_gpu.setting import Checks  # noqa: E402
 from check_gpu.tables import Row  # noqa: E402
 
@@ -45,6 +45,15 @@ class Measured(unittest.TestCase):
             told = "\n".join(measured(cut={"energy_counter_joules": joules, "mean_gpu_utilization": "0.1234"})[1])
             for words in ("mean_gpu_utilization 0.1234", f"energy_counter_joules {joules}", "joules per sample"):
                 self.assertIn(words, told)
+
+
+class Order(unittest.TestCase):
+    def test_what_no_gpu_has_run_yet_comes_right_after_whether_kiln_runs(self):
+        names = [part.name for part in parts.ALL]
+        runs = ["versions", "examine", "doctor", "snapshot", "gpt-f32", "gpt-amp-bf16"]
+        unseen = ["tests-operations", "tests-alone", "kernels-gpt2-124m", "kernels-resnet50-224"]
+        self.assertEqual(names[: len(runs) + len(unseen)], runs + unseen)
+        self.assertEqual(len(set(names)), len(names))
 
 
 if __name__ == "__main__":
