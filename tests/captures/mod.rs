@@ -261,7 +261,7 @@ fn kept_captures_are_compared_by_check_gpu_with_its_faults_and_tolerances() {
 }
 
 #[test]
-fn check_gpu_has_the_limits_and_the_order_of_its_parts() {
+fn check_gpu_has_the_limits_order_and_names_of_its_parts() {
     test_in_python("test_parts.py");
 }
 

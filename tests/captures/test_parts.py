@@ -1,8 +1,9 @@
-"""Parts of scripts/check-gpu.sh: the limits of the part `measured`, over planted rows, and the order of all. Run by mod.rs."""
+"""Parts of scripts/check-gpu.sh: the limits of the part `measured`, over planted rows, the order of all, and names that only a GPU looks up. Run by mod.rs."""
 
 import contextlib
 import io
 import pathlib
+import re
 import sys
 import types
 import unittest
@@ -10,7 +11,7 @@ import unittest
 HOME = pathlib.Path(__file__).resolve().parents[2]
 sys.path.insert(0, str(HOME / "scripts"))
 
-from check_gpu import parts, trials  # noqa: E402
+from check_gpu import parts, programs, trials  # noqa: E402
 from check_gpu.setting import Checks  # noqa: E402
 from check_gpu.tables import Row  # noqa: E402
 
@@ -54,6 +55,33 @@ class Order(unittest.TestCase):
         unseen = ["tests-operations", "tests-alone", "kernels-gpt2-124m", "kernels-resnet50-224"]
         self.assertEqual(names[: len(runs) + len(unseen)], runs + unseen)
         self.assertEqual(len(set(names)), len(names))
+
+
+def tests_of(program):
+    """The names of the tests of kiln-trial's program, `file::test`."""
+    folder = HOME / "crates" / "trial" / "tests"
+    files = [*(folder / "alone").rglob("*.rs")] if program == "alone" else [*folder.glob("*.rs")]
+    for path in files:
+        module = path.stem if path.parent in (folder, folder / "alone") else path.parent.name
+        for name in re.findall(r"^#\[test\]\n(?:#\[.*\n)*fn (\w+)", path.read_text(), re.M):
+            yield f"{module}::{name}"
+
+
+class Names(unittest.TestCase):
+    """What only a GPU looks up."""
+
+    def test_tests_that_are_left_out_on_cuda_exist(self):
+        left_out = {**programs.NOT_ON_CUDA, "suite": (*programs.NOT_ON_CUDA["suite"], *programs.OTHER_PARTS)}
+        for program, names in left_out.items():
+            known = list(tests_of(program))
+            for name, _ in names:
+                self.assertTrue(any(test.startswith(name) for test in known), f"{program} has no test {name}")
+
+    def test_kernels_that_a_step_must_have_are_kilns(self):
+        header = (HOME / "crates" / "trial" / "src" / "engine" / "shim" / "kernel_names.h").read_text()
+        known = re.findall(r"each\((\w+)\)", header)
+        for name in (*programs.KERNELS_OF_BLOCKS, *programs.KERNELS_OF_BATCH_NORMS, "loss_forward"):
+            self.assertIn(name, known)
 
 
 if __name__ == "__main__":
