@@ -33,6 +33,7 @@ use kiln_core::{
         data::{ImageShape, PairCounts, PairShape, PanelShape},
     },
     plan::TrialFile,
+    record::note::ReplayedSteps,
     spec::CudaGraph,
 };
 use kiln_trial::{
@@ -115,7 +116,9 @@ fn main() -> Result<(), Box<dyn Error>> {
     }
     if replays {
         let note = learner.step_note().unwrap_or_default();
-        if !note.starts_with("1 steps replayed") {
+        let replayed =
+            ReplayedSteps::of_graphs(&note).or_else(|| ReplayedSteps::of_closures(&note));
+        if replayed.is_none_or(|replayed| replayed.steps != 1) {
             return Err(format!("no step was replayed: {note}").into());
         }
     }
