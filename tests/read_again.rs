@@ -178,6 +178,29 @@ fn output_of_which_the_middle_is_omitted_is_not_read_again() {
 }
 
 #[test]
+fn the_last_number_of_output_of_which_the_middle_is_omitted_is_read_again() {
+    let model = |word: &str| {
+        format!(
+            "  argv: [sh, -c, 'echo >>started; yes speed 1 | head -c 2000000; echo; echo speed 3']\n  \
+             metrics: {{speed: {{line: '^{word} (\\S+)'}}}}"
+        )
+    };
+    let place = Place::of_command(&model("sped"), "");
+    place.run("", &[]);
+    place.write_command(&model("speed"), "");
+    let ended = read_again(&place, &[]);
+    assert_eq!(ended.status, Some(0), "{ended:?}");
+    assert_eq!(place.column("metric.speed"), ["3.0"]);
+    let notes = place.column("notes");
+    assert!(
+        notes[0].contains("read_again: metrics read again from the output of attempt 1")
+            && notes[0].contains("the middle of an output is not kept"),
+        "{notes:?}"
+    );
+    assert_eq!((place.runs(), started(&place).len()), (2, 1));
+}
+
+#[test]
 fn a_new_run_for_other_metrics_alone_names_the_option() {
     let place = Place::of_command(&model("sped"), SWEEP);
     place.run("", &[]);

@@ -11,21 +11,23 @@ use kiln_core::{
     kinds::command::{Command, Placeholders, Stream},
     limits::{RESULT_BYTES, STATE_BYTES},
     plan::TrialId,
-    record::TrialResult,
+    record::{TrialResult, note::LossRose},
 };
 use serde::{Deserialize, Serialize};
 
 use super::{
     STDERR, STDOUT,
     end::{Ended, Verdict, decide, shown},
-    kept::{HEAD_BYTES, TAIL_BYTES},
-    lines::Lines,
+    kept::KeptEnds,
+    lines::{Lines, complete_from_beginning, complete_to_end},
     metrics::{Measurements, Metrics},
     program::Exit,
     result::{self, Figures},
     resumed,
 };
 
+/// The name under which a result, and then its row, has the note on how it was read again.
+pub const READ_AGAIN: &str = "read_again";
 const FILE: &str = "program.json";
 /// Format of `program.json`.
 pub(super) const FORMAT: u32 = 1;
@@ -118,15 +120,21 @@ pub fn read_again(
     // Why the window is missing is in its lines.
     let needs_window = command.window.is_some() && ended.window_nanoseconds.is_none();
     let mut read = |stream: Stream, name: &str, bytes: u64| {
-        let is_needed = metrics.reads(stream) || (stream == Stream::Stdout && needs_window);
-        match whole(&kept.folder.join(name), bytes) {
-            Some(output) => Ok(read_lines(&mut metrics, &output, stream)),
-            None if is_needed => Err(NotReadable::Cut),
-            None => Ok(String::new()),
+        let needs_all = stream == Stream::Stdout && needs_window;
+        let file = input::read(&kept.folder.join(name), &RESULT_BYTES).ok();
+        match file.as_deref().and_then(|file| KeptEnds::of(file, bytes)) {
+            Some(ends) if ends.omitted == 0 || !needs_all => {
+                Ok(read_output(&mut metrics, &ends, stream))
+            }
+            None if !needs_all && !metrics.reads(stream) => Ok(String::new()),
+            _ => Err(NotReadable::Cut),
         }
     };
     let stdout_tail = read(Stream::Stdout, STDOUT, ended.stdout_bytes)?;
     let stderr_tail = read(Stream::Stderr, STDERR, ended.stderr_bytes)?;
+    if metrics.may_lack_lines() {
+        return Err(NotReadable::Cut);
+    }
     metrics.read_files();
     let shown_attempt = format!("trials/{}/{attempt}", kept.trial);
     metrics.find_near_misses(&shown_attempt, &stdout_tail, &stderr_tail);
@@ -154,6 +162,9 @@ pub fn read_again(
         notes: metrics.notes(),
         peak_memory_bytes: measured.peak_memory_bytes,
     };
+    if let Some(note) = note_on_omitted(&metrics) {
+        figures.notes.insert(READ_AGAIN.to_owned(), note);
+    }
     resumed::mark(command, ended.finds_checkpoint, &mut figures);
     result::result((kept.trial, attempt), outcome, reason.as_deref(), figures)
         .and_then(TrialResult::without_impossible)
@@ -178,26 +189,45 @@ fn is_below(file: &Path, folder: &Path) -> bool {
     file.starts_with(folder) && !leads_up
 }
 
-/// An output that was kept whole; a longer one has a line in its middle that says what is omitted.
-fn whole(path: &Path, bytes: u64) -> Option<Vec<u8>> {
-    if bytes > HEAD_BYTES as u64 {
-        return None;
+/// Reads the lines that are kept of an output; returns its end.
+fn read_output(metrics: &mut Metrics, ends: &KeptEnds<'_>, stream: Stream) -> String {
+    match ends.omitted {
+        0 => read_lines(metrics, &[ends.head, ends.tail], stream),
+        _ => {
+            read_lines(metrics, &[complete_from_beginning(ends.head)], stream);
+            metrics.skip_omitted_lines(stream);
+            read_lines(metrics, &[complete_to_end(ends.tail)], stream);
+        }
     }
-    let output = input::read(path, &RESULT_BYTES).ok()?;
-    (output.len() as u64 == bytes).then_some(output)
+    ends.end()
 }
 
-/// Reads the lines of an output; returns its end.
-fn read_lines(metrics: &mut Metrics, output: &[u8], stream: Stream) -> String {
+fn read_lines(metrics: &mut Metrics, pieces: &[&[u8]], stream: Stream) {
     let mut lines = Lines::default();
     // When a line came is not kept: the window was measured.
     let mut line = |line: &str| {
         let _ = metrics.line(line, stream, 0);
     };
-    lines.add(output, &mut line);
+    for piece in pieces {
+        lines.add(piece, &mut line);
+    }
     lines.finish(&mut line);
-    let tail = &output[output.len().saturating_sub(TAIL_BYTES)..];
-    String::from_utf8_lossy(tail).into_owned()
+}
+
+/// Which metrics are read although lines of their output are not kept, and what is not known of those.
+fn note_on_omitted(metrics: &Metrics) -> Option<String> {
+    let names: Vec<&str> = metrics.without_all_lines().collect();
+    let rose = match names.contains(&LossRose::COLUMN) {
+        true => ", and whether the loss rose is not known",
+        false => "",
+    };
+    (!names.is_empty()).then(|| {
+        format!(
+            "the middle of an output is not kept, so a text there that is not a number was not seen \
+             (`{}`){rose}",
+            names.join("`, `")
+        )
+    })
 }
 
 #[cfg(test)]
@@ -206,7 +236,10 @@ mod tests {
 
     use kiln_core::plan::Outcome;
 
-    use super::*;
+    use super::{
+        super::kept::{HEAD_BYTES, KeptOutput, TAIL_BYTES},
+        *,
+    };
 
     const STDOUT_TEXT: &str =
         "start\nloss 2.5\rloss 0.5\n{\"acc\": 0.25}\nbegin\nspeed 10\nspeed 12.5\nend";
@@ -361,5 +394,91 @@ mod tests {
             ..ended()
         };
         assert_eq!(why(lines, &newer), Some(NotReadable::NoRecord));
+    }
+
+    /// This standard output, kept as the relay keeps it, read again.
+    fn again_of(yaml: &str, stdout: &str) -> Result<TrialResult, NotReadable> {
+        let folder = attempt(&ProgramEnded {
+            stdout_bytes: stdout.len() as u64,
+            ..ended()
+        });
+        let mut kept = KeptOutput::create(&folder.path().join(STDOUT));
+        kept.add(stdout.as_bytes());
+        kept.finish();
+        again(yaml, folder.path())
+    }
+
+    fn live(yaml: &str, stdout: &str) -> BTreeMap<String, f64> {
+        let mut metrics = Metrics::new(&command(yaml), &Placeholders::default()).unwrap();
+        read_lines(&mut metrics, &[stdout.as_bytes()], Stream::Stdout);
+        let (numbers, fault) = metrics.numbers(&ended().measured);
+        assert_eq!(fault, None);
+        numbers.into_iter().collect()
+    }
+
+    #[test]
+    fn the_first_and_the_last_number_are_known_without_the_middle() {
+        let yaml = "metrics: {first: {line: 'speed (\\S+)', take: first}, last: {line: 'speed \
+                    (\\S+)'}, train_loss: {key: loss}}";
+        let high = "{\"loss\": 3.5}\n{\"loss\": 3.6}\n".repeat(10);
+        let middle = "speed 7\n".repeat(300_000);
+        let text = format!("speed 2.5\n{{\"loss\": 0.5}}\n{middle}{high}speed 12.5\nend");
+        let with_step = yaml.replace("}}", "}, step: {line: 'speed (\\S+)', take: max}}");
+        let read = again_of(&with_step, &text).unwrap();
+        let mut numbers = live(yaml, &text);
+        assert_eq!(numbers.remove("train_loss"), read.figures.train_loss);
+        assert_eq!((numbers["first"], numbers["last"]), (2.5, 12.5));
+        assert_eq!(read.metrics, numbers);
+        assert_eq!(read.outcome, Outcome::Completed);
+        let note = "the middle of an output is not kept, so a text there that is not a number was \
+                    not seen (`first`, `last`, `train_loss`), and whether the loss rose is not known";
+        let notes = BTreeMap::from([(READ_AGAIN.to_owned(), note.to_owned())]);
+        assert_eq!(read.notes, notes);
+        let failed = again_of(yaml, &text.replace("end", "speed N/A")).unwrap();
+        assert_eq!(failed.outcome, Outcome::Failed);
+        let reason = failed.reason.unwrap();
+        assert!(
+            reason.contains("is 'N/A', which is not a number"),
+            "{reason}"
+        );
+    }
+
+    #[test]
+    fn an_output_that_the_two_ends_hold_together_is_read_as_a_whole() {
+        let yaml = "metrics: {speed: {line: 'speed (\\S+)', take: mean}}";
+        let lines = (HEAD_BYTES + TAIL_BYTES) / 9;
+        let text: String = (0..lines)
+            .map(|at| format!("speed {:02}\n", at % 97))
+            .collect();
+        assert!(text.len() > HEAD_BYTES + TAIL_BYTES / 2);
+        let read = again_of(yaml, &text).unwrap();
+        assert_eq!(read.metrics, live(yaml, &text));
+        assert_eq!(read.notes, BTreeMap::new());
+    }
+
+    #[test]
+    fn a_number_that_may_be_in_the_middle_is_not_read() {
+        let is_cut = |text: &str, more: &str| {
+            let yaml = format!("metrics: {{speed: {{line: '([0-9]+)'{more}}}}}");
+            again_of(&yaml, text).err() == Some(NotReadable::Cut)
+        };
+        let (last, first) = ("", ", take: first");
+        let everywhere = "speed 7\n".repeat(300_000);
+        let takes = "mean|median|min|max|last, skip: 1|first, skip: 1";
+        for take in takes.split('|') {
+            assert!(is_cut(&everywhere, &format!(", take: {take}")), "{take}");
+        }
+        assert!(!is_cut(&everywhere, last) && !is_cut(&everywhere, first));
+        let filler = |bytes: usize| format!("{}\n", "x".repeat(bytes - 1));
+        let none = filler(2 * HEAD_BYTES);
+        let at_the_ends = [format!("speed 7\n{none}"), format!("{none}speed 7\n")];
+        let are_cut = |more: &str| at_the_ends.each_ref().map(|text| is_cut(text, more));
+        assert_eq!(are_cut(last), [true, false]);
+        assert_eq!(are_cut(first), [false, true]);
+        // The head ends with `speed 12`, or the tail begins with `345`.
+        for (before, behind) in [(HEAD_BYTES - 8, HEAD_BYTES), (HEAD_BYTES, TAIL_BYTES - 4)] {
+            let text = format!("{}speed 12345\n{}", filler(before), filler(behind));
+            assert!(is_cut(&text, last) && is_cut(&text, first));
+        }
     }
 }

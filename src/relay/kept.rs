@@ -50,9 +50,83 @@ impl KeptOutput {
             .min(tail.len());
         if let (Some(mut file), 1..) = (self.file, unwritten) {
             let omitted = self.total - (self.written + unwritten) as u64;
-            let _ = writeln!(file, "\n… at least {omitted} bytes omitted …");
+            let _ = file.write_all(omission(omitted).as_bytes());
             let _ = file.write_all(&tail[tail.len() - unwritten..]);
         }
         String::from_utf8_lossy(&tail).into_owned()
+    }
+}
+
+/// What stands in the file in place of the middle.
+fn omission(bytes: u64) -> String {
+    format!("\n… at least {bytes} bytes omitted …\n")
+}
+
+/// An output as its file has it.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct KeptEnds<'a> {
+    pub(super) head: &'a [u8],
+    /// What follows the head and the omitted bytes.
+    pub(super) tail: &'a [u8],
+    pub(super) omitted: u64,
+}
+
+impl<'a> KeptEnds<'a> {
+    /// Those of an output of `total` bytes; `None` if the file is not that of such an output.
+    pub(super) fn of(file: &'a [u8], total: u64) -> Option<Self> {
+        let behind = total.saturating_sub(HEAD_BYTES as u64);
+        if behind == 0 {
+            return (file.len() as u64 == total).then_some(Self {
+                head: file,
+                tail: &[],
+                omitted: 0,
+            });
+        }
+        let omitted = behind.saturating_sub(TAIL_BYTES as u64);
+        let (head, rest) = file.split_at_checked(HEAD_BYTES)?;
+        let tail = rest.strip_prefix(omission(omitted).as_bytes())?;
+        (tail.len() as u64 == behind - omitted).then_some(Self {
+            head,
+            tail,
+            omitted,
+        })
+    }
+
+    /// The end of the output as text, as [`KeptOutput::finish`] returns it.
+    pub(super) fn end(&self) -> String {
+        let of_head = TAIL_BYTES.saturating_sub(self.tail.len());
+        let from = self.head.len().saturating_sub(of_head);
+        let end = [&self.head[from..], self.tail].concat();
+        String::from_utf8_lossy(&end).into_owned()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::fs;
+
+    use super::*;
+
+    #[test]
+    fn the_ends_of_an_output_are_found_in_its_file() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("stdout.txt");
+        for more in [0, 1, TAIL_BYTES, TAIL_BYTES + 1, 3 * TAIL_BYTES] {
+            let output: Vec<u8> = (0..HEAD_BYTES + more).map(|at| (at % 251) as u8).collect();
+            let mut kept = KeptOutput::create(&path);
+            output.chunks(5000).for_each(|piece| kept.add(piece));
+            let end = kept.finish();
+            let file = fs::read(&path).unwrap();
+            let of = |total: usize| KeptEnds::of(&file, total as u64);
+            let ends = of(output.len()).unwrap();
+            let tail = more.min(TAIL_BYTES);
+            assert_eq!((ends.head.len(), ends.tail.len()), (HEAD_BYTES, tail));
+            assert_eq!(ends.omitted, (more - tail) as u64);
+            assert!(output.starts_with(ends.head) && output.ends_with(ends.tail));
+            assert!(ends.end() == end, "{more}");
+            for other in [output.len() - 1, output.len() + 1] {
+                assert!(of(other).is_none(), "{more}");
+            }
+        }
     }
 }

@@ -39,6 +39,18 @@ impl Lines {
     }
 }
 
+/// The beginning of an output up to its last complete line.
+pub(super) fn complete_from_beginning(head: &[u8]) -> &[u8] {
+    let end = head.iter().rposition(|byte| matches!(byte, b'\n' | b'\r'));
+    &head[..end.map_or(0, |at| at + 1)]
+}
+
+/// The end of an output from its first line that is certainly complete.
+pub(super) fn complete_to_end(tail: &[u8]) -> &[u8] {
+    let end = tail.iter().position(|byte| matches!(byte, b'\n' | b'\r'));
+    &tail[end.map_or(tail.len(), |at| at + 1)..]
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -65,5 +77,17 @@ mod tests {
         let found = split(&[&chunk, &chunk, &chunk, b"\nnext"]);
         assert_eq!(found.len(), 2);
         assert_eq!((found[0].len(), found[1].as_str()), (LONGEST_LINE, "next"));
+    }
+
+    #[test]
+    fn the_ends_of_an_output_have_no_part_of_a_line() {
+        let ends = |text: &'static str| {
+            let head = complete_from_beginning(text.as_bytes());
+            let tail = complete_to_end(text.as_bytes());
+            (str::from_utf8(head).unwrap(), str::from_utf8(tail).unwrap())
+        };
+        assert_eq!(ends("a 1\rb 2\nc"), ("a 1\rb 2\n", "b 2\nc"));
+        assert_eq!(ends("a 1\n"), ("a 1\n", ""));
+        assert_eq!(ends("a 1"), ("", ""));
     }
 }

@@ -106,10 +106,31 @@ impl Metrics {
         self.metrics.iter().filter_map(Metric::file)
     }
 
-    /// Whether a metric is read from lines of this output.
+    /// Whether a number of the result is read from lines of this output.
     pub(super) fn reads(&self, stream: Stream) -> bool {
         let mut metrics = self.metrics.iter();
-        metrics.any(|metric| metric.is_of_lines_of(stream))
+        metrics.any(|metric| metric.is_of_lines_of(stream) && metric.is_of_result())
+    }
+
+    /// The next lines of this output follow some that are not kept.
+    pub(super) fn skip_omitted_lines(&mut self, stream: Stream) {
+        for metric in &mut self.metrics {
+            if metric.is_of_lines_of(stream) {
+                metric.skip_omitted_lines();
+            }
+        }
+    }
+
+    /// Whether a number of the result may have been in lines that are not kept.
+    pub(super) fn may_lack_lines(&self) -> bool {
+        self.metrics.iter().any(Metric::may_lack_lines)
+    }
+
+    /// The metrics of the result that are read from an output of which lines are not kept.
+    pub(super) fn without_all_lines(&self) -> impl Iterator<Item = &str> {
+        let metrics = self.metrics.iter();
+        let those = metrics.filter(|metric| metric.has_omitted_lines() && metric.is_of_result());
+        those.map(|metric| metric.name.as_str())
     }
 
     /// Reads one line; returns the window's mark if it is one.

@@ -34,13 +34,11 @@ use super::{
 };
 use crate::{
     readings::{Paths, Privacy},
-    relay::{KeptAttempt, NotReadable, read_again},
+    relay::{KeptAttempt, NotReadable, READ_AGAIN, read_again},
 };
 
 /// The number of each attempt in the new run.
 const FIRST: u64 = 1;
-/// The name under which a row has the note about it.
-const NOTE: &str = "read_again";
 const NOT_THERE: &str = "not in that run";
 
 /// The attempts of another run whose metrics were read again; none by default.
@@ -307,12 +305,15 @@ fn read_one(
             false => format!("{note}; {told}"),
         };
     }
-    let origin = format!(
+    let mut origin = format!(
         "metrics read again from the output of attempt {} in {}, which all else in this row is of",
         old.attempt,
         name_of(run)
     );
-    notes.insert(NOTE.to_owned(), origin);
+    if let Some(told) = read.notes.get(READ_AGAIN) {
+        origin = format!("{origin}; {told}");
+    }
+    notes.insert(READ_AGAIN.to_owned(), origin);
     let mut row = row(trial, command, old, &read).map_err(|_| NotReadable::NoRecord)?;
     row.notes = notes_cell(&notes);
     for cell in [&mut row.reason, &mut row.notes].into_iter().flatten() {

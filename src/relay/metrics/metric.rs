@@ -61,6 +61,8 @@ pub(super) struct Metric {
     is_on_other: bool,
     /// Whether a notice has told of the text that is not its number.
     is_fault_told: bool,
+    /// The count of its numbers before lines that are not kept, if there are such lines.
+    before_omitted: Option<u64>,
 }
 
 impl Metric {
@@ -99,6 +101,7 @@ impl Metric {
             is_in_python: false,
             is_on_other: false,
             is_fault_told: false,
+            before_omitted: None,
         })
     }
 
@@ -232,7 +235,9 @@ impl Metric {
         {
             return Some(why);
         }
+        // The second half of the losses is not known if lines are not kept.
         if self.name == LossRose::COLUMN
+            && !self.has_omitted_lines()
             && let Some(rose) = self.found.loss_rose()
         {
             return Some(rose.to_string());
@@ -304,6 +309,34 @@ impl Metric {
         !self.settings.optional
             && self.target != MetricTarget::Progress
             && self.settings.measured.is_none()
+    }
+
+    /// Whether the result has it.
+    pub(super) fn is_of_result(&self) -> bool {
+        self.target != MetricTarget::Progress
+    }
+
+    /// The next lines of its output follow some that are not kept.
+    pub(super) fn skip_omitted_lines(&mut self) {
+        self.before_omitted = Some(self.found.count);
+    }
+
+    pub(super) fn has_omitted_lines(&self) -> bool {
+        self.before_omitted.is_some()
+    }
+
+    /// Whether its number in the result may be, or depend on one, in lines that are not kept: not the
+    /// first if one came before them, and not the last if one came behind them.
+    pub(super) fn may_lack_lines(&self) -> bool {
+        let Some(before) = self.before_omitted.filter(|_| self.is_of_result()) else {
+            return false;
+        };
+        let is_known = match self.settings.take() {
+            Take::First => before > 0,
+            Take::Last => self.found.count > before,
+            Take::Mean | Take::Median | Take::Min | Take::Max => false,
+        };
+        self.settings.skip() > 0 || !is_known
     }
 
     /// The output that it is read from, if it is read from lines.
