@@ -1,71 +1,33 @@
 //! Reads the metrics of an ended attempt again, from the output and files that it kept. What that
-//! needs to know of the program's end is in `program.json`, which the relay writes.
+//! needs to know of the program's end is in `program.json`.
 
 use std::{
-    fmt, fs,
+    fmt,
     path::{Component, Path},
 };
 
 use kiln_core::{
     input,
     kinds::command::{Command, Placeholders, Stream},
-    limits::{RESULT_BYTES, STATE_BYTES},
+    limits::RESULT_BYTES,
     plan::TrialId,
     record::{TrialResult, note::LossRose},
 };
-use serde::{Deserialize, Serialize};
 
 use super::{
     STDERR, STDOUT,
     end::{Ended, Verdict, decide, shown},
     kept::KeptEnds,
     lines::{Lines, complete_from_beginning, complete_to_end},
-    metrics::{Measurements, Metrics},
+    metrics::Metrics,
     program::Exit,
+    program_ended::ProgramEnded,
     result::{self, Figures},
     resumed,
 };
 
 /// The name under which a result, and then its row, has the note on how it was read again.
 pub const READ_AGAIN: &str = "read_again";
-const FILE: &str = "program.json";
-/// Format of `program.json`.
-pub(super) const FORMAT: u32 = 1;
-
-/// How the program of an attempt ended: `program.json`.
-#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
-pub(super) struct ProgramEnded {
-    /// [`FORMAT`].
-    pub(super) kiln_program: u32,
-    /// The attempt in which it ran.
-    pub(super) attempt: u64,
-    /// `None` if a signal ended it, or it was told to stop.
-    pub(super) exit_status: Option<i32>,
-    #[serde(flatten)]
-    pub(super) measured: Measurements,
-    /// `None` if a line that begins or ends the window never came.
-    pub(super) window_nanoseconds: Option<(u64, u64)>,
-    pub(super) finds_checkpoint: bool,
-    /// What it wrote to each output, of which the files may have a part.
-    pub(super) stdout_bytes: u64,
-    pub(super) stderr_bytes: u64,
-}
-
-impl ProgramEnded {
-    /// An attempt without this file cannot be read again, which is not a fault of its trial.
-    pub(super) fn write(&self, folder: &Path) {
-        if let Ok(text) = serde_json::to_vec_pretty(self) {
-            let _ = fs::write(folder.join(FILE), text);
-        }
-    }
-
-    /// `None` if the file is missing, torn or of another format.
-    fn read(folder: &Path) -> Option<Self> {
-        let text = input::read(&folder.join(FILE), &STATE_BYTES).ok()?;
-        let ended: Self = serde_json::from_slice(&text).ok()?;
-        (ended.kiln_program == FORMAT).then_some(ended)
-    }
-}
 
 /// An ended attempt of a command.
 #[derive(Clone, Copy, Debug)]
@@ -232,12 +194,16 @@ fn note_on_omitted(metrics: &Metrics) -> Option<String> {
 
 #[cfg(test)]
 mod tests {
-    use std::collections::BTreeMap;
+    use std::{collections::BTreeMap, fs};
 
     use kiln_core::plan::Outcome;
 
     use super::{
-        super::kept::{HEAD_BYTES, KeptOutput, TAIL_BYTES},
+        super::{
+            kept::{HEAD_BYTES, KeptOutput, TAIL_BYTES},
+            metrics::Measurements,
+            program_ended::FORMAT,
+        },
         *,
     };
 

@@ -18,6 +18,7 @@ mod near_miss;
 mod number;
 mod pattern;
 mod program;
+mod program_ended;
 mod result;
 mod resumed;
 mod streams;
@@ -45,11 +46,11 @@ pub use program::{Exit, ProgramFault, find_program, placeholders};
 pub use words::{STDERR_LINES, Words};
 
 use crate::processes;
-use again::ProgramEnded;
 use end::{Ended, Verdict};
 use guard::Guard;
 use metrics::Metrics;
 use program::Started;
+use program_ended::ProgramEnded;
 use streams::{Event, Streams};
 use talk::Talk;
 
@@ -254,7 +255,7 @@ impl Relay<'_> {
             _ => None,
         };
         ProgramEnded {
-            kiln_program: again::FORMAT,
+            kiln_program: program_ended::FORMAT,
             attempt: self.file.attempt,
             exit_status,
             measured,
