@@ -88,7 +88,7 @@ static TRAINED: LazyLock<tempfile::TempDir> = LazyLock::new(|| {
         let ended = kiln_in(folder.path(), &["run", &format!("{name}.yaml")]);
         assert_eq!(ended.status, Some(0), "{}{}", ended.stdout, ended.stderr);
         assert_eq!(
-            ended.stdout.contains("Weights, for `kiln sample`"),
+            ended.stdout.contains("Weights, for `kiln evaluate`"),
             name != "none",
             "{}",
             ended.stdout

@@ -392,10 +392,10 @@ fn weights(report: &LaunchReport, table: &TrialTable) -> String {
     lines.sort_by(|one, other| one.0.total_cmp(&other.0));
     let title = match lines.iter().any(|(_, is_earlier, _)| *is_earlier) {
         true => {
-            "Weights, for `kiln sample`, `kiln predict` and `kiln export` (of each trial's step with the \
+            "Weights, for `kiln evaluate`, `sample`, `predict` and `export` (of each trial's step with the \
              lowest validation loss; the tables have the loss after the last step)"
         }
-        false => "Weights, for `kiln sample`, `kiln predict` and `kiln export`",
+        false => "Weights, for `kiln evaluate`, `sample`, `predict` and `export`",
     };
     listed(title, lines.into_iter().map(|(.., line)| line).collect())
 }
