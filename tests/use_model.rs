@@ -1,6 +1,7 @@
 //! `kiln sample`, `predict` and `export` on runs that were really trained.
 
 use std::{
+    collections::BTreeMap,
     fs,
     os::unix::fs::PermissionsExt,
     path::{Path, PathBuf},
@@ -10,6 +11,7 @@ use std::{
 
 use rustix::process::{Pid, Signal, kill_process};
 
+use kiln_data::files::sha256_of;
 use serde_json::Value;
 
 use crate::scripted_child::{Ended, program::write_program, real_trial, wait_until};
@@ -390,6 +392,60 @@ fn images_get_the_names_of_their_classes_and_series_a_forecast_in_their_units() 
     );
     let next = number("last_price") * number("log_return").exp();
     assert!((number("next_price") - next).abs() < 1e-9);
+}
+
+/// A training that changes nothing has the loss of the exported model, and tokens that are numbered
+/// otherwise are refused.
+#[test]
+fn an_export_can_be_trained_on() {
+    printed(&["export", "gpt", "--to", "base"]);
+    let base = TRAINED.path().join("base");
+    let config: Value =
+        serde_json::from_slice(&fs::read(base.join("config.json")).unwrap()).unwrap();
+    let text = GPT.split("sweep: ").next().unwrap();
+    let text = text.replace("steps: 20, ", "steps: 1, ");
+    fs::write(TRAINED.path().join("on.yaml"), format!("{text}{MEASURE}")).unwrap();
+    for (name, file) in [
+        ("own", "base/model.safetensors"),
+        ("theirs", "base/huggingface/model.safetensors"),
+    ] {
+        let path = TRAINED.path().join(file);
+        let (sum, _) = sha256_of(&path, &path).unwrap();
+        let begun = |tokenizer: &str| {
+            let run = format!("{name}-{tokenizer}");
+            let ended = kiln(&[
+                "run",
+                "on.yaml",
+                "--set",
+                &format!("name={run}"),
+                "--set",
+                &format!("data.tokenizer={tokenizer}"),
+                "--set",
+                "train.optimizer={kind: sgd, learning_rate: 1.0e-30}",
+                "--set",
+                &format!("train.initial_weights={{path: {file}, sha256: \"{sum}\"}}"),
+            ]);
+            let table = TRAINED
+                .path()
+                .join(format!("results/{run}/latest/trials.csv"));
+            let mut table = csv::Reader::from_path(table)
+                .unwrap_or_else(|error| panic!("{error}: {}", ended.stderr));
+            let row: Option<BTreeMap<String, String>> =
+                table.deserialize().next().map(Result::unwrap);
+            row.unwrap()
+        };
+        let same = begun("character");
+        assert_eq!(
+            same["valid_loss"].parse::<f64>().ok(),
+            config["origin"]["valid_loss"].as_f64(),
+            "{file}: {same:?}"
+        );
+        let other = begun("byte");
+        assert!(
+            other["reason"].contains("tokens that are numbered otherwise"),
+            "{other:?}"
+        );
+    }
 }
 
 #[test]

@@ -20,6 +20,7 @@ pub mod data;
 pub mod model;
 
 mod matmul;
+mod pytorch_names;
 pub mod train;
 
 pub mod model_use;

@@ -12,8 +12,8 @@ use crate::{input, limits::WEIGHTS_BYTES};
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub struct InitialWeights {
-    /// The file: `model.safetensors` of a checkpoint, or for `seq2seq` a T5 in Hugging Face's
-    /// format. Relative to the directory where kiln was started.
+    /// The file: `model.safetensors` of a checkpoint or an export, or in Hugging Face's format a T5
+    /// for `seq2seq`, a GPT-2 for `gpt`. Relative to the directory where kiln was started.
     pub path: String,
     /// SHA-256 of the file, as `sha256sum` prints it. It is part of the trial id, the path is not.
     #[schemars(regex(pattern = "^[0-9a-f]{64}$"))]

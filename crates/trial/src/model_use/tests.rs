@@ -5,13 +5,17 @@
 
 use std::{collections::BTreeMap, fs, path::Path};
 
-use kiln_core::{kinds::random::SplitMix64, record::model_use::ExportTask, spec::Engine};
+use kiln_core::{
+    kinds::random::SplitMix64,
+    record::model_use::ExportTask,
+    spec::{Engine, InitialWeights},
+};
 use safetensors::SafeTensors;
 use serde_json::{Value, json};
 use sha2::{Digest, Sha256};
 
 use super::*;
-use crate::train::trainable::Trainable;
+use crate::train::{pretrained::Pretrained, trainable::Trainable};
 
 /// Name, `model` and `data` sections.
 const MODELS: [(&str, &str, &str); 10] = [
@@ -245,6 +249,50 @@ fn exported_models_compute_in_pytorch_what_they_compute_here() {
                 .zip(outputs)
                 .fold(0.0, |most: f64, (one, other)| most.max((one - other).abs()));
             assert!(apart <= TOLERANCE * scale, "{name} on {engine:?}: {apart}");
+        }
+    }
+}
+
+/// Both files of weights have each value of the checkpoint in its place, and no other.
+#[test]
+fn an_export_is_initial_weights() {
+    for (name, model, data) in MODELS {
+        let folder = tempfile::tempdir().unwrap();
+        let to = folder.path().join("to");
+        exported(name, Engine::Flex, folder.path(), &to);
+        let saved = TensorFile::read(&folder.path().join(MODEL_FILE)).unwrap();
+        let read = |file: &str, model: &str| {
+            let path = to.join(file);
+            let bytes = fs::read(&path).unwrap();
+            let weights = InitialWeights {
+                path: path.display().to_string(),
+                sha256: hex::encode(Sha256::digest(&bytes)),
+            };
+            let trial = trial(model, data, Engine::Flex, folder.path());
+            Pretrained::read(&weights, &trial.model, None)
+        };
+        let mut files = vec!["model.safetensors"];
+        if name.starts_with("gpt") || name.starts_with("seq2seq") {
+            files.push("huggingface/model.safetensors");
+        }
+        for file in files {
+            let found = read(file, model).unwrap();
+            for path in saved.names() {
+                let shape = saved.shape(&path).unwrap().to_vec();
+                let values = saved.values(&path, shape.iter().product()).unwrap();
+                assert_eq!(
+                    found.values(&path, &shape).unwrap(),
+                    values,
+                    "{file} {path}"
+                );
+            }
+            found.all_taken().unwrap();
+            assert_eq!(found.into_notices(), Vec::<String>::new(), "{name}");
+            if name == "gpt" {
+                let refused = read(file, &model.replace("num_heads: 4", "num_heads: 8"));
+                let refused = refused.unwrap_err().to_string();
+                assert!(refused.contains("set it to 4"), "{refused}");
+            }
         }
     }
 }

@@ -237,7 +237,8 @@ impl<W: Write> TrialRun<'_, '_, W> {
             (start, _) => start,
         };
         let (start, saved) = start.unzip();
-        let mut replicas = build_replicas(file, (input, token_sum), registry, saved.as_ref())?;
+        let (mut replicas, of_weights) =
+            build_replicas(file, (input, token_sum), registry, saved.as_ref())?;
         drop(saved); // It is as large as the model and its moments.
         let Some(learner) = replicas.first() else {
             return Err(TrialError::Bad(NO_DEVICES.to_owned()));
@@ -259,6 +260,7 @@ impl<W: Write> TrialRun<'_, '_, W> {
         notice
             .into_iter()
             .chain(refused)
+            .chain(of_weights)
             .try_for_each(|text| self.messages.send(&Message::Notice { text }))?;
         if let Some(start) = &start {
             feed.loader.start_at(start.step * file.batches_per_step());
@@ -313,13 +315,13 @@ impl<W: Write> TrialRun<'_, '_, W> {
 }
 
 /// With the weights of the checkpoint to resume from, those of the file's `initial_weights`, or
-/// drawn ones.
+/// drawn ones; second, what the user should know of the file's.
 fn build_replicas(
     file: &TrialFile,
     (input, token_sum): (InputShape, Option<String>),
     registry: &Registry,
     saved: Option<&SavedLearner>,
-) -> Result<Vec<Learner>, TrialError> {
+) -> Result<(Vec<Learner>, Vec<String>), TrialError> {
     let pretrained = file
         .train
         .initial_weights
@@ -336,7 +338,8 @@ fn build_replicas(
     for learner in &mut replicas {
         learner.token_sum.clone_from(&token_sum);
     }
-    Ok(replicas)
+    let notices = pretrained.map(Pretrained::into_notices);
+    Ok((replicas, notices.unwrap_or_default()))
 }
 
 /// Model FLOPs of the samples of the window: where samples are of different lengths by the lengths

@@ -1,20 +1,26 @@
 //! Trained parameters as the start of a training: `train.initial_weights`.
 
+mod gpt2;
+
 use std::{cell::RefCell, collections::BTreeSet, io, path::Path};
 
-use kiln_core::{kinds, spec::InitialWeights};
+use kiln_core::{input, kinds, limits::STATE_BYTES, spec::InitialWeights};
 use kiln_data::weights::{self, WeightsError};
 use serde_json::Value;
 
+use self::gpt2::{Gpt2Config, Gpt2Form};
 use super::tensor_file::{Purpose, Said, TensorFile};
-use crate::error::TrialError;
+use crate::{error::TrialError, model::without_kind, pytorch_names};
 
 /// A file of parameters, each of which has its place in the model.
 #[derive(Debug)]
 pub(crate) struct Pretrained {
     tensors: TensorFile,
+    model: kinds::Model,
     naming: WeightNaming,
     taken: RefCell<BTreeSet<String>>,
+    /// What the user should know of them.
+    notices: Vec<String>,
 }
 
 /// The naming scheme of the parameters.
@@ -22,8 +28,10 @@ pub(crate) struct Pretrained {
 enum WeightNaming {
     /// Paths, as in a checkpoint.
     Kiln,
-    /// Hugging Face's T5.
-    T5,
+    /// PyTorch's, as in an export: for `seq2seq` those of Hugging Face's T5.
+    Pytorch,
+    /// GPT-2's, in one of its forms.
+    Gpt2(Gpt2Form),
 }
 
 /// T5's table of tokens.
@@ -40,11 +48,19 @@ const T5_UNUSED: &str = "decoder.block.0.layer.1.EncDecAttention.relative_attent
 /// Part of the names in a T5 with gated feed-forward blocks: v1.1, Flan-T5, mT5.
 const T5_GATED: &str = ".DenseReluDense.wi_0.";
 
+/// PyTorch's count of the batches that a norm has seen; kiln's norms have none.
+const BATCH_COUNT: &str = ".num_batches_tracked";
+
+/// The table of positions of a `gpt`.
+const GPT_POSITIONS: &str = "Gpt.position_table";
+
 /// The key under which a file of weights describes its model. The only one, because safetensors writes
 /// several in an order that differs each time, and with it the file's SHA-256.
 const MODEL: &str = "kiln_model";
 /// Its key beside those of the `model` section: SHA-256 of the numbering of the tokens.
-const TOKENS: &str = "token_ids_sha256";
+pub(crate) const TOKENS: &str = "token_ids_sha256";
+/// The file beside weights that describes their model, of Hugging Face's and of an export.
+const CONFIG: &str = "config.json";
 /// Keys of `model` that no parameter's shape shows.
 const UNSEEN: [&str; 2] = ["num_heads", "relative_max_distance"];
 
@@ -84,38 +100,95 @@ impl Pretrained {
             error => TrialError::Failed(error.to_string()),
         })?;
         let tensors = TensorFile::of(path, bytes, Purpose::InitialWeights)?;
+        let naming = WeightNaming::in_file(&tensors, model);
+        let config = (naming != WeightNaming::Kiln).then(|| config_beside(path));
+        let config = config.flatten();
         let names = tensors.names();
+        let gpt2 = match naming {
+            WeightNaming::Gpt2(_) => Gpt2Config::of(config.as_ref(), model),
+            _ => Gpt2Config::default(),
+        };
         let fault = foreign_names(&names)
-            .or_else(|| unlike(tensors.said(MODEL), model, token_sum))
-            .or_else(|| names_of_pytorch(&names));
-        match fault {
-            Some(fault) => Err(TrialError::Failed(format!("{}: {fault}", path.display()))),
-            None => Ok(Self {
-                naming: WeightNaming::in_file(&names),
-                tensors,
-                taken: RefCell::default(),
-            }),
+            .or_else(|| unlike(&description(&tensors, config.as_ref()), model, token_sum))
+            .or_else(|| foreign_naming(&names, naming, model))
+            .or(gpt2.fault);
+        if let Some(fault) = fault {
+            return Err(TrialError::Failed(format!("{}: {fault}", path.display())));
         }
+        let mut pretrained = Self {
+            tensors,
+            model: model.clone(),
+            naming,
+            taken: RefCell::default(),
+            notices: gpt2.notices,
+        };
+        let cut = pretrained.cut_positions();
+        pretrained.notices.extend(cut);
+        Ok(pretrained)
+    }
+
+    /// What the user should know of these weights.
+    pub(crate) fn into_notices(self) -> Vec<String> {
+        self.notices
     }
 
     /// The numbers of the parameter or statistic at a path, row after row.
     ///
     /// Errors: there are none, or of another shape.
     pub(crate) fn values(&self, path: &str, shape: &[usize]) -> Result<Vec<f32>, TrialError> {
-        let name = self.naming.of(path);
+        let name = self.name_of(path);
         let found = self.tensors.shape(&name)?;
-        if found != shape {
+        let is_turned = matches!(self.naming, WeightNaming::Gpt2(form) if form.turns(&name));
+        let mut expected = shape.to_vec();
+        if is_turned {
+            expected.reverse();
+        }
+        if found != expected.as_slice() && !(path == GPT_POSITIONS && is_cut(found, shape)) {
             return Err(self.tensors.unfit(
                 &name,
-                &format!("has shape {found:?}, and the model's parameter {shape:?}"),
+                &format!("has shape {found:?}, and the model's parameter {expected:?}"),
             ));
         }
-        let values = self.tensors.values(&name, shape.iter().product())?;
+        let mut values = self.tensors.values(&name, found.iter().product())?;
         if values.iter().any(|value| !value.is_finite()) {
             return Err(self.tensors.unfit(&name, "has NaN or infinite values"));
         }
+        values.truncate(shape.iter().product());
+        if let ([rows, columns], true) = (found, is_turned) {
+            values = transposed(&values, *rows, *columns);
+        }
         self.taken.borrow_mut().insert(name);
         Ok(values)
+    }
+
+    /// The file's name of the parameter at a path.
+    fn name_of(&self, path: &str) -> String {
+        let theirs = match self.naming {
+            WeightNaming::Kiln => None,
+            WeightNaming::Pytorch => pytorch_names::of(&self.model, without_kind(path)),
+            WeightNaming::Gpt2(form) => {
+                pytorch_names::of(&self.model, without_kind(path)).map(|name| form.name(&name))
+            }
+        };
+        theirs.unwrap_or_else(|| path.to_owned())
+    }
+
+    /// Says that a `gpt` has fewer positions than the file.
+    fn cut_positions(&self) -> Option<String> {
+        let kinds::Model::Gpt(gpt) = &self.model else {
+            return None;
+        };
+        let name = self.name_of(GPT_POSITIONS);
+        let [rows, _] = self.tensors.shape(&name).ok()? else {
+            return None;
+        };
+        (*rows as u64 > gpt.seq_len).then(|| {
+            format!(
+                "initial weights: their model has {rows} positions, and `model.seq_len` is {0}; the \
+                 first {0} are used",
+                gpt.seq_len
+            )
+        })
     }
 
     /// Called once the model has all its values.
@@ -132,6 +205,10 @@ impl Pretrained {
         left.sort_unstable();
         match &left[..] {
             [] => Ok(()),
+            [one] if one == gpt2::HEAD && matches!(self.naming, WeightNaming::Gpt2(_)) => {
+                let what = "is a head of its own, and `model.tie_head` is true";
+                Err(self.tensors.unfit(one, what))
+            }
             [one] => Err(self.tensors.unfit(one, "is not a parameter of the model")),
             [first, others @ ..] => Err(self.tensors.unfit(
                 first,
@@ -148,8 +225,56 @@ impl Pretrained {
             T5_TABLE_AGAIN.contains(&name)
                 && self.tensors.bits(name).ok() == self.tensors.bits(T5_TABLE).ok()
         };
-        self.naming == WeightNaming::T5 && (name == T5_UNUSED || is_table_again())
+        match self.naming {
+            WeightNaming::Kiln => false,
+            WeightNaming::Pytorch => {
+                name == T5_UNUSED || name.ends_with(BATCH_COUNT) || is_table_again()
+            }
+            WeightNaming::Gpt2(form) => form.is_needless(name, &self.tensors),
+        }
     }
+}
+
+/// Whether a table [rows, width] has more rows than are wanted.
+fn is_cut(found: &[usize], wanted: &[usize]) -> bool {
+    matches!((found, wanted), ([rows, width], [fewer, same]) if rows > fewer && width == same)
+}
+
+/// A matrix [rows, columns] with its axes exchanged.
+fn transposed(values: &[f32], rows: usize, columns: usize) -> Vec<f32> {
+    let mut turned = Vec::with_capacity(values.len());
+    for column in 0..columns {
+        turned.extend((0..rows).map(|row| values[row * columns + column]));
+    }
+    turned
+}
+
+/// The `config.json` beside a file of weights, if there is one that can be read.
+fn config_beside(path: &Path) -> Option<Value> {
+    let bytes = input::read(&path.with_file_name(CONFIG), &STATE_BYTES).ok()?;
+    serde_json::from_slice(&bytes).ok()
+}
+
+/// What kiln has written of the model of these weights: in the file, or beside an export.
+fn description(tensors: &TensorFile, config: Option<&Value>) -> Value {
+    if let Some(own) = tensors.said(MODEL) {
+        return serde_json::from_str(own).unwrap_or_default();
+    }
+    let Some(config) = config else {
+        return Value::Null;
+    };
+    let mut about = match &config["model"] {
+        Value::Object(model) => Value::Object(model.clone()),
+        _ => Value::Null,
+    };
+    about[TOKENS] = config[TOKENS].clone();
+    about
+}
+
+/// What a file of weights says of the numbering of its tokens.
+pub(crate) fn token_sum_of(weights: &TensorFile) -> Option<String> {
+    let about: Value = serde_json::from_str(weights.said(MODEL)?).ok()?;
+    about[TOKENS].as_str().map(str::to_owned)
 }
 
 /// Says that a file has parameters of a T5 that kiln does not compute.
@@ -163,10 +288,9 @@ fn foreign_names(names: &[String]) -> Option<String> {
 }
 
 /// Says that the model of a file computes differently, or that its tokens are numbered otherwise.
-/// `about` is the file's description of its model.
-fn unlike(about: Option<&str>, model: &kinds::Model, token_sum: Option<&str>) -> Option<String> {
-    let about: Value = serde_json::from_str(about?).ok()?;
-    if let Some((key, then, now)) = unseen_difference(&about, model) {
+/// `about` is the description of its model.
+fn unlike(about: &Value, model: &kinds::Model, token_sum: Option<&str>) -> Option<String> {
+    if let Some((key, then, now)) = unseen_difference(about, model) {
         return Some(format!(
             "`model.{key}` was {then} when these weights were trained, and is {now} now, so they do \
              not fit; set it to {then}"
@@ -181,14 +305,16 @@ fn unlike(about: Option<&str>, model: &kinds::Model, token_sum: Option<&str>) ->
     })
 }
 
-/// Says that the names of a file are those of PyTorch.
-fn names_of_pytorch(names: &[String]) -> Option<String> {
+/// Says that the names of a file are neither kiln's nor those of an export of this kind.
+fn foreign_naming(names: &[String], naming: WeightNaming, model: &kinds::Model) -> Option<String> {
     let own = |name: &String| name.starts_with(|letter: char| letter.is_ascii_uppercase());
-    let is_foreign = WeightNaming::in_file(names) == WeightNaming::Kiln && !names.iter().any(own);
+    let is_foreign = naming == WeightNaming::Kiln && !names.iter().any(own);
     let first = names.iter().min().filter(|_| is_foreign)?;
     Some(format!(
-        "`{first}` is a name of PyTorch, as in an export; name the `model.safetensors` of a \
-         checkpoint in `train.initial_weights`, whose names are like `Gpt.token_table`"
+        "`{first}` is a name of PyTorch, as in an export, and no model of kind {} is in this file; \
+         name the `model.safetensors` of a checkpoint, whose names are like `Gpt.token_table`, or \
+         of an export of this kind in `train.initial_weights`",
+        model.kind()
     ))
 }
 
@@ -204,58 +330,23 @@ fn unseen_difference(then: &Value, now: &kinds::Model) -> Option<(&'static str, 
 }
 
 impl WeightNaming {
-    /// The scheme of a file with these names.
-    fn in_file(names: &[String]) -> Self {
-        match names.iter().any(|name| name == T5_TABLE) {
-            true => Self::T5,
+    /// The scheme of a file for this model.
+    fn in_file(tensors: &TensorFile, model: &kinds::Model) -> Self {
+        let path = match model {
+            kinds::Model::Gpt(_) => {
+                return Gpt2Form::of(tensors).map_or(Self::Kiln, Self::Gpt2);
+            }
+            kinds::Model::Resnet(_) => "stem.weight",
+            kinds::Model::PanelLstm(_) => "symbol_table",
+            _ => "token_table",
+        };
+        let theirs = pytorch_names::of(model, path);
+        match theirs.is_some_and(|name| tensors.shape(&name).is_ok()) {
+            true => Self::Pytorch,
             false => Self::Kiln,
         }
     }
-
-    /// The name of the parameter at a path.
-    fn of(self, path: &str) -> String {
-        let theirs = match self {
-            Self::Kiln => None,
-            Self::T5 => path.split_once('.').and_then(|(_, within)| t5_name(within)),
-        };
-        theirs.unwrap_or_else(|| path.to_owned())
-    }
 }
 
-/// Hugging Face's T5 name of the parameter at a path within `seq2seq`.
-pub(crate) fn t5_name(path: &str) -> Option<String> {
-    if path == "token_table" {
-        return Some(T5_TABLE.to_owned());
-    }
-    let (stack, within) = path.split_once('.')?;
-    match within {
-        "final_norm" => return Some(format!("{stack}.final_layer_norm.weight")),
-        "positions.table" => {
-            return Some(format!(
-                "{stack}.block.0.layer.0.SelfAttention.relative_attention_bias.weight"
-            ));
-        }
-        _ => {}
-    }
-    let (block, within) = within.strip_prefix("blocks.")?.split_once('.')?;
-    let (part, parameter) = within.split_once('.')?;
-    let (layer, theirs) = match (part, stack) {
-        ("attention", _) => (0, "SelfAttention"),
-        ("cross_attention", _) => (1, "EncDecAttention"),
-        ("feed_forward", "encoder") => (1, "DenseReluDense"),
-        ("feed_forward", _) => (2, "DenseReluDense"),
-        _ => return None,
-    };
-    let place = format!("{stack}.block.{block}.layer.{layer}");
-    let letter = match parameter {
-        "norm" => return Some(format!("{place}.layer_norm.weight")),
-        "queries" => "q",
-        "keys" => "k",
-        "values" => "v",
-        "output.weight" => "o",
-        "widening.weight" => "wi",
-        "projection.weight" => "wo",
-        _ => return None,
-    };
-    Some(format!("{place}.{theirs}.{letter}.weight"))
-}
+#[cfg(test)]
+mod tests;

@@ -18,6 +18,7 @@ mod evaluation;
 #[cfg(feature = "libtorch")]
 mod every_key;
 mod generator;
+mod gpt2;
 mod pretrained;
 #[cfg(feature = "libtorch")]
 mod recorded;

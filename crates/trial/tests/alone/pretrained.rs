@@ -25,7 +25,7 @@ const RESNET: [&str; 2] = [
 const T5: &str = "{kind: seq2seq, d_model: 8, d_kv: 4, d_ff: 16, encoder_layers: 1, \
                   decoder_layers: 2, num_heads: 2, relative_buckets: 8, relative_max_distance: 20}";
 
-struct Left {
+pub(crate) struct Left {
     result: TrialResult,
     first_loss: Option<f64>,
 }
@@ -37,7 +37,7 @@ impl Left {
     }
 
     /// That came to its end.
-    fn valid_loss(&self) -> f64 {
+    pub(crate) fn valid_loss(&self) -> f64 {
         assert_eq!(
             self.result.outcome,
             Outcome::Completed,
@@ -48,7 +48,7 @@ impl Left {
     }
 }
 
-fn run(folder: &Path, of: [&str; 4]) -> Left {
+pub(crate) fn run(folder: &Path, of: [&str; 4]) -> Left {
     run_on(1, folder, of)
 }
 
@@ -85,7 +85,7 @@ fn run_on(devices: u64, folder: &Path, [engine, model, data, train]: [&str; 4]) 
     }
 }
 
-fn engines() -> Vec<&'static str> {
+pub(crate) fn engines() -> Vec<&'static str> {
     common::engines()
         .iter()
         .map(|engine| engine.name())
@@ -98,7 +98,7 @@ fn beginning_with(file: &Path) -> String {
     format!("{{path: {}, sha256: \"{sha256}\"}}", file.display())
 }
 
-fn unchanged(file: &Path) -> String {
+pub(crate) fn unchanged(file: &Path) -> String {
     format!(
         "batch_size: 4, steps: 2, optimizer: {{kind: sgd, learning_rate: 1.0e-30}}, seed: 7, \
          initial_weights: {}",

@@ -11,10 +11,9 @@ use crate::{
     TrialError,
     engine::{LAYER_NORM_EPSILON, RMS_NORM_EPSILON},
     model_use::Trained,
+    pytorch_names::is_gpt2_linear,
+    train::pretrained::{TOKENS, token_sum_of},
 };
-
-/// GPT-2's linear layers, whose weights are [in, out].
-const CONV1D: [&str; 4] = ["attn.c_attn", "attn.c_proj", "mlp.c_fc", "mlp.c_proj"];
 
 pub(super) fn export(
     trained: &Trained<'_>,
@@ -23,7 +22,7 @@ pub(super) fn export(
     exporting: &mut Exporting<'_>,
 ) -> Result<(), TrialError> {
     let vocabulary = input.vocabulary().unwrap_or_default();
-    let (config, tensors) = match &trained.file.model {
+    let (mut config, tensors) = match &trained.file.model {
         Model::Gpt(gpt) => (gpt2_config(gpt, vocabulary), gpt2_tensors(tensors)),
         Model::Seq2seq(seq2seq) => {
             // T5's own, where the tokenizer is not there.
@@ -39,6 +38,9 @@ pub(super) fn export(
             return Ok(());
         }
     };
+    if let Some(tokens) = token_sum_of(&trained.weights) {
+        config[TOKENS] = tokens.into();
+    }
     exporting.json("huggingface/config.json", &config)?;
     exporting.tensors("huggingface/model.safetensors", tensors)
 }
@@ -74,8 +76,7 @@ fn gpt2_tensors(tensors: &NamedNumbers) -> NamedNumbers {
     let mut all = Vec::new();
     for (name, numbers) in tensors {
         let layer = name.strip_suffix(".weight");
-        let is_linear =
-            layer.is_some_and(|layer| CONV1D.iter().any(|linear| layer.ends_with(linear)));
+        let is_linear = is_gpt2_linear(name);
         let is_norm = layer.is_some_and(|layer| {
             [".ln_1", ".ln_2", ".ln_f"]
                 .iter()

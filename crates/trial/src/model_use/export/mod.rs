@@ -6,7 +6,6 @@
 //! Nothing is approximated: what another program cannot compute exactly is left out by name.
 
 mod hugging_face;
-mod names;
 
 use std::{
     borrow::Cow,
@@ -30,7 +29,11 @@ use crate::{
         BatchPixels, BatchSamples, HostBatch, ImageSamples, PairSamples, PanelSamples, TargetScale,
     },
     engine::{BATCH_NORM_EPSILON, IGNORED_TARGET, LAYER_NORM_EPSILON, RMS_NORM_EPSILON},
-    train::tensor_file::{self, Said},
+    pytorch_names,
+    train::{
+        pretrained::{TOKENS, token_sum_of},
+        tensor_file::{self, Said},
+    },
 };
 
 /// Version of `config.json`.
@@ -222,7 +225,7 @@ fn renamed(trained: &Trained<'_>) -> Result<NamedNumbers, TrialError> {
     found.sort_unstable();
     let renamed = |name: String| {
         let within = without_kind(&name);
-        let new = names::of(&trained.file.model, within)
+        let new = pytorch_names::of(&trained.file.model, within)
             .ok_or_else(|| weights.unfit(&name, "is not a parameter of the model"))?;
         let shape = weights.shape(&name)?.to_vec();
         let values = weights.values(&name, shape.iter().product())?;
@@ -259,6 +262,9 @@ fn config(
     if let Model::Resnet(resnet) = model {
         set("blocks", json!(resnet.blocks()));
         set("bottlenecks", json!(resnet.has_bottlenecks()));
+    }
+    if let Some(tokens) = token_sum_of(&trained.weights) {
+        set(TOKENS, json!(tokens));
     }
     set("data", json!({"kind": trained.file.data.kind()}));
     set("origin", task.origin.clone());

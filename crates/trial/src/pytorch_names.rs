@@ -1,20 +1,33 @@
 //! PyTorch's name of each parameter and running statistic: nanoGPT's for `gpt`, those of
 //! pytorch/examples, word_language_model, for `lstm`, torchvision's for `resnet`, Hugging Face's T5
-//! for `seq2seq`, and `torch.nn.LSTM`'s for every recurrent layer.
+//! for `seq2seq`, and `torch.nn.LSTM`'s for every recurrent layer. Exports are written under these
+//! names, and initial weights are read under them.
 
 use kiln_core::kinds::Model;
 
-use crate::train::pretrained::t5_name;
+/// The weights of GPT-2's linear layers, which `transformers` has as [in, out], and kiln, as
+/// `torch.nn.Linear`, as [out, in].
+const GPT2_LINEAR: [&str; 4] = [
+    "attn.c_attn.weight",
+    "attn.c_proj.weight",
+    "mlp.c_fc.weight",
+    "mlp.c_proj.weight",
+];
+
+/// Whether this is the weight of a linear layer of GPT-2.
+pub(crate) fn is_gpt2_linear(name: &str) -> bool {
+    GPT2_LINEAR.iter().any(|linear| name.ends_with(linear))
+}
 
 /// The name of the tensor at a path within its model; `None` if there is no such tensor.
-pub(super) fn of(model: &Model, path: &str) -> Option<String> {
+pub(crate) fn of(model: &Model, path: &str) -> Option<String> {
     match model {
         Model::Gpt(_) => gpt(path),
         Model::Lstm(_) => lstm(path),
         Model::Mlp(_) => mlp(path),
         Model::PanelLstm(_) => panel_lstm(path),
         Model::Resnet(_) => resnet(path),
-        Model::Seq2seq(_) => t5_name(path),
+        Model::Seq2seq(_) => t5(path),
         _ => None,
     }
 }
@@ -112,6 +125,43 @@ fn resnet(path: &str) -> Option<String> {
         None => return None,
     };
     Some(format!("layer{stage}.{block}.{layer}.{parameter}"))
+}
+
+fn t5(path: &str) -> Option<String> {
+    if path == "token_table" {
+        return Some("shared.weight".to_owned());
+    }
+    let (stack, within) = path.split_once('.')?;
+    match within {
+        "final_norm" => return Some(format!("{stack}.final_layer_norm.weight")),
+        "positions.table" => {
+            return Some(format!(
+                "{stack}.block.0.layer.0.SelfAttention.relative_attention_bias.weight"
+            ));
+        }
+        _ => {}
+    }
+    let (block, within) = within.strip_prefix("blocks.")?.split_once('.')?;
+    let (part, parameter) = within.split_once('.')?;
+    let (layer, theirs) = match (part, stack) {
+        ("attention", _) => (0, "SelfAttention"),
+        ("cross_attention", _) => (1, "EncDecAttention"),
+        ("feed_forward", "encoder") => (1, "DenseReluDense"),
+        ("feed_forward", _) => (2, "DenseReluDense"),
+        _ => return None,
+    };
+    let place = format!("{stack}.block.{block}.layer.{layer}");
+    let letter = match parameter {
+        "norm" => return Some(format!("{place}.layer_norm.weight")),
+        "queries" => "q",
+        "keys" => "k",
+        "values" => "v",
+        "output.weight" => "o",
+        "widening.weight" => "wi",
+        "projection.weight" => "wo",
+        _ => return None,
+    };
+    Some(format!("{place}.{theirs}.{letter}.weight"))
 }
 
 #[cfg(test)]

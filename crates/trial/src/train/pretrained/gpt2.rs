@@ -1,0 +1,174 @@
+//! Files of GPT-2: as Hugging Face's `save_pretrained` writes them, as they were published, and under
+//! nanoGPT's names, as `kiln export` writes them.
+
+use kiln_core::kinds::Model;
+use serde_json::Value;
+
+use crate::{engine::LAYER_NORM_EPSILON, pytorch_names, train::tensor_file::TensorFile};
+
+/// How a file of GPT-2 has its parameters.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct Gpt2Form {
+    /// Whether the names begin with `transformer.`; those of the published files do not.
+    has_prefix: bool,
+    /// Whether the weights of linear layers are [in, out], as in `transformers`.
+    is_turned: bool,
+    has_head: bool,
+}
+
+/// The head, where it is not the table of tokens.
+pub(super) const HEAD: &str = "lm_head.weight";
+const PREFIX: &str = "transformer.";
+const TABLE: &str = "transformer.wte.weight";
+/// The weight [in, 3 × in] whose shape shows which axis is first.
+const UNEQUAL: &str = "transformer.h.0.attn.c_attn.weight";
+/// Masks of the attention, in the first published files.
+const BUFFERS: [&str; 2] = [".attn.bias", ".attn.masked_bias"];
+
+impl Gpt2Form {
+    /// `None` if the file has no table of tokens of GPT-2's name.
+    pub(super) fn of(tensors: &TensorFile) -> Option<Self> {
+        let has = |name: &str| tensors.shape(name).is_ok();
+        let mut form = Self {
+            has_prefix: has(TABLE),
+            is_turned: false,
+            has_head: has(HEAD),
+        };
+        if !has(&form.name(TABLE)) {
+            return None;
+        }
+        let shape = tensors.shape(&form.name(UNEQUAL)).unwrap_or_default();
+        form.is_turned = matches!(shape, [rows, columns] if columns > rows);
+        Some(form)
+    }
+
+    /// The file's name of the parameter that nanoGPT names so. The head of a file without one is the
+    /// table of tokens.
+    pub(super) fn name(self, full: &str) -> String {
+        let full = match full {
+            HEAD if !self.has_head => TABLE,
+            full => full,
+        };
+        let name = match self.has_prefix {
+            true => full,
+            false => full.strip_prefix(PREFIX).unwrap_or(full),
+        };
+        name.to_owned()
+    }
+
+    /// Whether the tensor of this name is [in, out].
+    pub(super) fn turns(self, name: &str) -> bool {
+        self.is_turned && pytorch_names::is_gpt2_linear(name)
+    }
+
+    /// Whether a model computes the same without a tensor: masks, the table again as the head, and
+    /// biases of zeros, which exports have in the place of absent ones.
+    pub(super) fn is_needless(self, name: &str, tensors: &TensorFile) -> bool {
+        let is_table = || tensors.bits(name).ok() == tensors.bits(&self.name(TABLE)).ok();
+        let is_zero = || {
+            let bits = tensors.bits(name);
+            bits.is_ok_and(|(_, bytes)| bytes.iter().all(|byte| *byte == 0))
+        };
+        BUFFERS.iter().any(|buffer| name.ends_with(buffer))
+            || (name == HEAD && is_table())
+            || (name.ends_with(".bias") && is_zero())
+    }
+}
+
+/// What the `config.json` beside a file of GPT-2 says of what shapes do not show.
+#[derive(Debug, Default)]
+pub(super) struct Gpt2Config {
+    pub(super) fault: Option<String>,
+    pub(super) notices: Vec<String>,
+}
+
+impl Gpt2Config {
+    /// `config` is absent where there is no such file.
+    pub(super) fn of(config: Option<&Value>, model: &Model) -> Self {
+        let (Some(config), Model::Gpt(gpt)) = (config, model) else {
+            return Self::of_notice(
+                "initial weights: there is no readable `config.json` beside them, so nothing shows \
+                 whether `model.num_heads` and the activation are those of their model"
+                    .to_owned(),
+            );
+        };
+        // That of an export describes a model of kiln's.
+        if config["model_type"] != "gpt2" {
+            return Self::default();
+        }
+        if let Some(heads) = config["n_head"].as_u64().filter(|it| *it != gpt.num_heads) {
+            return Self::of_fault(format!(
+                "`n_head` is {heads} in the `config.json` beside these weights, and \
+                 `model.num_heads` is {}; set it to {heads}",
+                gpt.num_heads
+            ));
+        }
+        if let Some((key, value)) = other_computation(config) {
+            return Self::of_fault(format!(
+                "`{key}` is {value} in the `config.json` beside these weights, which \
+                 `model.kind: gpt` does not compute; name the weights of another model in \
+                 `train.initial_weights`"
+            ));
+        }
+        let activation = config["activation_function"].as_str();
+        match activation.unwrap_or(DEFAULT_ACTIVATION) {
+            exact if EXACT.contains(&exact) => Self::default(),
+            other => Self::of_notice(format!(
+                "initial weights: their `activation_function` is {other}, an approximation of GELU, \
+                 and kiln computes the exact GELU, which differs from it by less than 0.0005; the \
+                 first losses differ slightly from those of `transformers`"
+            )),
+        }
+    }
+
+    fn of_fault(fault: String) -> Self {
+        Self {
+            fault: Some(fault),
+            notices: Vec::new(),
+        }
+    }
+
+    fn of_notice(notice: String) -> Self {
+        Self {
+            fault: None,
+            notices: vec![notice],
+        }
+    }
+}
+
+/// GELU by the error function, as kiln computes it, under each of its names.
+const EXACT: [&str; 2] = ["gelu", "gelu_python"];
+/// GELU's approximation by a hyperbolic tangent, under each of its names.
+const BY_TANH: [&str; 5] = [
+    "gelu_new",
+    "gelu_pytorch_tanh",
+    "gelu_python_tanh",
+    "gelu_fast",
+    "gelu_accurate",
+];
+/// That of a configuration without the key.
+const DEFAULT_ACTIVATION: &str = "gelu_new";
+
+/// The first key of a configuration by which GPT-2 computes what kiln does not, and its value.
+fn other_computation(config: &Value) -> Option<(&'static str, &Value)> {
+    let is_other = |key: &str| {
+        let value = &config[key];
+        match key {
+            "activation_function" => value
+                .as_str()
+                .is_some_and(|name| !EXACT.contains(&name) && !BY_TANH.contains(&name)),
+            "layer_norm_epsilon" => value.as_f64().is_some_and(|it| it != LAYER_NORM_EPSILON),
+            "scale_attn_weights" => value == false,
+            _ => value == true,
+        }
+    };
+    [
+        "activation_function",
+        "layer_norm_epsilon",
+        "scale_attn_weights",
+        "scale_attn_by_inverse_layer_idx",
+    ]
+    .into_iter()
+    .find(|key| is_other(key))
+    .map(|key| (key, &config[key]))
+}
