@@ -87,9 +87,10 @@ pub(super) fn changes(old: &Experiment, new: &Experiment) -> Vec<KeyChange> {
     // For other kinds `data.tokenizer` defines the tokens; adding or removing `valid_path` is
     // another split.
     let moves = |key: &str| {
-        ["data.valid_path", "data.tokenizer"].contains(&key)
-            && old.data.pairs().is_some()
-            && new.data.pairs().is_some()
+        key == "data.tokenizer_file"
+            || (["data.valid_path", "data.tokenizer"].contains(&key)
+                && old.data.pairs().is_some()
+                && new.data.pairs().is_some())
     };
     let is_same_command = is_same_command(old, new);
     let of_keys = |Difference { key, old, new }| {
@@ -421,5 +422,9 @@ mod tests {
             "{kind: text, path: a, tokenizer: word}",
             "{kind: text, path: a, tokenizer: byte}"
         ));
+        let text = |more: &str| format!("{{kind: text, path: a{more}}}");
+        let of_file = |file: &str| text(&format!(", tokenizer_file: {file}"));
+        assert!(is_free(&of_file("t"), &of_file("u")));
+        assert!(!is_free(&text(""), &of_file("u")));
     }
 }

@@ -62,7 +62,10 @@ pub enum PartsOverview {
 
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct TextOverview {
+    /// Absent if `tokenizer_file` counts.
     pub tokenizer: Option<Tokenizer>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub tokenizer_file: Option<String>,
     pub vocabulary: u64,
     pub train: TextPart,
     pub valid: TextPart,
@@ -183,7 +186,8 @@ fn of_text(
     let (train_tokens, valid_tokens) = (found.train.len() as u64, found.valid.len() as u64);
     let is_contiguous = data.sampling().map(|cut| cut.sampling) == Some(Sampling::Contiguous);
     let parts = PartsOverview::Text(TextOverview {
-        tokenizer: data.tokenizer(),
+        tokenizer: data.tokenizer().filter(|_| data.tokenizer_file().is_none()),
+        tokenizer_file: data.tokenizer_file().map(str::to_owned),
         vocabulary: found.vocabulary.len() as u64,
         train: TextPart {
             tokens: train_tokens,
@@ -317,6 +321,7 @@ mod tests {
         };
         let expected = TextOverview {
             tokenizer: Some(Tokenizer::Character),
+            tokenizer_file: None,
             vocabulary: 4,
             train: part(8, 6, 6, 2),
             valid: part(5, 4, 4, 2),

@@ -30,7 +30,7 @@ pub fn absolute_data_folder() -> Option<PathBuf> {
 }
 
 /// Returns the paths of the parts of `data`, in reading order: the files of a known set, else one
-/// file or folder. Empty for generated data.
+/// file or folder; last the file of a tokenizer, if there is one. Empty for generated data.
 ///
 /// # Errors
 /// A part is in none of the searched places, which the error lists; `kind: none` has no text.
@@ -42,7 +42,10 @@ pub fn locate(data: &Data, data_folder: Option<&Path>) -> Result<Vec<PathBuf>, D
     match data {
         Data::None(_) => Err(DataError::NoText),
         Data::Generated(_) | Data::GeneratedImages(_) => Ok(Vec::new()),
-        Data::Text(text) => locate_own([("data.path", Some(&text.path))]),
+        Data::Text(text) => locate_own([
+            ("data.path", Some(&text.path)),
+            ("data.tokenizer_file", text.tokenizer_file.as_ref()),
+        ]),
         Data::SftJsonl(own) => locate_own([
             ("data.path", Some(&own.path)),
             ("data.valid_path", own.valid_path.as_ref()),

@@ -9,11 +9,15 @@ use std::path::{Path, PathBuf};
 
 use kiln_core::{
     kinds::data::{Counts, Data, DataFacts, Tokenizer},
+    limits::TOKENIZER_BYTES,
     units::counted,
 };
 use sha2::{Digest, Sha256};
 
-use super::{error::DataError, files, generated, source::most_bytes, split, tokenizer::Vocabulary};
+use super::{
+    error::DataError, files, generated, pairs::TokenFile, source::most_bytes, split,
+    tokenizer::Vocabulary,
+};
 
 pub use super::source::{absolute_path, locate};
 
@@ -48,10 +52,17 @@ pub fn vocabulary(
 ) -> Result<(Vocabulary, String), DataError> {
     let tokenizer = data.tokenizer().ok_or(DataError::NoText)?;
     let text = read(data, data_folder)?;
-    Ok((
-        Vocabulary::build(tokenizer, &text.train, &text.valid),
-        text.sha256,
-    ))
+    Ok((text.vocabulary(tokenizer), text.sha256))
+}
+
+/// The bytes of the file of the tokenizer that `data` names.
+///
+/// # Errors
+/// It names none, or the file cannot be read.
+pub fn tokenizer_bytes(data: &Data, data_folder: Option<&Path>) -> Result<Vec<u8>, DataError> {
+    let paths = locate(data, data_folder)?;
+    let path = data.tokenizer_file().and(paths.last());
+    files::read_within(path.ok_or(DataError::NoText)?, &TOKENIZER_BYTES)
 }
 
 /// Another text, in the tokens of the text that was trained on.
@@ -104,20 +115,35 @@ pub fn load_other(
 pub(super) struct SplitText {
     pub(super) train: String,
     pub(super) valid: String,
+    /// The tokenizer, if it is that of a file.
+    tokens: Option<TokenFile>,
     /// SHA-256 over the uncompressed bytes of every part that was read, and where training ends if
-    /// there are two.
+    /// there are two; last of the tokenizer.
     pub(super) sha256: String,
+}
+
+impl SplitText {
+    fn vocabulary(&self, tokenizer: Tokenizer) -> Vocabulary {
+        match &self.tokens {
+            Some(tokens) => Vocabulary::of_file(tokens.clone()),
+            None => Vocabulary::build(tokenizer, &self.train, &self.valid),
+        }
+    }
+}
+
+/// The ids of a text.
+fn ids(vocabulary: &Vocabulary, text: &str) -> Result<Vec<u32>, DataError> {
+    match vocabulary.file() {
+        Some(tokens) => Ok(tokens.encode_long(text)?),
+        None => vocabulary.encode(text).map_err(DataError::UnknownToken),
+    }
 }
 
 pub(super) fn tokenize(data: &Data, text: SplitText) -> Result<LoadedText, DataError> {
     let tokenizer = data.tokenizer().ok_or(DataError::NoText)?;
-    let vocabulary = Vocabulary::build(tokenizer, &text.train, &text.valid);
-    let train = vocabulary
-        .encode(&text.train)
-        .map_err(DataError::UnknownToken)?;
-    let valid = vocabulary
-        .encode(&text.valid)
-        .map_err(DataError::UnknownToken)?;
+    let vocabulary = text.vocabulary(tokenizer);
+    let train = ids(&vocabulary, &text.train)?;
+    let valid = ids(&vocabulary, &text.valid)?;
     check_validation(data, train.len(), valid.len())?;
     let counts = Counts::Text {
         train_tokens: train.len() as u64,
@@ -154,7 +180,9 @@ fn check_validation(data: &Data, train: usize, valid: usize) -> Result<(), DataE
 pub(super) fn read(data: &Data, data_folder: Option<&Path>) -> Result<SplitText, DataError> {
     let mut hasher = Sha256::new();
     let mut parts = Vec::new();
-    for path in locate(data, data_folder)? {
+    let mut paths = locate(data, data_folder)?;
+    let tokenizer = data.tokenizer_file().and_then(|_| paths.pop());
+    for path in paths {
         let bytes = files::read(&path, most_bytes(data))?;
         hasher.update(&bytes);
         parts.push(utf8(path, bytes)?);
@@ -167,6 +195,14 @@ pub(super) fn read(data: &Data, data_folder: Option<&Path>) -> Result<SplitText,
     if let [train, _] = parts.as_slice() {
         split::hash_train_end(&mut hasher, train.len(), split::published_train_bytes(data));
     }
+    let tokens = match tokenizer {
+        Some(path) => {
+            let bytes = files::read_within(&path, &TOKENIZER_BYTES)?;
+            hasher.update(&bytes);
+            Some(TokenFile::plain(&path, &bytes)?)
+        }
+        None => None,
+    };
     let sha256 = hex::encode(hasher.finalize());
     let mut parts = parts.into_iter();
     let train = parts.next().unwrap_or_default();
@@ -181,6 +217,7 @@ pub(super) fn read(data: &Data, data_folder: Option<&Path>) -> Result<SplitText,
     Ok(SplitText {
         train,
         valid,
+        tokens,
         sha256,
     })
 }
@@ -253,6 +290,50 @@ mod tests {
         assert_eq!(
             loaded.facts.sha256,
             hex::encode(Sha256::digest("abcdefghé0".as_bytes()))
+        );
+    }
+
+    #[test]
+    fn a_text_has_the_tokens_of_a_file() {
+        let folder = tempfile::tempdir().unwrap();
+        let [path, tokenizer] = ["a.txt", "t.json"].map(|name| folder.path().join(name));
+        let words = r#"{"version": "1.0", "truncation": null, "padding": null, "added_tokens": [],
+            "normalizer": null, "pre_tokenizer": {"type": "WhitespaceSplit"},
+            "post_processor": null, "decoder": null, "model": {"type": "WordLevel", "vocab":
+            {"[UNK]": 0, "a": 4, "b": 2}, "unk_token": "[UNK]"}}"#;
+        std::fs::write(&path, "a b b a z a").unwrap();
+        std::fs::write(&tokenizer, words).unwrap();
+        let data = data(&format!(
+            "{{kind: text, path: {}, tokenizer_file: {}, valid_fraction: 0.5}}",
+            path.display(),
+            tokenizer.display()
+        ));
+        let loaded = load(&data, None).unwrap();
+        assert_eq!(
+            (loaded.train, loaded.valid, loaded.unknown_valid_tokens),
+            (vec![4, 2, 2], vec![4, 0, 4], 1)
+        );
+        let counts = Counts::Text {
+            train_tokens: 3,
+            valid_tokens: 3,
+            vocabulary: 5,
+        };
+        assert_eq!(loaded.facts.counts, counts);
+        let sum = hex::encode(Sha256::digest(format!("a b b a z a{words}")));
+        assert_eq!(loaded.facts.sha256, sum, "another tokenizer is other data");
+        let (vocabulary, _) = vocabulary(&data, None).unwrap();
+        assert_eq!(vocabulary.encode_prompt("b a"), Ok(vec![2, 4]));
+        assert_eq!(vocabulary.decode(&[4, 2]), "a b");
+        assert_ne!(
+            vocabulary.sha256(),
+            Vocabulary::build(Tokenizer::Byte, "", "").sha256()
+        );
+        assert_eq!(tokenizer_bytes(&data, None).unwrap(), words.as_bytes());
+        std::fs::remove_file(&tokenizer).unwrap();
+        let absent = load(&data, None).unwrap_err().to_string();
+        assert!(
+            absent.starts_with("`data.tokenizer_file` names "),
+            "{absent}"
         );
     }
 

@@ -4,15 +4,21 @@
 //! - words: numbered by first occurrence in the training text; each line is its words separated by
 //!   white space, and `<eos>`;
 //! - characters: in code-point order of the training text's characters;
-//! - bytes: the value of the byte, always 256 of them.
+//! - bytes: the value of the byte, always 256 of them;
+//! - those of a tokenizer's file: as the file numbers them.
 //!
 //! Tokens that occur only in the validation text become `<unk>`, an entry that is appended only if
 //! it is needed and absent.
 
-use std::collections::{BTreeSet, HashMap};
+use std::{
+    collections::{BTreeSet, HashMap},
+    sync::Arc,
+};
 
 use kiln_core::kinds::data::Tokenizer;
 use sha2::{Digest, Sha256};
+
+use super::pairs::TokenFile;
 
 /// Ends each line of word tokens.
 pub const END_OF_LINE: &str = "<eos>";
@@ -36,6 +42,7 @@ enum Entries {
         unknown: Option<u32>,
     },
     Bytes,
+    File(Arc<TokenFile>),
 }
 
 /// Marks characters without an id in a character table.
@@ -51,6 +58,19 @@ impl Vocabulary {
         })
     }
 
+    /// The vocabulary of a tokenizer's file, whatever the text is.
+    pub fn of_file(tokens: TokenFile) -> Self {
+        Self(Entries::File(Arc::new(tokens)))
+    }
+
+    /// The tokenizer's file, if the tokens are those of one.
+    pub fn file(&self) -> Option<&TokenFile> {
+        match &self.0 {
+            Entries::File(tokens) => Some(tokens),
+            _ => None,
+        }
+    }
+
     /// Number of tokens, including `<unk>` if there is one.
     pub fn len(&self) -> usize {
         match &self.0 {
@@ -61,6 +81,7 @@ impl Vocabulary {
                 ..
             } => characters.len() + usize::from(unknown.is_some()),
             Entries::Bytes => 256,
+            Entries::File(tokens) => tokens.len(),
         }
     }
 
@@ -72,7 +93,7 @@ impl Vocabulary {
     /// Returns the ids of a text, in order.
     ///
     /// # Errors
-    /// The first token without an id, if there is no `<unk>`.
+    /// The first token without an id, if there is no `<unk>`; of a file its message.
     pub fn encode(&self, text: &str) -> Result<Vec<u32>, String> {
         match &self.0 {
             Entries::Words { ids, unknown, .. } => word_tokens(text)
@@ -92,6 +113,7 @@ impl Vocabulary {
                 })
                 .collect(),
             Entries::Bytes => Ok(text.bytes().map(u32::from).collect()),
+            Entries::File(tokens) => tokens.encode_long(text).map_err(|error| error.to_string()),
         }
     }
 
@@ -106,6 +128,13 @@ impl Vocabulary {
                 .filter(|character| known(ids, *character).is_none())
                 .count(),
             Entries::Bytes => 0,
+            Entries::File(tokens) => {
+                let Some(unknown) = tokens.unknown() else {
+                    return 0;
+                };
+                let ids = tokens.encode_long(text).unwrap_or_default();
+                ids.into_iter().filter(|id| *id == unknown).count()
+            }
         };
         count as u64
     }
@@ -142,6 +171,7 @@ impl Vocabulary {
                 .map(|character| known(ids, character).ok_or_else(|| absent(character.to_string())))
                 .collect::<Result<_, _>>()?,
             Entries::Bytes => prompt.bytes().map(u32::from).collect(),
+            Entries::File(tokens) => tokens.encode(prompt).map_err(|error| error.to_string())?,
         };
         if ids.is_empty() {
             return Err(format!(
@@ -152,7 +182,8 @@ impl Vocabulary {
         Ok(ids)
     }
 
-    /// The tokens in the order of their ids; `None` for bytes, whose ids are their values.
+    /// The tokens in the order of their ids; `None` for bytes, whose ids are their values, and for
+    /// those of a file.
     pub fn tokens(&self) -> Option<Vec<String>> {
         match &self.0 {
             Entries::Words { words, .. } => {
@@ -169,12 +200,15 @@ impl Vocabulary {
                     .chain(unknown.map(|_| UNKNOWN.to_owned()))
                     .collect(),
             ),
-            Entries::Bytes => None,
+            Entries::Bytes | Entries::File(_) => None,
         }
     }
 
     /// SHA-256 over the tokens in the order of their ids: equal where every id is the same token.
     pub fn sha256(&self) -> String {
+        if let Some(tokens) = self.file() {
+            return tokens.numbering_sha256();
+        }
         let mut hasher = Sha256::new();
         for token in self.tokens().into_iter().flatten() {
             hasher.update((token.len() as u64).to_le_bytes());
@@ -207,6 +241,7 @@ impl Vocabulary {
                     .collect();
                 String::from_utf8_lossy(&bytes).into_owned()
             }
+            Entries::File(tokens) => tokens.decode(ids),
         }
     }
 }

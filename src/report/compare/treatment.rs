@@ -45,7 +45,7 @@ const KINDS: [&str; 4] = [
     "train.learning_rate_schedule.kind",
 ];
 /// Path of the data: it decides nothing where the sums of the data are known.
-const DATA_PATHS: [&str; 2] = ["data.path", "data.valid_path"];
+const DATA_PATHS: [&str; 3] = ["data.path", "data.valid_path", "data.tokenizer_file"];
 const DATA_SUMS: &str = "data_sha256";
 
 fn is_on_gpu(table: &TrialTable) -> bool {

@@ -206,6 +206,7 @@ fn why_the_same(axes: &[(String, Value)]) -> &'static str {
             "data.path",
             "data.valid_path",
             "data.tokenizer",
+            "data.tokenizer_file",
             "train.initial_weights.path",
         ]
         .contains(&key.as_str())

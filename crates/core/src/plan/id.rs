@@ -101,8 +101,8 @@ fn identity_of_model(model: &Model) -> serde_json::Result<Value> {
     }
 }
 
-/// Removes paths, and a stride equal to its default. The fact that validation has its own file
-/// stays. The default of `pin_memory` was `false` and is `auto` now: ids of old files must not
+/// Removes paths, and a stride equal to its default. The facts that validation has its own file, and
+/// that a text has a file of a tokenizer, stay. The default of `pin_memory` was `false` and is `auto` now: ids of old files must not
 /// change, so the two values have the same id.
 fn identity_of_data(data: &Data, model: &Model) -> serde_json::Result<Value> {
     let mut value = serde_json::to_value(data)?;
@@ -119,6 +119,9 @@ fn identity_of_data(data: &Data, model: &Model) -> serde_json::Result<Value> {
             if own.valid_path.is_some() {
                 map.insert("valid_path".to_owned(), Value::Bool(true));
             }
+        }
+        if data.tokenizer_file().is_some() {
+            map.insert("tokenizer_file".to_owned(), Value::Bool(true));
         }
         if data
             .sampling()
@@ -168,6 +171,19 @@ mod tests {
 
     fn plain(model: &str, data: &str, train: &str) -> String {
         id(model, data, train, json!({}))
+    }
+
+    #[test]
+    fn a_text_with_a_file_of_a_tokenizer_is_another_trial_wherever_the_file_lies() {
+        let of = |keys: &str| {
+            plain(
+                "{kind: mlp}",
+                &format!("{{kind: text, path: p{keys}}}"),
+                "{epochs: 1}",
+            )
+        };
+        assert_eq!(of(", tokenizer_file: t"), of(", tokenizer_file: u"));
+        assert_ne!(of(", tokenizer_file: t"), of(""));
     }
 
     /// Ids of earlier versions: a kiln with other ids cannot resume, compare or name older runs.

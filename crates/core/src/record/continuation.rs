@@ -15,9 +15,10 @@ use crate::{
 };
 
 /// Keys of `data` that change neither the samples nor their order.
-const FREE_DATA: [&str; 6] = [
+const FREE_DATA: [&str; 7] = [
     "path",
     "valid_path",
+    "tokenizer_file",
     "num_workers",
     "prefetch",
     "pin_memory",

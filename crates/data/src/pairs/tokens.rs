@@ -10,10 +10,17 @@ use std::{
 
 use kiln_core::kinds::data::UNKNOWN_TOKEN;
 use sha2::{Digest, Sha256};
-use tokenizers::{ModelWrapper, Tokenizer};
+use tokenizers::{ModelWrapper, Tokenizer, pre_tokenizers::PreTokenizerWrapper};
 
 use super::charsmap;
 use crate::error::PairsError;
+
+/// Usual names of the token for text that a tokenizer cannot encode.
+const UNKNOWN_NAMES: [&str; 2] = [UNKNOWN_TOKEN, "<unk>"];
+/// Least length of the pieces of a long text, and how many are tokenized at once: the library needs
+/// 150 bytes for each byte of a text.
+const PIECE_BYTES: usize = 1 << 16;
+const PIECES_AT_ONCE: usize = 16;
 
 /// A tokenizer.json of Hugging Face's `tokenizers`, and its three special tokens.
 #[derive(Clone, Debug)]
@@ -38,6 +45,30 @@ impl TokenFile {
         bytes: &[u8],
         special: [(&'static str, &str); 3],
     ) -> Result<Self, PairsError> {
+        let mut found = Self::plain(file, bytes)?;
+        let id = |(key, token): (&'static str, &str)| {
+            let known = found.tokenizer.token_to_id(token);
+            known.ok_or_else(|| PairsError::NoToken {
+                file: file.to_owned(),
+                key,
+                token: token.to_owned(),
+                there: special_tokens(&found.tokenizer),
+            })
+        };
+        let (end, pad) = (id(special[0])?, id(special[1])?);
+        let unknown = match id(special[2]) {
+            Err(_) if special[2].1 == UNKNOWN_TOKEN => None,
+            known => Some(known?),
+        };
+        (found.end, found.pad, found.unknown) = (end, pad, unknown);
+        Ok(found)
+    }
+
+    /// The tokenizer of a text, of which neither the end nor the padding counts.
+    ///
+    /// # Errors
+    /// The bytes are not a tokenizer, or the tokenizer is random.
+    pub(crate) fn plain(file: &Path, bytes: &[u8]) -> Result<Self, PairsError> {
         let unreadable = |reason: String| PairsError::NoTokenizer {
             file: file.to_owned(),
             reason,
@@ -57,21 +88,9 @@ impl TokenFile {
         tokenizer
             .with_truncation(None)
             .map_err(|error| unreadable(error.to_string()))?;
-        let id = |(key, token): (&'static str, &str)| {
-            tokenizer
-                .token_to_id(token)
-                .ok_or_else(|| PairsError::NoToken {
-                    file: file.to_owned(),
-                    key,
-                    token: token.to_owned(),
-                    there: special_tokens(&tokenizer),
-                })
-        };
-        let (end, pad) = (id(special[0])?, id(special[1])?);
-        let unknown = match id(special[2]) {
-            Err(_) if special[2].1 == UNKNOWN_TOKEN => None,
-            found => Some(found?),
-        };
+        let unknown = UNKNOWN_NAMES
+            .iter()
+            .find_map(|name| tokenizer.token_to_id(name));
         // Ids may have gaps; a model needs a row for the highest.
         let len = tokenizer
             .get_vocab(true)
@@ -82,8 +101,8 @@ impl TokenFile {
             file: file.to_owned(),
             tokenizer,
             len,
-            end,
-            pad,
+            end: 0,
+            pad: 0,
             unknown,
             sha256: hex::encode(Sha256::digest(bytes)),
         })
@@ -148,6 +167,32 @@ impl TokenFile {
             .map_err(|reason| self.cannot_encode(reason))
     }
 
+    /// Same as [`TokenFile::encode`], for a long text: in pieces, where that changes no token.
+    pub(crate) fn encode_long(&self, text: &str) -> Result<Vec<u32>, PairsError> {
+        if !self.ends_tokens_at_spaces() {
+            return self.encode(text);
+        }
+        let mut ids = Vec::new();
+        for some in pieces(text).chunks(PIECES_AT_ONCE) {
+            ids.extend(self.encode_many(some.to_vec())?.into_iter().flatten());
+        }
+        Ok(ids)
+    }
+
+    /// Whether no token reaches from a letter into the space behind it: GPT-2's split of texts.
+    fn ends_tokens_at_spaces(&self) -> bool {
+        let is_gpt2 = matches!(
+            self.tokenizer.get_pre_tokenizer(),
+            Some(PreTokenizerWrapper::ByteLevel(level)) if level.use_regex && !level.add_prefix_space
+        );
+        let added = self.tokenizer.get_added_tokens_decoder();
+        is_gpt2
+            && self.tokenizer.get_normalizer().is_none()
+            && added
+                .values()
+                .all(|token| !token.lstrip && !token.rstrip && !token.content.contains(' '))
+    }
+
     /// Same as [`TokenFile::encode`], for many texts at once, on all cores.
     pub(super) fn encode_many(&self, texts: Vec<&str>) -> Result<Vec<Vec<u32>>, PairsError> {
         let found = guarded(|| self.tokenizer.encode_batch_fast(texts, false))
@@ -178,6 +223,24 @@ impl TokenFile {
             reason,
         }
     }
+}
+
+/// A text cut before single spaces between letters.
+fn pieces(text: &str) -> Vec<&str> {
+    let bytes = text.as_bytes();
+    let is_between = |at: &usize| {
+        bytes[*at] == b' '
+            && bytes[at - 1].is_ascii_alphanumeric()
+            && bytes[at + 1].is_ascii_alphanumeric()
+    };
+    let mut pieces = Vec::new();
+    let mut from = 0;
+    while let Some(cut) = (from + PIECE_BYTES..bytes.len().saturating_sub(1)).find(is_between) {
+        pieces.push(&text[from..cut]);
+        from = cut;
+    }
+    pieces.push(&text[from..]);
+    pieces
 }
 
 /// Calls the library of tokenizers. It trusts the file in places, such as indices in tables, and
@@ -231,4 +294,35 @@ fn special_tokens(tokenizer: &Tokenizer) -> Vec<String> {
         .collect();
     tokens.sort_unstable();
     tokens.into_iter().map(|(_, token)| token).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_long_text_has_the_tokens_that_it_has_as_a_whole() {
+        let file = |prefix: bool| {
+            format!(
+                r#"{{"version": "1.0", "truncation": null, "padding": null, "added_tokens": [],
+                "normalizer": null, "pre_tokenizer": {{"type": "ByteLevel", "add_prefix_space": {prefix},
+                "trim_offsets": true}}, "post_processor": null, "decoder": {{"type": "ByteLevel",
+                "add_prefix_space": false, "trim_offsets": true}}, "model": {{"type": "BPE",
+                "dropout": null, "unk_token": null, "vocab": {{"a": 0, "b": 1, "\u0120": 2, "\u010a": 3,
+                "\u0120a": 4, "ab": 5}}, "merges": [["\u0120", "a"], ["a", "b"]]}}}}"#
+            )
+        };
+        let read = |prefix| TokenFile::plain(Path::new("t"), file(prefix).as_bytes()).unwrap();
+        let tokens = read(false);
+        let text = "a b  ab\nb \na ab  \n\nab a".repeat(10_000);
+        assert!(tokens.ends_tokens_at_spaces() && pieces(&text).len() > 2);
+        assert_eq!(pieces(&text).concat(), text);
+        let ids = tokens.encode_long(&text).unwrap();
+        assert_eq!(ids, tokens.encode(&text).unwrap());
+        assert_eq!(tokens.decode(&ids), text);
+        assert!(
+            !read(true).ends_tokens_at_spaces(),
+            "each piece would begin with a space of its own"
+        );
+    }
 }

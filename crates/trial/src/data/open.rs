@@ -213,6 +213,7 @@ fn many_unknown(facts: &DataFacts) -> Option<UnknownTokens> {
 pub(crate) fn with_remedy(unknown: &UnknownTokens, data: &Data) -> String {
     let remedy = match data {
         Data::SftJsonl(_) => "is `data.tokenizer` the one for this text?",
+        _ if data.tokenizer_file().is_some() => "is `data.tokenizer_file` the one for this text?",
         _ if data.content() == Content::Text => {
             "the training text does not have them; use `data.tokenizer: byte`, or more text"
         }

@@ -143,7 +143,10 @@ fn samples_of(data: &DataOverview) -> String {
 
 fn of_text(data: &DataOverview, text: &TextOverview) -> Section {
     let TextOverview { train, valid, .. } = text;
-    let tokenizer = serde_json::to_value(text.tokenizer).unwrap_or_default();
+    let tokenizer = match &text.tokenizer_file {
+        Some(file) => serde_json::Value::from(file.as_str()),
+        None => serde_json::to_value(text.tokenizer).unwrap_or_default(),
+    };
     Section {
         lines: vec![
             format!(

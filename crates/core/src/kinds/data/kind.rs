@@ -53,6 +53,11 @@ pub trait DataKind {
         None
     }
 
+    /// The file of the tokenizer of a text, which then counts instead of [`DataKind::tokenizer`].
+    fn tokenizer_file(&self) -> Option<&str> {
+        None
+    }
+
     /// How the text is cut into samples; `None` for data without text.
     fn sampling(&self) -> Option<&TextSampling> {
         None

@@ -51,6 +51,10 @@ pub struct TextFile {
     /// Unit of a token.
     #[serde(default = "character")]
     pub tokenizer: Tokenizer,
+    /// A tokenizer.json of Hugging Face's `tokenizers`, plain, `.gz` or `.xz`, instead of
+    /// `tokenizer`.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub tokenizer_file: Option<String>,
     /// Fraction of the file, from its end, used for validation.
     #[serde(default = "tenth")]
     #[schemars(range(min = 0.0, max = 0.5))]
@@ -249,7 +253,21 @@ impl DataKind for TextFile {
     }
 
     has!(loader);
-    has!(path);
+
+    fn path(&self) -> Option<&str> {
+        Some(&self.path)
+    }
+
+    fn paths_mut(&mut self) -> Vec<&mut String> {
+        [&mut self.path]
+            .into_iter()
+            .chain(&mut self.tokenizer_file)
+            .collect()
+    }
+
+    fn tokenizer_file(&self) -> Option<&str> {
+        self.tokenizer_file.as_deref()
+    }
 
     fn valid_fraction(&self) -> Option<f64> {
         Some(self.valid_fraction)

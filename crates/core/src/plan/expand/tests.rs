@@ -796,3 +796,15 @@ fn a_program_gets_a_number_as_its_table_shows_it() {
     assert_eq!(trials.iter().map(given).collect::<Vec<_>>(), expected);
     assert_eq!(trials.iter().map(shown).collect::<Vec<_>>(), expected);
 }
+
+#[test]
+fn a_text_has_one_tokenizer() {
+    let of = |keys: &str| {
+        let data = format!("kind: text, path: p, tokenizer_file: t{keys}");
+        with("kind: mlp", &data, "steps: 1", "")
+    };
+    assert!(plan(&of("")).is_ok());
+    let (key, message) = problems(&of(", tokenizer: word")).remove(0);
+    assert_eq!(key, "data.tokenizer");
+    assert!(message.contains("are both given"), "{message}");
+}

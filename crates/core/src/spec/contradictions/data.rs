@@ -2,7 +2,7 @@
 
 use super::ResolvedPoint;
 use crate::{
-    kinds::{Content, Data, KeyFault},
+    kinds::{Content, Data, KeyFault, data::Tokenizer},
     spec::checkpoint::AfterTraining,
 };
 
@@ -13,6 +13,7 @@ pub(super) fn of_data(point: &ResolvedPoint<'_>) -> Vec<KeyFault> {
     faults.extend(of_synthetic(point.data));
     faults.extend(of_images(point));
     faults.extend(of_panel(point.data));
+    faults.extend(of_tokenizer(point.data));
     faults.extend(of_pairs(point.data));
     faults.extend(of_windows(point));
     faults.extend(of_content(point));
@@ -165,6 +166,15 @@ fn of_panel(data: &Data) -> Vec<KeyFault> {
         .filter(|(_, names_dates)| *names_dates)
         .map(|(key, _)| say(key))
         .collect()
+}
+
+/// Checks that a text has one tokenizer.
+fn of_tokenizer(data: &Data) -> Option<KeyFault> {
+    let is_other = data.tokenizer() != Some(Tokenizer::Character);
+    (data.tokenizer_file().is_some() && is_other).then(|| {
+        let message = "`data.tokenizer` and `data.tokenizer_file` are both given; keep one of them";
+        KeyFault::between("data.tokenizer", &["data"], message)
+    })
 }
 
 /// Checks that validation rows have one source, and that the two texts of a row have different

@@ -291,6 +291,14 @@ fn describe_data(
             match found {
                 Ok(vocabulary) => match vocabulary.tokens() {
                     Some(tokens) => exporting.json("vocabulary.json", &json!(tokens))?,
+                    None if vocabulary.file().is_some() => {
+                        let bytes = text::tokenizer_bytes(data, folder)
+                            .map_err(|error| TrialError::Bad(error.to_string()))?;
+                        exporting.bytes("tokenizer.json", &bytes)?;
+                        if let Model::Gpt(_) = &trained.file.model {
+                            exporting.bytes("huggingface/tokenizer.json", &bytes)?;
+                        }
+                    }
                     None => exporting
                         .left_out
                         .push("vocabulary.json: tokens are bytes".to_owned()),

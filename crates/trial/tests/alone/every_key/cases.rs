@@ -439,6 +439,10 @@ fn of_text() -> Vec<Case> {
             of("stride", [AS_IT_IS, "8"], SAMPLES),
             of("sampling", [AS_IT_IS, "random"], LOSSES),
         ]);
+        if kind == "text" {
+            let file = "one/pairs/tokenizer.json";
+            cases.push(of("tokenizer_file", [AS_IT_IS, file], PARAMETERS));
+        }
         cases.extend(of_loader(kind, &file));
     }
     cases
