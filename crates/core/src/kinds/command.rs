@@ -18,6 +18,8 @@ use super::{Content, InputShape, Named, model::ModelKind};
 
 pub use argument::{Argument, Arguments};
 pub use expand::{Expanded, PLACEHOLDERS, Placeholders, value_variable};
+#[cfg(test)]
+pub(crate) use metric::compiled_patterns;
 pub use metric::{
     Better, CommandMetric, FILLED_COLUMNS, METRIC_PREFIX, Measured, MetricSource, MetricTarget,
     Stream, Take, line_pattern, metric_target, regular_expression,

@@ -135,7 +135,7 @@ impl<'a> PointMaker<'a> {
         });
         let settings = Settings::new(&self.sections, chosen, axes)?;
         let facts = self.facts_of(&settings.data);
-        let faults = settings.faults(facts.as_ref());
+        let faults = settings.faults(facts.as_ref(), &self.sections.patterns);
         if !faults.is_empty() {
             return Err(faults);
         }

@@ -11,7 +11,7 @@ use crate::{
         data::{Counts, DataFacts},
         samples::{self, Epoch},
     },
-    spec::{self, Devices, Engine, Experiment, Train},
+    spec::{self, Devices, Engine, Experiment, PatternMemo, Train},
 };
 
 /// The sections of a file that a sweep may vary, as JSON.
@@ -22,6 +22,7 @@ pub(super) struct Sections {
     resolved: Value,
     models: SectionMemo<Model>,
     data: SectionMemo<Data>,
+    pub(super) patterns: PatternMemo,
 }
 
 /// The choices of a point, dotted key and value.
@@ -121,6 +122,7 @@ impl Sections {
             resolved,
             models: SectionMemo::new("model"),
             data: SectionMemo::new("data"),
+            patterns: PatternMemo::default(),
         })
     }
 
@@ -258,7 +260,11 @@ impl Settings {
     }
 
     /// Adds everything that cannot work, with its key.
-    pub(super) fn faults(&self, facts: Option<&DataFacts>) -> Vec<KeyFault> {
+    pub(super) fn faults(
+        &self,
+        facts: Option<&DataFacts>,
+        patterns: &PatternMemo,
+    ) -> Vec<KeyFault> {
         let point = spec::ResolvedPoint {
             model: &self.model,
             data: &self.data,
@@ -266,6 +272,7 @@ impl Settings {
             engine: self.engine,
             devices: &self.devices,
             devices_per_trial: self.devices_per_trial,
+            patterns,
         };
         let mut faults = spec::contradictions(&point);
         faults.extend(self.epochs_without_data());

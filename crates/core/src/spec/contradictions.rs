@@ -7,9 +7,11 @@
 mod command;
 mod data;
 mod experiment;
+mod patterns;
 mod search;
 
 pub(super) use experiment::{check, is_ignored, locate};
+pub use patterns::PatternMemo;
 
 use super::{
     engine::Engine,
@@ -28,6 +30,7 @@ pub struct ResolvedPoint<'a> {
     pub engine: Engine,
     pub devices: &'a Devices,
     pub devices_per_trial: u64,
+    pub patterns: &'a PatternMemo,
 }
 
 /// Returns the contradictions among the keys of one point.
@@ -43,7 +46,7 @@ pub fn contradictions(point: &ResolvedPoint<'_>) -> Vec<KeyFault> {
         .chain(of_training(point.train))
         .chain(of_sample(point))
         .chain(of_engine(point));
-    own.chain(command::of_command(point.model))
+    own.chain(command::of_command(point.model, point.patterns))
         .chain(others)
         .collect()
 }

@@ -60,7 +60,7 @@ use crate::kinds::{Command, Model, command::CommandMetric};
 
 pub use checkpoint::{AfterTraining, Checkpoint};
 pub use condition::{Operator, condition};
-pub use contradictions::{ResolvedPoint, contradictions};
+pub use contradictions::{PatternMemo, ResolvedPoint, contradictions};
 pub use engine::{Engine, EngineName, EngineProgram};
 pub use experiment::{
     Axis, CpuThreads, CudaGraph, EarlyStop, Evaluate, EvaluateEvery, EvaluateMoment, Experiment,

@@ -290,6 +290,8 @@ pub fn line_pattern(pattern: &str) -> Result<Regex, String> {
 /// # Errors
 /// It is not one: a sentence that follows the key.
 pub fn regular_expression(pattern: &str) -> Result<Regex, String> {
+    #[cfg(test)]
+    COMPILED.set(COMPILED.get() + 1);
     Regex::new(pattern).map_err(|error| {
         let why = match &error {
             // The text draws the pattern over several lines; its last line says what is wrong.
@@ -303,6 +305,17 @@ pub fn regular_expression(pattern: &str) -> Result<Regex, String> {
         };
         format!("is `{pattern}`, which is not a regular expression: {why}")
     })
+}
+
+#[cfg(test)]
+thread_local! {
+    static COMPILED: std::cell::Cell<usize> = const { std::cell::Cell::new(0) };
+}
+
+/// The number of regular expressions that this thread has compiled.
+#[cfg(test)]
+pub(crate) fn compiled_patterns() -> usize {
+    COMPILED.get()
 }
 
 /// Prefix of a metric's own column in `trials.csv`.

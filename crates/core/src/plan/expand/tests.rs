@@ -3,7 +3,7 @@
 use std::{cell::Cell, collections::HashSet};
 
 use super::*;
-use crate::kinds::{Content, data::Counts};
+use crate::kinds::{Content, command::compiled_patterns, data::Counts};
 
 const DESIGN: &str = "
 kiln: 1
@@ -807,4 +807,28 @@ fn a_text_has_one_tokenizer() {
     let (key, message) = problems(&of(", tokenizer: word")).remove(0);
     assert_eq!(key, "data.tokenizer");
     assert!(message.contains("are both given"), "{message}");
+}
+
+#[test]
+fn points_of_a_program_share_its_compiled_patterns() {
+    let file = |line: &str| {
+        format!(
+            "{{kiln: 1, name: x, model: {{kind: command, argv: [x, '{{v}}'], values: {{v: 0}}, \
+             metrics: {{a: {{line: 'a=(.*)'}}, b: {{line: '{line}'}}}}, window: {{from: begin}}}}, \
+             sweep: {{grid: {{model.values.v: [1, 2, 3, 4, 5, 6, 7]}}}}}}"
+        )
+    };
+    let compiled = |yaml: &str| {
+        let before = compiled_patterns();
+        let points = plan(yaml).map(|plan| plan.points);
+        (points, compiled_patterns() - before)
+    };
+    assert_eq!(compiled(&file("b=(.*)")), (Ok(7), 3));
+    let (refused, times) = compiled(&file("b=.*"));
+    let refused = refused.unwrap_err();
+    assert_eq!(
+        (refused[0].fault.key.as_str(), times),
+        ("model.metrics.b.line", 3)
+    );
+    assert!(refused[0].fault.message.contains("no group"), "{refused:?}");
 }

@@ -5,13 +5,13 @@ use std::{collections::HashMap, path::Path};
 
 use serde_json::Value;
 
+use super::PatternMemo;
 use crate::{
     kinds::{
         KeyFault, Model,
         command::{
             Argument, Arguments, Command, FILLED_COLUMNS, MetricSource, MetricTarget, PLACEHOLDERS,
-            Part, is_name, line_pattern, metric_target, parse_template, regular_expression,
-            value_variable,
+            Part, is_name, metric_target, parse_template, value_variable,
         },
     },
     spec::suggest::{did_you_mean, listed, nearest},
@@ -31,12 +31,13 @@ const TAKING_AN_ARGUMENT: [&str; 3] = ["--rcfile", "--init-file", "--emulate"];
 const BY_NAMES: [&str; 1] = ["model.kind"];
 
 /// Returns the contradictions within the command of a point, if it is one.
-pub(super) fn of_command(model: &Model) -> Vec<KeyFault> {
+pub(super) fn of_command(model: &Model, patterns: &PatternMemo) -> Vec<KeyFault> {
     let Some(command) = model.command() else {
         return Vec::new();
     };
     let mut faults = Faults {
         command,
+        patterns,
         found: Vec::new(),
     };
     faults.program("argv", &command.argv);
@@ -53,6 +54,7 @@ pub(super) fn of_command(model: &Model) -> Vec<KeyFault> {
 
 struct Faults<'a> {
     command: &'a Command,
+    patterns: &'a PatternMemo,
     found: Vec<KeyFault>,
 }
 
@@ -314,7 +316,7 @@ impl<'a> Faults<'a> {
             match source {
                 MetricSource::Line { pattern, .. } => {
                     let key = format!("{key}.line");
-                    if let Err(why) = line_pattern(pattern) {
+                    if let Some(why) = self.patterns.fault_of_line(pattern) {
                         self.push(&key, format!("`model.{key}` {why}"));
                     }
                 }
@@ -340,9 +342,11 @@ impl<'a> Faults<'a> {
     /// A name one letter away from a column that a metric may fill is a slip, not a new metric.
     fn misspelt_column(&mut self, key: &str, name: &str) {
         let is_own = metric_target(name) == MetricTarget::Own;
+        let letters = name.chars().count();
         let slips: Vec<&str> = FILLED_COLUMNS
             .into_iter()
-            .filter(|column| is_own && strsim::damerau_levenshtein(column, name) == 1)
+            .filter(|column| is_own && column.len().abs_diff(letters) <= 1)
+            .filter(|column| strsim::damerau_levenshtein(column, name) == 1)
             .collect();
         if let Some(column) = slips.first().filter(|column| column.len() > 5) {
             let message = format!(
@@ -362,8 +366,10 @@ impl<'a> Faults<'a> {
             self.push("window", message);
         }
         for (key, pattern) in [("window.from", &window.from), ("window.to", &window.to)] {
-            let fault = pattern.as_deref().map(regular_expression);
-            if let Some(Err(why)) = fault {
+            let fault = pattern
+                .as_deref()
+                .and_then(|text| self.patterns.fault(text));
+            if let Some(why) = fault {
                 self.push(key, format!("`model.{key}` {why}"));
             }
         }

@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use super::{ResolvedPoint, contradictions, search};
+use super::{PatternMemo, ResolvedPoint, contradictions, search};
 use crate::{
     kinds::{KeyFault, Model},
     spec::{
@@ -56,6 +56,7 @@ pub(in crate::spec) fn check(
         engine: run.engine,
         devices: &run.devices,
         devices_per_trial: run.devices_per_trial,
+        patterns: &PatternMemo::default(),
     };
     let axes = axis_keys(tree);
     let related = |a: &str, b: &str| within(a, b) || within(b, a);
