@@ -240,6 +240,29 @@ fn runs_of_all_experiments_are_listed_newest_first_in_80_columns() {
 }
 
 #[test]
+fn an_experiment_is_listed_alone_by_its_name_or_its_folder() {
+    let place = Place::with("train: {steps: 10}");
+    place.run("completes", &[]);
+    place.run("completes", &["--fresh"]);
+    fs::create_dir_all(place.path("results/y/20260101T000000Z-a")).unwrap();
+    let ls = |words: &[&str]| {
+        let words = [&["ls", "--json"], words].concat();
+        let ended = Ended::of(place.kiln(&words).output().unwrap());
+        let runs: Vec<Value> = serde_json::from_str(&ended.stdout).unwrap_or_default();
+        let of = |run: &Value| run["experiment"].as_str().unwrap_or_default().to_owned();
+        runs.iter().map(of).collect::<Vec<_>>()
+    };
+    assert_eq!(ls(&[]).len(), 3);
+    for named in ["x", "results/x", "results/x/"] {
+        assert_eq!(ls(&[named]), ["x", "x"], "{named}");
+    }
+    assert_eq!(ls(&["y"]), ["y"]);
+    // A folder without runs does not hide the experiment that reads it.
+    fs::create_dir(place.path("x")).unwrap();
+    assert_eq!(ls(&["x"]), ["x", "x"]);
+}
+
+#[test]
 fn the_names_for_a_shell_are_plain_and_bash_completes_them() {
     let place = Place::with("train: {steps: 10}");
     place.run("completes", &[]);

@@ -29,7 +29,7 @@ use super::{
     Status, Stop,
     json_option::JsonFormat,
     note, page_style, print, print_json, print_line,
-    runs::{LEFTOVER, NamedRun, newest_first},
+    runs::{LEFTOVER, NamedRun, newest_first, of_experiment},
     sources::table_of,
     tickets,
 };
@@ -37,8 +37,8 @@ use crate::{output::table::TextTable, report};
 
 #[derive(clap::Args)]
 pub(super) struct Args {
-    /// Folder of the runs; `results` by default.
-    #[arg(value_name = "DIR")]
+    /// Folder of the runs, `results` by default, or an experiment there.
+    #[arg(value_name = "DIR|NAME")]
     folder: Option<PathBuf>,
     /// The same, as other commands have it.
     #[arg(long, value_name = "DIR", conflicts_with = "folder")]
@@ -58,6 +58,9 @@ pub(super) struct Args {
     #[command(flatten)]
     format: JsonFormat,
 }
+
+/// Folder of the runs where none is named.
+const RESULTS: &str = "results";
 
 /// Columns of the list where standard output is not a terminal.
 const WIDTH: usize = 80;
@@ -106,18 +109,23 @@ struct RunLine {
     /// The best value of the run's objective.
     best: Option<String>,
     age_seconds: Option<f64>,
-    size_bytes: u64,
+    /// `None` until it is measured, which takes a look at each file of the run.
+    size_bytes: Option<u64>,
     /// Who runs it, or why it cannot be read.
     note: Option<String>,
 }
 
 pub(super) fn run(args: Args) -> Result<Status, Stop> {
     let named = args.folder.as_deref().or(args.results.as_deref());
-    let results = named.unwrap_or(Path::new("results"));
+    let results = named.unwrap_or(Path::new(RESULTS));
     if let Some(run) = &args.trials {
         return print(&trial_ids(run, results)?).map(|()| Status::Success);
     }
-    let mut runs = listed(results, named.is_some())?;
+    let Listing {
+        results,
+        experiment,
+        mut runs,
+    } = listing(&args, results)?;
     let hidden = args
         .limit
         .map_or(0, |limit| runs.len().saturating_sub(limit as usize));
@@ -125,16 +133,17 @@ pub(super) fn run(args: Args) -> Result<Status, Stop> {
     if args.names {
         return print(&short_names(&runs)).map(|()| Status::Success);
     }
-    tell_leftovers(results);
-    let lines = lines(results, &runs);
+    tell_leftovers(&results, experiment.as_deref());
+    let mut lines = lines(&results, &runs);
     if args.json || args.format.is_json() {
+        measure_sizes(&mut lines, &runs);
         let text = serde_json::to_string_pretty(&lines)
             .map_err(|error| Stop::new(Status::Failed, error))?;
         return print_json(&format!("{text}\n")).map(|()| Status::Success);
     }
     if lines.is_empty() {
         let place = results.display();
-        print_line(&match RunFolder::at(results).run_file().is_file() {
+        print_line(&match RunFolder::at(&results).run_file().is_file() {
             true => format!(
                 "{place} is a run itself; `kiln report {}` shows it",
                 shell_word(&place.to_string())
@@ -144,6 +153,9 @@ pub(super) fn run(args: Args) -> Result<Status, Stop> {
         return Ok(Status::Success);
     }
     let width = page_style().width.map_or(WIDTH, usize::from);
+    if has_room_for_sizes(&lines, width) {
+        measure_sizes(&mut lines, &runs);
+    }
     let more = match hidden {
         0 => String::new(),
         hidden => format!(
@@ -155,9 +167,55 @@ pub(super) fn run(args: Args) -> Result<Status, Stop> {
     Ok(Status::Success)
 }
 
-/// Names what a switch to another branch has left of runs, which are not listed.
-fn tell_leftovers(results: &Path) {
-    let experiments = experiments(results).unwrap_or_default();
+/// The runs to list, newest first.
+struct Listing {
+    results: PathBuf,
+    /// The experiment whose runs alone are listed.
+    experiment: Option<String>,
+    runs: Vec<NamedRun>,
+}
+
+/// The runs under `results`. If there are none, the folder that is named may be an experiment.
+fn listing(args: &Args, results: &Path) -> Result<Listing, Stop> {
+    let is_named = args.folder.is_some() || args.results.is_some();
+    let all = listed(results, is_named);
+    let one = match &all {
+        Ok(runs) if !runs.is_empty() => None,
+        _ => args.folder.as_deref().and_then(listing_of_experiment),
+    };
+    match one {
+        Some(one) => Ok(one),
+        None => Ok(Listing {
+            results: results.to_owned(),
+            experiment: None,
+            runs: all?,
+        }),
+    }
+}
+
+/// The runs of an experiment: by its name, as other commands take it, or by its folder.
+fn listing_of_experiment(named: &Path) -> Option<Listing> {
+    let name = named.file_name()?.to_str()?;
+    let above = named.parent()?;
+    let places = match above.as_os_str().is_empty() {
+        true => vec![Path::new("."), Path::new(RESULTS)],
+        false => vec![above],
+    };
+    places.into_iter().find_map(|results| {
+        let runs = of_experiment(results, name);
+        (!runs.is_empty()).then(|| Listing {
+            results: results.to_owned(),
+            experiment: Some(name.to_owned()),
+            runs,
+        })
+    })
+}
+
+/// Names what a switch to another branch has left of runs, which are not listed: of all
+/// experiments, or of one.
+fn tell_leftovers(results: &Path, experiment: Option<&str>) {
+    let mut experiments = experiments(results).unwrap_or_default();
+    experiments.retain(|name| experiment.is_none_or(|only| name == only));
     let left = experiments.iter().flat_map(|name| leftovers(results, name));
     let left: Vec<RunFolder> = left.collect();
     let Some(first) = left.first() else {
@@ -194,7 +252,8 @@ fn listed(results: &Path, is_named: bool) -> Result<Vec<NamedRun>, Stop> {
         Err(error) if error.kind() == std::io::ErrorKind::NotFound && !is_named => Ok(Vec::new()),
         Err(error) if error.kind() == std::io::ErrorKind::NotFound => {
             Err(Stop::bad_input(format!(
-                "{}: there is no such folder; name the folder of the runs, such as `results`",
+                "{}: there is no such folder; name the folder of the runs, such as `results`, or \
+                 an experiment that has runs under `results`",
                 results.display()
             )))
         }
@@ -263,7 +322,7 @@ fn line(experiment: &str, run: &RunFolder, is_newest: bool, holder: Option<&Hold
         failed: None,
         best: None,
         age_seconds: None,
-        size_bytes: size(run.path()),
+        size_bytes: None,
         note: None,
     };
     let read = RunFile::read(&run.run_file()).and_then(|file| {
@@ -476,7 +535,10 @@ const COLUMNS: [LsColumn; 8] = [
     LsColumn {
         head: "size",
         left_out: 4,
-        cell: |line| Bytes(line.size_bytes).to_string(),
+        cell: |line| {
+            let size = line.size_bytes.map(|bytes| Bytes(bytes).to_string());
+            size.unwrap_or_default()
+        },
     },
 ];
 
@@ -488,25 +550,46 @@ fn age(seconds: f64) -> String {
     format!("{:.0} {name}", (seconds / unit).floor())
 }
 
+/// Whether all columns fit before sizes are known; otherwise that column is not shown.
+fn has_room_for_sizes(lines: &[RunLine], width: usize) -> bool {
+    fits(&columns_text(lines, u8::MAX), width)
+}
+
+/// Measures the runs of the lines.
+fn measure_sizes(lines: &mut [RunLine], runs: &[NamedRun]) {
+    for (line, run) in lines.iter_mut().zip(runs) {
+        line.size_bytes = Some(size(run.run.path()));
+    }
+}
+
+fn fits(text: &str, width: usize) -> bool {
+    text.lines().all(|line| line.chars().count() <= width)
+}
+
+/// The columns whose `left_out` is at most `kept`, as text.
+fn columns_text(lines: &[RunLine], kept: u8) -> String {
+    // Zeros alone say nothing.
+    let is_empty = |column: &LsColumn| {
+        column.head == FAILED && lines.iter().all(|line| line.failed.unwrap_or(0) == 0)
+    };
+    let columns = || {
+        let fitting = COLUMNS.iter().filter(|column| column.left_out <= kept);
+        fitting.filter(|column| !is_empty(column))
+    };
+    let mut table = TextTable::plain(columns().map(|column| column.head));
+    for line in lines {
+        table.add_row(columns().map(|column| (column.cell)(line)));
+    }
+    table.text()
+}
+
 /// A table that fits into `width`, as far as names allow; notes stand below it.
 fn table(lines: &[RunLine], width: usize) -> String {
     let most = COLUMNS.iter().map(|column| column.left_out).max();
     let mut text = String::new();
     for kept in (0..=most.unwrap_or(0)).rev() {
-        // Zeros alone say nothing.
-        let is_empty = |column: &LsColumn| {
-            column.head == FAILED && lines.iter().all(|line| line.failed.unwrap_or(0) == 0)
-        };
-        let columns = || {
-            let fitting = COLUMNS.iter().filter(|column| column.left_out <= kept);
-            fitting.filter(|column| !is_empty(column))
-        };
-        let mut table = TextTable::plain(columns().map(|column| column.head));
-        for line in lines {
-            table.add_row(columns().map(|column| (column.cell)(line)));
-        }
-        text = table.text();
-        if text.lines().all(|line| line.chars().count() <= width) {
+        text = columns_text(lines, kept);
+        if fits(&text, width) {
             break;
         }
     }
@@ -518,4 +601,36 @@ fn table(lines: &[RunLine], width: usize) -> String {
         }
     }
     text
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// One run with a file of 2 KiB.
+    fn results() -> tempfile::TempDir {
+        let results = tempfile::tempdir().unwrap();
+        let run = results.path().join("a/20260101T000000Z-x");
+        fs::create_dir_all(&run).unwrap();
+        fs::write(run.join("trials.csv"), [b' '; 2048]).unwrap();
+        results
+    }
+
+    #[test]
+    fn sizes_are_measured_only_where_their_column_is_shown() {
+        let results = results();
+        let runs = newest_first(results.path()).unwrap();
+        let mut lines = lines(results.path(), &runs);
+        assert_eq!((lines.len(), lines[0].size_bytes), (1, None));
+        assert!(has_room_for_sizes(&lines, 80) && !has_room_for_sizes(&lines, 40));
+        assert!(!columns(&lines, 40).contains("size"));
+        measure_sizes(&mut lines, &runs);
+        assert_eq!(lines[0].size_bytes, Some(2048));
+        assert!(columns(&lines, 80).contains("size") && table(&lines, 80).contains("2.0 KiB"));
+    }
+
+    fn columns(lines: &[RunLine], width: usize) -> String {
+        let table = table(lines, width);
+        table.lines().next().unwrap_or_default().to_owned()
+    }
 }

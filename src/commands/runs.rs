@@ -7,6 +7,7 @@
 //! and `NAME` the newest run of an experiment; `~N` after either is the N-th run before it.
 
 use std::{
+    ffi::OsStr,
     io,
     path::{Path, PathBuf},
 };
@@ -62,6 +63,19 @@ pub(super) fn newest_first(results: &Path) -> io::Result<Vec<NamedRun>> {
             run,
         }));
     }
+}
+
+/// The runs of one experiment, newest first; none if the text is not the name of one.
+pub(super) fn of_experiment(results: &Path, name: &str) -> Vec<NamedRun> {
+    if Path::new(name).file_name() != Some(OsStr::new(name)) || name.starts_with('.') {
+        return Vec::new();
+    }
+    let newest_first = runs(results, name).into_iter().rev();
+    let named = newest_first.map(|run| NamedRun {
+        experiment: name.to_owned(),
+        run,
+    });
+    named.collect()
 }
 
 /// The folder of the experiment, if a path leads to its link `latest`, or to the table there. It is
