@@ -115,6 +115,26 @@ fn good_files_are_named_with_what_they_ask_for() {
 }
 
 #[test]
+fn the_summary_of_many_axes_names_the_first() {
+    let folder = tempfile::TempDir::new().unwrap();
+    let all = |entry: &dyn Fn(u32) -> String| {
+        let entries: Vec<String> = (0..30).map(entry).collect();
+        entries.join(", ")
+    };
+    let values = all(&|axis| format!("option_{axis}: 0"));
+    let axes = all(&|axis| format!("model.values.option_{axis}: [1]"));
+    let text = format!(
+        "kiln: 1\nname: x\nmodel:\n  kind: command\n  argv: [echo, '{{trial_file}}']\n  values: \
+         {{{values}}}\nsweep:\n  grid: {{{axes}}}\n"
+    );
+    fs::write(folder.path().join("x.yaml"), text).unwrap();
+    let output = check(folder.path(), &["x.yaml"], &[]);
+    let summary = String::from_utf8(output.stdout.clone()).unwrap();
+    let end = "model.values.option_5 (1) and 24 more\n";
+    assert!(summary.ends_with(end), "{summary}{}", errors(&output));
+}
+
+#[test]
 fn a_good_file_is_reported_beside_a_bad_one_and_the_status_is_2() {
     let output = check(
         &tests().join("experiments"),

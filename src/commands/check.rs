@@ -4,7 +4,7 @@ use std::path::{Path, PathBuf};
 
 use kiln_core::{
     spec::{self, Experiment, Problem, SearchedKeys},
-    units::counted,
+    units::{counted, few},
 };
 
 use serde::Serialize;
@@ -17,6 +17,9 @@ use super::{
     planned::{FactFinder, Planned, load_file, plan_loaded, prober, request},
     print_json, print_line, secrets, warning,
 };
+
+/// Axes that a summary names; it is one line.
+const MOST_AXES: usize = 6;
 
 /// Version of the format of `--json`.
 const CHECK_JSON: u32 = 1;
@@ -144,11 +147,12 @@ fn check(file: &Path, set: &[String], is_json: bool) -> Result<Checked, Stop> {
         }
         let experiment = &loaded.experiment;
         let keys = SearchedKeys::of(&experiment.model);
-        let keys = search.keys(&keys).join(", ");
+        let keys = search.keys(&keys).into_iter().map(str::to_owned);
         let summary = format!(
-            "a search for `kiln tune`: {} of {}, over {keys}",
+            "a search for `kiln tune`: {} of {}, over {}",
             search.kind(),
-            kinds(experiment)
+            kinds(experiment),
+            few(&keys.collect::<Vec<_>>(), MOST_AXES)
         );
         return Ok(Checked { summary, warnings });
     }
@@ -194,6 +198,6 @@ fn describe(planned: &Planned) -> String {
     if axes.is_empty() {
         kinds
     } else {
-        format!("{kinds}, over {}", axes.join(", "))
+        format!("{kinds}, over {}", few(&axes, MOST_AXES))
     }
 }

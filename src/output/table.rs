@@ -115,6 +115,11 @@ impl TextTable {
         left_out
     }
 
+    /// Whether the lines of a plain table have at most `width` columns.
+    pub fn fits(&self, width: usize) -> bool {
+        line_width(&self.widths()) <= width
+    }
+
     /// The text, without a line feed at its end.
     pub fn text(&self) -> String {
         match self.form {
@@ -249,6 +254,8 @@ mod tests {
         assert_eq!(fitted(11), (vec!["age"], narrower));
         assert_eq!(fitted(10).0, ["age", "size"]);
         assert_eq!(fitted(1).0, ["age", "size"]);
+        let table = TextTable::plain(["name", "size"]);
+        assert!(table.fits(11) && !table.fits(10));
     }
 
     #[test]

@@ -125,6 +125,11 @@ const HEADS: [&str; 10] = [
 
 /// The last part of each key, where it is unique.
 pub(super) fn short_names(axes: &[String]) -> Vec<String> {
+    short_names_beside(axes, &HEADS)
+}
+
+/// The last part of each key, where it is unique and none of these heads.
+pub(crate) fn short_names_beside(axes: &[String], heads: &[&str]) -> Vec<String> {
     let last = |axis: &str| axis.rsplit('.').next().unwrap_or_default().to_owned();
     let is_shared = |axis: &String| {
         axes.iter()
@@ -134,7 +139,7 @@ pub(super) fn short_names(axes: &[String]) -> Vec<String> {
     };
     axes.iter()
         .map(|axis| {
-            if is_shared(axis) || HEADS.contains(&last(axis).as_str()) {
+            if is_shared(axis) || heads.contains(&last(axis).as_str()) {
                 axis.clone()
             } else {
                 last(axis)

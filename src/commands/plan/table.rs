@@ -6,17 +6,46 @@ use kiln_core::{
     kinds::command::Placeholders,
     plan::{Outcome, Plan, Trial, TrialId, show},
     statistics::FEWEST_RUNS,
-    units::{Bytes, Count, Seconds, without_controls},
+    units::{Bytes, Count, Seconds, few, without_controls},
 };
 
 use super::expectation::{Expectations, Expected};
 
-use crate::output::table::TextTable;
+use crate::{output::table::TextTable, report::short_names_beside};
 
 /// Columns: number, block if axes run together, id, axes, seed if there are repeats, parameters, FLOPs per sample, effective
 /// batch, steps, and the time and memory that trials like it took, where there are any. A terminal of
-/// too small a width shows fewer, and a line below names the others.
+/// too small a width shows fewer; where that is not enough, only the last part of each axis, and
+/// then fewer axes. A line below names the others.
 pub(super) fn table(plan: &Plan, expected: &Expectations, width: Option<u16>) -> String {
+    let width = width.map_or(usize::MAX, usize::from);
+    let short = short_names_beside(&plan.axes, &HEADS);
+    let mut table = whole_table(plan, expected, &plan.axes);
+    let mut left_out: Vec<&str> = table.fit(width, &DISPENSABLE);
+    if !table.fits(width) {
+        table = whole_table(plan, expected, &short);
+        let axes = short.iter().skip(1).rev().map(String::as_str);
+        let dispensable: Vec<&str> = DISPENSABLE.into_iter().chain(axes).collect();
+        left_out = table.fit(width, &dispensable);
+    }
+    let mut text = table.text();
+    if !left_out.is_empty() {
+        let _ = write!(text, "\n{}", hidden(&left_out, width));
+    }
+    text
+}
+
+/// Names the columns that are left out, as many as fit into a line.
+fn hidden(left_out: &[&str], width: usize) -> String {
+    let names: Vec<String> = left_out.iter().map(|head| (*head).to_owned()).collect();
+    let line = |most: usize| format!("hidden for width: {}", few(&names, most));
+    let mut lines = (1..=names.len()).rev().map(line);
+    let fitting = lines.find(|line| line.chars().count() <= width);
+    fitting.unwrap_or_else(|| line(1))
+}
+
+/// All columns; `axes` are the heads of the axes.
+fn whole_table(plan: &Plan, expected: &Expectations, axes: &[String]) -> TextTable {
     let of_trial = |trial: &Trial| expected.of_trial(&trial.id);
     let has =
         |known: fn(&Expected) -> bool| plan.trials.iter().any(|trial| known(&of_trial(trial)));
@@ -26,7 +55,7 @@ pub(super) fn table(plan: &Plan, expected: &Expectations, width: Option<u16>) ->
     let mut header: Vec<String> = vec!["#".to_owned()];
     header.extend(has_blocks.then(|| "block".to_owned()));
     header.push("trial".to_owned());
-    header.extend(plan.axes.iter().cloned());
+    header.extend(axes.iter().cloned());
     if plan.repeats > 1 {
         header.push("seed".to_owned());
     }
@@ -55,16 +84,25 @@ pub(super) fn table(plan: &Plan, expected: &Expectations, width: Option<u16>) ->
         table.add_row(cells);
     }
     table.align_right(2 + usize::from(has_blocks));
-    let width = width.map_or(usize::MAX, usize::from);
-    let left_out = table.fit(width, &DISPENSABLE);
-    let mut text = table.text();
-    if !left_out.is_empty() {
-        let _ = write!(text, "\nhidden for width: {}", left_out.join(", "));
-    }
-    text
+    table
 }
 
-/// Columns that a narrow terminal leaves out, in this order.
+/// Heads of the columns that are not axes.
+const HEADS: [&str; 10] = [
+    "#",
+    "block",
+    "trial",
+    "seed",
+    "parameters",
+    "FLOPs/sample",
+    "effective batch",
+    "steps",
+    "time",
+    "memory",
+];
+
+/// Columns that a narrow terminal leaves out, in this order; then the axes, from the last to the
+/// second.
 const DISPENSABLE: [&str; 5] = [
     "FLOPs/sample",
     "parameters",
@@ -325,6 +363,37 @@ mod tests {
             table.lines().all(fits) && table.contains("parameters"),
             "{narrow}"
         );
+    }
+
+    #[test]
+    fn a_plan_of_many_axes_fits_into_a_terminal() {
+        let all = |entry: &dyn Fn(u32) -> String| {
+            let entries: Vec<String> = (0..30).map(entry).collect();
+            entries.join(", ")
+        };
+        let values = all(&|axis| format!("option_{axis}: 0"));
+        let axes = all(&|axis| format!("model.values.option_{axis}: [1]"));
+        let yaml = format!(
+            "{{kiln: 1, name: x, model: {{kind: command, argv: [x, '{{trial_file}}'], values: \
+             {{{values}}}}}, sweep: {{grid: {{{axes}}}}}}}"
+        );
+        let value: serde_json::Value = serde_yaml::from_str(&yaml).unwrap();
+        let experiment: Experiment = serde_json::from_value(value).unwrap();
+        let plan = kiln_core::plan::expand(&experiment, &|_| None).unwrap();
+        let shown = |width| table(&plan, &Expectations::default(), width);
+        let narrow = shown(Some(80));
+        let fits = |line: &str| line.chars().count() <= 80;
+        assert!(narrow.lines().all(fits), "{narrow}");
+        let (head, note) = (narrow.lines().next(), narrow.lines().last());
+        let (head, note) = (head.unwrap(), note.unwrap());
+        assert!(head.contains(" option_0 "), "{narrow}");
+        assert!(!head.contains("model.values"), "{narrow}");
+        let begin = "hidden for width: option_29, option_28, ";
+        assert!(
+            note.starts_with(begin) && note.ends_with(" more"),
+            "{narrow}"
+        );
+        assert!(shown(None).contains("model.values.option_29"));
     }
 
     #[test]
