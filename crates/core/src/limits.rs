@@ -159,8 +159,15 @@ impl Limit {
     }
 }
 
-impl fmt::Display for LimitExceeded {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+impl LimitExceeded {
+    /// What the input has; `None` if reading ended at the limit.
+    pub fn found(&self) -> Option<u64> {
+        self.found
+    }
+
+    /// What the input has and what is allowed, without a remedy: `it has 3 points, more than the 2
+    /// points allowed for a sweep`.
+    pub fn excess(&self) -> String {
         let Self {
             limit,
             allowed,
@@ -169,19 +176,22 @@ impl fmt::Display for LimitExceeded {
         let (of, most) = (limit.of, limit.amount(allowed));
         match found {
             // Rounded to units, both may be the same.
-            Some(found) if limit.amount(found) == most => write!(
-                f,
-                "it has {found} bytes, more than the {allowed} allowed for {of}; "
-            )?,
-            Some(found) => write!(
-                f,
-                "it has {}, more than the {most} allowed for {of}; ",
+            Some(found) if limit.amount(found) == most => {
+                format!("it has {found} bytes, more than the {allowed} allowed for {of}")
+            }
+            Some(found) => format!(
+                "it has {}, more than the {most} allowed for {of}",
                 limit.amount(found)
-            )?,
-            None => write!(f, "it has more than the {most} allowed for {of}; ")?,
+            ),
+            None => format!("it has more than the {most} allowed for {of}"),
         }
-        let wanted = found.unwrap_or_else(|| allowed.saturating_mul(2));
-        f.write_str(&limit.remedy(Some(wanted)))
+    }
+}
+
+impl fmt::Display for LimitExceeded {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let wanted = self.found.unwrap_or_else(|| self.allowed.saturating_mul(2));
+        write!(f, "{}; {}", self.excess(), self.limit.remedy(Some(wanted)))
     }
 }
 

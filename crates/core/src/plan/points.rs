@@ -83,7 +83,7 @@ impl<'a> SweepLists<'a> {
         }
         let exclusion = Exclusion::read(&sweep.exclude, &mut problems);
         if let Err(exceeded) = check_count(sweep, &grid, rows) {
-            problems.add(PlanProblem::of_sweep("sweep", exceeded.to_string()));
+            problems.add(PlanProblem::of_sweep("sweep", too_many(&exceeded)));
         }
         problems.none_or(Self {
             grid,
@@ -91,6 +91,21 @@ impl<'a> SweepLists<'a> {
             rows,
             exclusion,
         })
+    }
+}
+
+/// Points or trials beyond which no higher limit is advised: a million take gigabytes of memory.
+const MOST_ADVISED: u64 = 1_000_000;
+
+/// What the sweep has too many of, and what to do.
+fn too_many(exceeded: &LimitExceeded) -> String {
+    match exceeded.found() {
+        Some(found) if found > MOST_ADVISED => format!(
+            "{}; draw random points with `sweep.sample`, vary axes together in `sweep.zip`, or \
+             list fewer values",
+            exceeded.excess()
+        ),
+        _ => exceeded.to_string(),
     }
 }
 

@@ -832,3 +832,24 @@ fn points_of_a_program_share_its_compiled_patterns() {
     );
     assert!(refused[0].fault.message.contains("no group"), "{refused:?}");
 }
+
+#[test]
+fn a_sweep_of_millions_of_points_is_not_told_to_raise_the_limit() {
+    let refused = |values: u32| {
+        let list: Vec<String> = (1..=values).map(|value| value.to_string()).collect();
+        let list = list.join(", ");
+        let axes = format!(
+            "grid: {{train.seed: [{list}], train.steps: [{list}], train.batch_size: [{list}]}}"
+        );
+        let yaml = with("kind: matmul", "kind: generated", "steps: 1", &axes);
+        problems(&yaml)
+    };
+    let more = "KILN_LIMIT_POINTS=1000000 to allow more";
+    let million = refused(100);
+    assert!(million[0].1.ends_with(more), "{million:?}");
+    let less = "it has 1030301 points, more than the 100000 points allowed for a sweep; draw \
+                random points with `sweep.sample`, vary axes together in `sweep.zip`, or list \
+                fewer values";
+    let expected = [("sweep".to_owned(), less.to_owned())];
+    assert_eq!(refused(101), expected);
+}
