@@ -229,6 +229,40 @@ fn json_has_the_warnings_of_a_file_and_standard_error_has_them_without() {
 }
 
 #[test]
+fn many_entries_that_match_no_point_are_summed_up_except_for_programs() {
+    let folder = tempfile::TempDir::new().unwrap();
+    let write = |entries: usize| {
+        let entries: String = (0..entries)
+            .map(|entry| format!("    - {{model.size: {}}}\n", entry + 100))
+            .collect();
+        let text = format!(
+            "kiln: 1\nname: x\nmodel: {{kind: matmul, size: 8}}\ntrain: {{steps: 3}}\nsweep:\n  \
+             grid: {{model.size: [8, 16]}}\n  exclude:\n{entries}"
+        );
+        fs::write(folder.path().join("x.yaml"), text).unwrap();
+    };
+    let said = |entries: usize| {
+        write(entries);
+        errors(&check(folder.path(), &["x.yaml"], &[]))
+    };
+    let five = said(5);
+    assert_eq!(five.matches("matches no point of").count(), 5, "{five}");
+    assert!(!five.contains(" more "), "{five}");
+    let six = said(6);
+    let more =
+        "warning: 1 more entry of `sweep.exclude` matches no point, up to `sweep.exclude[5]`";
+    assert!(six.contains(more), "{six}");
+    let sixty = said(60);
+    let more = "warning: 55 more entries of `sweep.exclude` match no point, up to \
+                `sweep.exclude[59]`; `kiln check --json` lists all";
+    assert_eq!(sixty.lines().count(), five.lines().count() + 1, "{sixty}");
+    assert!(sixty.contains(more), "{sixty}");
+    let output = check(folder.path(), &["x.yaml", "--json"], &[]);
+    let found: Value = serde_json::from_slice(&output.stdout).unwrap();
+    assert_eq!(found["warnings"].as_array().unwrap().len(), 60);
+}
+
+#[test]
 fn files_that_cannot_be_read_are_plain_errors() {
     let folder = tempfile::TempDir::new().unwrap();
     let write = |name: &str, bytes: &[u8]| fs::write(folder.path().join(name), bytes).unwrap();

@@ -34,6 +34,9 @@ use super::{
     secrets,
 };
 
+/// Most entries of `exclude` without a point that are printed one by one, each with its line.
+const MOST_WARNED: usize = 5;
+
 /// One experiment, read, checked and planned.
 pub(super) struct Planned {
     pub(super) loaded: Loaded,
@@ -61,15 +64,16 @@ impl Planned {
 
     /// Prints what is probably a mistake, although it can be run, to standard error.
     pub(super) fn warn(&self) {
-        warn_of(self.mistakes());
+        warn_of(self.mistakes(MOST_WARNED));
     }
 
     /// The warnings of [`Self::warn`] as texts, each with its place.
     pub(super) fn warnings(&self) -> Vec<String> {
-        in_texts(self.mistakes())
+        in_texts(self.mistakes(usize::MAX))
     }
 
-    fn mistakes(&self) -> Vec<Mistake> {
+    /// At most `most` entries of `exclude` have one of their own; one more sums up the others.
+    fn mistakes(&self, most: usize) -> Vec<Mistake> {
         let mistake = |index: &usize| {
             let key = format!("sweep.exclude[{index}]");
             let place = self.loaded.point_location("exclude", *index);
@@ -84,10 +88,28 @@ impl Planned {
                 is_secret: false,
             }
         };
-        let mut mistakes: Vec<_> = self.plan.unmatched_excludes.iter().map(mistake).collect();
+        let unmatched = &self.plan.unmatched_excludes;
+        let mut mistakes: Vec<_> = unmatched.iter().take(most).map(mistake).collect();
+        mistakes.extend(unmatched.get(most..).and_then(more_unmatched));
         mistakes.extend(secrets::mistakes(&self.loaded));
         mistakes
     }
+}
+
+/// Sums up entries of `exclude` that match no point; `None` for none.
+fn more_unmatched(entries: &[usize]) -> Option<Mistake> {
+    let last = entries.last()?;
+    let matching = match entries.len() {
+        1 => "1 more entry of `sweep.exclude` matches".to_owned(),
+        more => format!("{more} more entries of `sweep.exclude` match"),
+    };
+    Some(Mistake {
+        place: None,
+        what: format!(
+            "{matching} no point, up to `sweep.exclude[{last}]`; `kiln check --json` lists all"
+        ),
+        is_secret: false,
+    })
 }
 
 /// Reads an experiment with `--set` and environment variables applied, and plans its trials.
