@@ -188,10 +188,19 @@ impl<'a> ShortName<'a> {
 /// # Errors
 /// There is no such run; the message lists what exists.
 pub(super) fn find(named: &str, results: &Path) -> Result<NamedRun, Stop> {
-    if let Some(run) = without_link(Path::new(named)) {
+    find_with(named, results, newest_first)
+}
+
+/// `list` lists the runs of all experiments, whose files the name of one does not need.
+fn find_with(
+    named: &str,
+    results: &Path,
+    list: impl FnOnce(&Path) -> io::Result<Vec<NamedRun>>,
+) -> Result<NamedRun, Stop> {
+    if let Some(run) = without_link(Path::new(named)).or_else(|| of_own_name(named, results)) {
         return Ok(run);
     }
-    let all = match newest_first(results) {
+    let all = match list(results) {
         Err(error) if error.kind() == io::ErrorKind::PermissionDenied => {
             return Err(Stop::bad_input(format!(
                 "{named}: there is no such file or folder, and {} could not be listed: {error}",
@@ -203,7 +212,18 @@ pub(super) fn find(named: &str, results: &Path) -> Result<NamedRun, Stop> {
     find_among(named, results, all)
 }
 
-/// The same without one run: what the name meant before that run existed. `besides` is its folder,
+/// The run that `NAME` or `NAME~1` means, from the folder of that experiment alone. A link may be a
+/// second name of an experiment, which only the list of all tells.
+fn of_own_name(named: &str, results: &Path) -> Option<NamedRun> {
+    let short = ShortName::read(named);
+    if short.name == LATEST || results.join(short.name).is_symlink() {
+        return None;
+    }
+    let runs = of_experiment(results, short.name);
+    runs.into_iter().nth(short.before)
+}
+
+/// [`find`] without one run: what the name meant before that run existed. `besides` is its folder,
 /// without links.
 ///
 /// # Errors
@@ -447,6 +467,24 @@ mod tests {
         assert!(unknown.contains("`latest`, `a`, `b`"), "{unknown}");
         let slip = found("lates~1").unwrap_err();
         assert!(slip.contains("did you mean `latest`?"), "{slip}");
+    }
+
+    #[test]
+    fn a_name_of_an_experiment_needs_no_list_of_all() {
+        let results = results();
+        let found = |named: &str| {
+            let list = |_: &Path| Err(io::Error::other("all are listed"));
+            let found = find_with(named, results.path(), list);
+            found.map(|found| found.run.name()[6..8].to_owned()).ok()
+        };
+        let cases = [("a", "03"), ("a~1", "01"), ("b", "02")];
+        for (named, expected) in cases {
+            assert_eq!(found(named).as_deref(), Some(expected), "{named}");
+        }
+        std::os::unix::fs::symlink("a", results.path().join("c")).unwrap();
+        for named in ["latest", "a~2", "c", "../a", "20260101T000000Z-x"] {
+            assert_eq!(found(named), None, "{named}");
+        }
     }
 
     #[test]
