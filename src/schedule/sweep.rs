@@ -160,14 +160,15 @@ impl<'a> LaunchState<'a> {
             self.signal(signal);
         }
         loop {
-            self.start_what_may();
+            let has_skipped = self.start_what_may();
             if self.running.is_empty() && (self.is_stopping() || self.queue.is_empty()) {
                 if !self.is_stopping() && self.ask_for_more() {
                     continue;
                 }
                 break;
             }
-            match events.recv_timeout(TICK) {
+            let wait = if has_skipped { Duration::ZERO } else { TICK };
+            match events.recv_timeout(wait) {
                 Ok(Event::Signal(signal)) => self.signal(signal),
                 Ok(Event::Window(token)) => self.mark(token),
                 Ok(Event::Cut(token)) => self.look(token),
@@ -201,7 +202,9 @@ impl<'a> LaunchState<'a> {
         });
     }
 
-    fn start_what_may(&mut self) {
+    /// Starts trials until none may start now, or one is skipped; returns whether one was. Thousands
+    /// may be, and signals and ticks do not wait for all of their rows.
+    fn start_what_may(&mut self) -> bool {
         while !self.is_stopping() {
             let used: Vec<usize> = self.running.iter().map(|attempt| attempt.slot).collect();
             let cool_down = self.request.experiment.run.cool_down.as_ref();
@@ -224,7 +227,7 @@ impl<'a> LaunchState<'a> {
             };
             if let Some(reason) = self.too_large(index, slot) {
                 self.skip(index, slot, reason);
-                continue;
+                return true;
             }
             if !(self.has_room)(self.open.folder.path()) {
                 self.queue.again(index);
@@ -245,6 +248,7 @@ impl<'a> LaunchState<'a> {
                 self.fail(stop);
             }
         }
+        false
     }
 
     fn start(&mut self, index: usize, slot: usize) -> Result<(), RunStop> {

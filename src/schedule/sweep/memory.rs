@@ -140,3 +140,6 @@ impl LaunchState<'_> {
         }
     }
 }
+
+#[cfg(test)]
+mod tests;
