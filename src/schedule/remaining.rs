@@ -49,6 +49,15 @@ struct Ended {
     outcome: Outcome,
     cut_off: Option<CutOff>,
     gpu: Option<Arc<str>>,
+    memory_limit_bytes: Option<u64>,
+}
+
+/// Where a trial ran out of memory.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub(super) struct OomEnd<'h> {
+    /// As in the table; `None` on the CPU.
+    pub(super) device_uuid: Option<&'h str>,
+    pub(super) memory_limit_bytes: Option<u64>,
 }
 
 impl History {
@@ -67,6 +76,7 @@ impl History {
             outcome: end.outcome,
             cut_off: end.cut_off,
             gpu: end.device_uuid.clone(),
+            memory_limit_bytes: end.memory_limit_bytes,
         };
         let attempts = self.0.entry(end.trial.clone()).or_default();
         let place = attempts.partition_point(|known| known.attempt < ended.attempt);
@@ -83,6 +93,16 @@ impl History {
     /// Outcome of the trial's last attempt; `None` if there was none.
     pub(super) fn last(&self, trial: &TrialId) -> Option<Outcome> {
         self.0.get(trial)?.last().map(|ended| ended.outcome)
+    }
+
+    /// Where its last attempt ran out of memory; `None` if it did not.
+    pub(super) fn oom(&self, trial: &TrialId) -> Option<OomEnd<'_>> {
+        let last = self.0.get(trial)?.last();
+        let last = last.filter(|ended| ended.outcome == Outcome::Oom)?;
+        Some(OomEnd {
+            device_uuid: last.gpu.as_deref(),
+            memory_limit_bytes: last.memory_limit_bytes,
+        })
     }
 
     /// Number of the trial's last attempt; 0 if there was none.

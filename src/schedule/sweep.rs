@@ -39,6 +39,7 @@ use super::{
 use crate::readings::{Paths, Privacy};
 pub(super) use closing::report;
 use kiln_hardware::host::usable_cores;
+use oom_trials::OomTrials;
 use opening::run_on;
 pub(super) use opening::{PreparedLaunch, collect_newest, collect_of};
 pub(super) use refusals::{take_lock_if_any, without_program};
@@ -71,6 +72,7 @@ struct LaunchState<'a> {
     instruments: Instruments,
     open: OpenRun,
     history: History,
+    oom_trials: OomTrials,
     slots: Slots,
     queue: Queue,
     running: Vec<Attempt>,
@@ -129,12 +131,13 @@ impl<'a> LaunchState<'a> {
         let slots = Slots::new(pools.devices, pools.slots);
         let supervisor = Supervisor::new(request.locks, open.folder.path());
         bind_blocks(&mut queue, request, open.ends(), &slots.names());
-        Self {
+        let mut launch = Self {
             request,
             trials: request.trials.into(),
             instruments,
             open,
             history,
+            oom_trials: OomTrials::default(),
             slots,
             queue,
             running: Vec::new(),
@@ -150,7 +153,9 @@ impl<'a> LaunchState<'a> {
             paths: Paths::here(Privacy::of(request.experiment)),
             tickets,
             cause: None,
-        }
+        };
+        launch.note_oom_trials();
+        launch
     }
 
     fn run(mut self, events: &Receiver<Event>) -> Result<LaunchReport, RunStop> {
@@ -477,6 +482,7 @@ impl<'a> LaunchState<'a> {
         }
         let is_out_of_memory = row.fixed.outcome == Outcome::Oom;
         if is_out_of_memory {
+            self.note_oom_trial(index);
             self.let_a_smaller_one_stand_in(index);
         }
         self.settle_tickets();
@@ -547,6 +553,7 @@ fn shown(request: &RunRequest, open: &OpenRun) -> String {
 
 mod closing;
 mod memory;
+mod oom_trials;
 mod opening;
 mod refusals;
 mod search;

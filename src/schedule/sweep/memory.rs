@@ -1,11 +1,16 @@
 //! `run.on_oom`: effects of a trial that ran out of memory on the others.
 
-use kiln_core::{plan::Outcome, record::AttemptEnd, spec::OnOom, units::counted};
+use kiln_core::{
+    plan::{Outcome, Trial},
+    spec::OnOom,
+    units::counted,
+};
 
 use super::{LaunchState, fallback};
 use crate::schedule::{
     instruments::AttemptReadings,
     memory,
+    remaining::OomEnd,
     row::{AttemptFacts, row},
 };
 use kiln_hardware::host::usable_cores;
@@ -22,23 +27,19 @@ impl LaunchState<'_> {
         if self.request.experiment.run.on_oom != OnOom::SkipLarger || is_asked_for {
             return None;
         }
-        let memory = self.memory_of(slot);
-        let has_no_less = |end: &AttemptEnd| match (memory, end.memory_limit_bytes) {
+        let (memory, uuids) = (self.memory_of(slot), self.uuids(slot));
+        let has_no_less = |end: OomEnd<'_>| match (memory, end.memory_limit_bytes) {
             (Some(here), Some(there)) => here <= there,
             // If the amount of memory is unknown, the same device has the same amount.
-            _ => end.device_uuid.as_deref() == self.uuids(slot).as_deref(),
+            _ => end.device_uuid == uuids.as_deref(),
         };
-        let failed = self.trials.iter().filter(|failed| {
-            self.history.last(&failed.id) == Some(Outcome::Oom) && trial.needs_no_less_than(failed)
-        });
-        let failed = failed.filter(|failed| {
-            self.open
-                .ends()
-                .rev()
-                .find(|end| end.trial == failed.id)
-                .is_some_and(has_no_less)
-        });
-        let failed = failed.min_by_key(|failed| failed.number)?;
+        let ran_out = |failed: &&Trial| self.history.oom(&failed.id).is_some_and(has_no_less);
+        let failed = self
+            .oom_trials
+            .needing_no_more_than(trial)
+            .map(|failed| &self.trials[failed])
+            .filter(ran_out)
+            .min_by_key(|failed| failed.number)?;
         let at: Vec<String> = failed
             .axes
             .iter()
@@ -54,6 +55,20 @@ impl LaunchState<'_> {
              needs at least as much; `--rerun skipped` runs it anyway",
             failed.id
         ))
+    }
+
+    /// Takes note of the trials that have run out of memory, where `run.on_oom` asks for it.
+    pub(super) fn note_oom_trials(&mut self) {
+        if self.request.experiment.run.on_oom == OnOom::SkipLarger {
+            self.oom_trials.note_all(&self.trials, &self.history);
+        }
+    }
+
+    /// The same of one of them.
+    pub(super) fn note_oom_trial(&mut self, index: usize) {
+        if self.request.experiment.run.on_oom == OnOom::SkipLarger {
+            self.oom_trials.note(index, &self.trials[index]);
+        }
     }
 
     fn memory_of(&self, slot: usize) -> Option<u64> {

@@ -36,6 +36,7 @@ impl LaunchState<'_> {
             }
             self.trials.to_mut().push(trial);
         }
+        self.note_oom_trials();
         // The whole list is written: a killed launch may not have written its last requests.
         self.open.file.plan = self.trials.iter().map(|trial| trial.id.clone()).collect();
         self.open.file.is_searching = progressed.recommendation.is_none();

@@ -119,6 +119,7 @@ impl LaunchState<'_> {
             after.all(|after| *after == 0 || end.attempt > *after)
         };
         self.history = History::of(self.open.ends().filter(counts));
+        self.note_oom_trials();
     }
 
     /// The trials that stand in for those of a ticket that ran out of memory before.

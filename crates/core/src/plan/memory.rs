@@ -1,5 +1,5 @@
-//! Conclusions from a trial that ran out of memory: which trials need at least as much, and which
-//! smaller trial can replace it.
+//! Conclusions from a trial that ran out of memory: how its texts are recognized, and which smaller
+//! trial can replace it. Which trials need at least as much: `demand`.
 
 use std::sync::Arc;
 
@@ -9,25 +9,6 @@ use super::{
     Trial, TrialId,
     id::{SharedIdentity, TrialIdentity},
 };
-use crate::kinds::Model;
-
-/// Keys of batch, sequence and width: a trial with higher values needs more memory.
-const GROWING: [&str; 13] = [
-    "train.batch_size",
-    // Only whether there is accumulation: see [`Trial::demand`].
-    "train.grad_accumulation",
-    "model.size",
-    "model.seq_len",
-    "model.d_model",
-    "model.d_kv",
-    "model.d_ff",
-    "model.hidden",
-    "model.width",
-    "model.symbol_width",
-    "data.image_size",
-    "data.max_prompt_tokens",
-    "data.max_response_tokens",
-];
 
 /// Phrases of engines, their libraries and the system for a lack of memory, in small letters. Source:
 /// c10's CPU and CUDA allocators, cuBLAS, cuDNN, oneDNN, XLA, TensorFlow, libc.
@@ -122,39 +103,6 @@ pub fn is_untold_lack_of_gpu_memory(text: &str) -> bool {
 }
 
 impl Trial {
-    /// True if it is `failed` with no smaller batch, sequence or width: in the same memory it would
-    /// fail too.
-    ///
-    /// Seeds and initial weights do not count. The amount of accumulation does not count either,
-    /// only whether there is any: then gradients outlive a forward pass.
-    pub fn needs_no_less_than(&self, failed: &Self) -> bool {
-        let is_alike =
-            self.engine == failed.engine && self.devices_per_trial == failed.devices_per_trial;
-        let grows: &[String] = match &*self.model {
-            Model::Command(command) => &command.grows,
-            _ => &[],
-        };
-        let is_growing = |path: &str| {
-            let value = path.strip_prefix("model.values.");
-            GROWING.contains(&path)
-                || value.is_some_and(|value| grows.iter().any(|name| name == value))
-        };
-        is_alike && no_less("", &self.demand(), &failed.demand(), &is_growing)
-    }
-
-    fn demand(&self) -> Value {
-        let mut train = json!(self.train);
-        if let Value::Object(train) = &mut train {
-            train.remove("seed");
-            train.remove("initial_weights");
-            train.insert(
-                "grad_accumulation".to_owned(),
-                json!(self.train.grad_accumulation.min(2)),
-            );
-        }
-        json!({"model": self.model, "data": self.data, "train": train})
-    }
-
     /// Id of the planned trial for which this one stands in; its own if it is planned.
     pub fn planned(&self) -> &TrialId {
         self.fallback_of.as_ref().unwrap_or(&self.id)
@@ -215,32 +163,6 @@ impl Trial {
             .continuing(self.origin.as_ref())
             .with_seed(self.train.seed),
         )
-    }
-}
-
-/// Whether every value is equal, or for a growing key equal or larger.
-fn no_less(path: &str, mine: &Value, failed: &Value, is_growing: &dyn Fn(&str) -> bool) -> bool {
-    match (mine, failed) {
-        (Value::Object(mine), Value::Object(failed)) => {
-            let inner = |key: &str| {
-                if path.is_empty() {
-                    key.to_owned()
-                } else {
-                    format!("{path}.{key}")
-                }
-            };
-            mine.len() == failed.len()
-                && mine.iter().all(|(key, value)| {
-                    failed
-                        .get(key)
-                        .is_some_and(|other| no_less(&inner(key), value, other, is_growing))
-                })
-        }
-        _ if is_growing(path) => match (mine.as_f64(), failed.as_f64()) {
-            (Some(mine), Some(failed)) => mine >= failed,
-            _ => mine == failed,
-        },
-        _ => mine == failed,
     }
 }
 

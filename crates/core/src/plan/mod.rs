@@ -9,6 +9,7 @@ mod blocks;
 mod canonical;
 mod condition;
 mod defaults;
+mod demand;
 mod differing;
 mod disk;
 mod expand;
@@ -28,6 +29,7 @@ mod trial;
 mod trial_file;
 
 pub(crate) use canonical::canonical;
+pub use demand::{DemandKind, DemandSize, MemoryDemand};
 pub use differing::differs_from_defaults;
 pub use disk::expected_disk_bytes;
 pub use expand::{Plan, expand};
