@@ -30,7 +30,7 @@ use super::{
     planned::{Planned, plan_file},
     print, print_json, same_name, warning,
 };
-use crate::schedule::{self, Foretold, Instruments, WantedTrials};
+use crate::schedule::{self, Foretold, Instruments, WantedTrials, idle_listed_devices};
 
 /// Version of the format of `--json`.
 const PLAN_JSON: u32 = 1;
@@ -85,6 +85,8 @@ fn planned_file(file: &Path, args: &Args) -> Result<Planned, Stop> {
         let notes = continuation::continue_run(&mut planned, named, &args.results, false)?;
         notes.iter().for_each(|line| note(line));
     }
+    let idle = idle_listed_devices(&planned.loaded.experiment, &planned.plan.trials);
+    planned.remarks.extend(idle);
     Ok(planned)
 }
 

@@ -15,6 +15,7 @@ use kiln_core::{
 use super::{
     Event, Instruments, LaunchEvent, RunRequest, RunStop, clock,
     devices::{DeviceChoice, DeviceOffer, DeviceRequest, choose_each, cpu_instead, restrict},
+    idle::idle_devices,
     lease::{self, Lease, Refusal, Terms},
     remaining::{History, remaining},
 };
@@ -119,7 +120,28 @@ pub(super) fn lease_all(
         }
         refuse_tf32_on_the_cpu(trial, &pools, &wanted)?;
     }
+    let idle = idle(request, known, &pools.requests);
+    pools.notices.extend(idle);
     Ok(pools)
+}
+
+/// Returns notices about devices that will have little to do. A run that has results keeps its sweep,
+/// and a worker has what its tickets hold.
+fn idle(
+    request: &RunRequest,
+    known: &KnownRun,
+    pools: &[(DeviceRequest, Vec<usize>)],
+) -> Vec<String> {
+    if known.is_worker || known.ended.has_final() || request.search.is_some() {
+        return Vec::new();
+    }
+    let remaining = known.remaining(request);
+    let of = |(wanted, slots): &(DeviceRequest, Vec<usize>)| {
+        let mut alike = remaining.clone();
+        alike.retain(|trial| DeviceRequest::of(trial) == *wanted);
+        idle_devices(&request.experiment.sweep, &alike, slots.len())
+    };
+    pools.iter().filter_map(of).collect()
 }
 
 /// Checks trials for which `auto` selected the CPU. Devices named in the file are checked with the

@@ -197,6 +197,32 @@ fn two_gpus_run_two_trials_at_once_and_each_round_of_repeats_stays_on_its_own() 
 }
 
 #[test]
+fn a_launch_says_at_its_start_that_rounds_leave_devices_without_work() {
+    let place = tempfile::tempdir().unwrap();
+    let text = "{kiln: 1, name: x, model: {kind: matmul, size: 8}, run: {devices: all}}";
+    let experiment: Experiment = serde_yaml::from_str(text).unwrap();
+    let trials = [1, 2, 3, 4].map(|number| trial(&experiment, number, (number - 1) / 2));
+    let (results, locks, program) = (
+        place.path().join("results"),
+        place.path().join("locks"),
+        script(place.path(), "true"),
+    );
+    let heard = Heard::default();
+    let request = RunRequest {
+        resolved: text,
+        listener: &heard,
+        ..request(&experiment, &trials, [&results, &program, &locks])
+    };
+    run(&request, Instruments::pretending((0..4).map(gpu).collect())).unwrap();
+    let said = "notice: 2 rounds of repeats on 4 devices: 2 have no work, because each round stays";
+    let heard = heard.0.take();
+    assert!(
+        heard.iter().any(|event| event.starts_with(said)),
+        "{heard:?}"
+    );
+}
+
+#[test]
 fn a_trial_that_has_said_how_it_ended_does_not_count_as_running_beside_the_next() {
     let place = tempfile::tempdir().unwrap();
     let text = "{kiln: 1, name: x, model: {kind: matmul, size: 8}, run: {devices: all}}";
