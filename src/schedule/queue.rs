@@ -80,6 +80,10 @@ impl Queue {
         free: &[bool],
         running: Option<&DeviceRequest>,
     ) -> Option<(usize, usize)> {
+        // Thousands may wait, and none of them may start.
+        if !free.contains(&true) {
+            return None;
+        }
         let wanted = match running {
             Some(request) => request.clone(),
             None => DeviceRequest::of(&trials[*self.waiting.front()?]),

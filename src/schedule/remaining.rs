@@ -34,6 +34,52 @@ pub struct PlanProgress {
     pub failed: usize,
 }
 
+impl PlanProgress {
+    fn plus(self, other: Self) -> Self {
+        Self {
+            settled: self.settled + other.settled,
+            failed: self.failed + other.failed,
+        }
+    }
+
+    fn minus(self, other: Self) -> Self {
+        Self {
+            settled: self.settled - other.settled,
+            failed: self.failed - other.failed,
+        }
+    }
+}
+
+/// The progress of a plan whose attempts end one by one, without a look at every trial each time.
+#[derive(Debug, Default)]
+pub(super) struct PlanCount {
+    /// Number of trials that are counted; more may be added to the plan.
+    counted: usize,
+    progress: PlanProgress,
+}
+
+impl PlanCount {
+    /// Adds the end of an attempt to the history, and returns [`History::standing`]. The trial is in
+    /// the plan once, and the history has changed by this only since the first call.
+    pub(super) fn add(
+        &mut self,
+        history: &mut History,
+        end: &AttemptEnd,
+        trials: &[Trial],
+        retries: u64,
+    ) -> PlanProgress {
+        let new = trials.get(self.counted..).unwrap_or_default();
+        let before = self.progress.plus(history.standing(new, retries));
+        let of_trial = history.progress(&end.trial, retries);
+        history.add(end);
+        self.counted = trials.len();
+        self.progress = before
+            .minus(of_trial)
+            .plus(history.progress(&end.trial, retries));
+        self.progress
+    }
+}
+
 /// Orders the rows of one trial: of its last attempt the one that counts is the highest.
 pub(super) fn rank(end: &AttemptEnd) -> (u64, u8) {
     (end.attempt, end.outcome.weight())
@@ -181,14 +227,18 @@ impl History {
 
     /// Progress of the whole plan, independent of the selection of a launch.
     pub(super) fn standing(&self, trials: &[Trial], retries: u64) -> PlanProgress {
-        let settled = trials
-            .iter()
-            .filter(|trial| self.is_settled(&trial.id, retries))
-            .map(|trial| self.last(&trial.id));
-        settled.fold(PlanProgress::default(), |standing, outcome| PlanProgress {
-            settled: standing.settled + 1,
-            failed: standing.failed + usize::from(!outcome.is_some_and(Outcome::is_result)),
-        })
+        let each = trials.iter().map(|trial| self.progress(&trial.id, retries));
+        each.fold(PlanProgress::default(), PlanProgress::plus)
+    }
+
+    /// Progress of a plan of this trial alone.
+    fn progress(&self, trial: &TrialId, retries: u64) -> PlanProgress {
+        let is_settled = self.is_settled(trial, retries);
+        let is_without_result = is_settled && !self.last(trial).is_some_and(Outcome::is_result);
+        PlanProgress {
+            settled: usize::from(is_settled),
+            failed: usize::from(is_without_result),
+        }
     }
 
     fn failures(&self, trial: &TrialId, after: u64) -> u64 {
@@ -322,7 +372,12 @@ fn find_id(trials: &[Trial], name: &str) -> Result<TrialId, String> {
 
 #[cfg(test)]
 mod tests {
+    use std::collections::HashSet;
+
+    use kiln_core::spec::Experiment;
+
     use super::*;
+    use crate::schedule::sweep::tests::trial;
 
     #[test]
     fn failed_trials_have_retries_and_outside_ends_are_never_final() {
@@ -345,6 +400,53 @@ mod tests {
                 && settled(&[Failed, Killed, Failed], 1)
         );
         assert!(settled(&[Oom], 5) && settled(&[TimedOut], 5) && settled(&[Failed, Completed], 5));
+    }
+
+    #[test]
+    fn progress_by_difference_is_that_of_the_whole_plan() {
+        let experiment: Experiment =
+            serde_yaml::from_str("{kiln: 1, name: x, model: {kind: matmul, size: 8}}").unwrap();
+        let trials: Vec<Trial> = (1..=30)
+            .map(|number| trial(&experiment, number, 0))
+            .collect();
+        let outcomes = [
+            Outcome::Completed,
+            Outcome::Diverged,
+            Outcome::Failed,
+            Outcome::Oom,
+            Outcome::TimedOut,
+            Outcome::Skipped,
+            Outcome::Killed,
+            Outcome::Interrupted,
+        ];
+        let mut random = fastrand::Rng::with_seed(3);
+        let mut seen = HashSet::new();
+        for retries in [0, 1, 2] {
+            // Some trials have ended before, and some are added to the plan later.
+            let (mut history, mut count) = (History::default(), PlanCount::default());
+            let mut planned = 20;
+            for step in 0..300 {
+                let among = if step < 20 { trials.len() } else { planned };
+                let place = random.usize(..among);
+                let end = AttemptEnd {
+                    trial: trials[place].id.clone(),
+                    attempt: random.u64(1..5),
+                    outcome: outcomes[random.usize(..outcomes.len())],
+                    cut_off: None,
+                    device_uuid: None,
+                    memory_limit_bytes: None,
+                };
+                if step < 20 {
+                    history.add(&end);
+                    continue;
+                }
+                let found = count.add(&mut history, &end, &trials[..planned], retries);
+                assert_eq!(found, history.standing(&trials[..planned], retries));
+                seen.insert((found.settled, found.failed));
+                planned = trials.len().min(planned + usize::from(step % 10 == 0));
+            }
+        }
+        assert!(seen.len() > 10, "{seen:?}");
     }
 
     #[test]

@@ -30,7 +30,7 @@ use super::{
     pools::Pools,
     programs,
     queue::Queue,
-    remaining::{History, fallback, remaining},
+    remaining::{History, PlanCount, fallback, remaining},
     signals::StopRequest,
     supervisor::Supervisor,
     tickets::Tickets,
@@ -72,6 +72,8 @@ struct LaunchState<'a> {
     instruments: Instruments,
     open: OpenRun,
     history: History,
+    /// Counts what `history` says of `trials`.
+    progress: PlanCount,
     oom_trials: OomTrials,
     slots: Slots,
     queue: Queue,
@@ -137,6 +139,7 @@ impl<'a> LaunchState<'a> {
             instruments,
             open,
             history,
+            progress: PlanCount::default(),
             oom_trials: OomTrials::default(),
             slots,
             queue,
@@ -462,7 +465,8 @@ impl<'a> LaunchState<'a> {
         }
         let retries = self.request.experiment.run.retries;
         let end = AttemptEnd::of(&row);
-        self.history.add(&end);
+        let (history, trials) = (&mut self.history, &self.trials);
+        self.counts.plan = self.progress.add(history, &end, trials, retries);
         if let Some(tickets) = &mut self.tickets {
             tickets.note_end(end);
         }
@@ -471,7 +475,6 @@ impl<'a> LaunchState<'a> {
         if is_retried && !self.pass_on(index) {
             self.queue.again(index);
         }
-        self.counts.plan = self.history.standing(&self.trials, retries);
         self.tell(LaunchEvent::TrialEnded {
             trial: &self.trials[index],
             row: &row.fixed,

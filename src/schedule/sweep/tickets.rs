@@ -13,7 +13,7 @@ use crate::schedule::{
     attempt::Attempt,
     disk,
     judge::StopCause,
-    remaining::{History, fallback},
+    remaining::{History, PlanCount, fallback},
     signals::StopRequest,
     tickets::{HeldCause, NextState, OwnTicket, Standing, Tickets, held_in_words, why_damaged},
 };
@@ -119,6 +119,7 @@ impl LaunchState<'_> {
             after.all(|after| *after == 0 || end.attempt > *after)
         };
         self.history = History::of(self.open.ends().filter(counts));
+        self.progress = PlanCount::default();
         self.note_oom_trials();
     }
 
