@@ -19,7 +19,7 @@ use kiln_core::{
     kinds::Data,
     limits::{self, Limit},
     plan::{self, TrialId},
-    record::{AttemptFile, Checkpoints, RunFile, Table, attempt, peaks},
+    record::{AttemptFile, Checkpoints, RunFile, SampleRow, Table, attempt, peaks},
     spec::{self, ExperimentRequest},
 };
 use kiln_data::{facts::facts, weights};
@@ -133,9 +133,7 @@ fn message(limit: &Limit, folder: &Path) -> String {
         "TABLE_BYTES" => Table::read(&hole("t.csv"), "trials/11")
             .unwrap_err()
             .to_string(),
-        "SAMPLES_BYTES" => Table::read_only(&hole("s.csv"), "samples/2", "trial", &|_| true)
-            .unwrap_err()
-            .to_string(),
+        "SAMPLES_BYTES" => samples_error(&hole("s.csv")),
         "ROW_BYTES" => {
             let row = format!("kiln_table,a\nx/1,{}\n", "y".repeat(17 << 20));
             Table::read_from(&mut Cursor::new(row), Path::new("t.csv"), "x/1")
@@ -389,11 +387,7 @@ const FILES: [(&str, ReadFile); 12] = [
     ("trials.csv", |path| {
         Table::read(path, "trials/11").unwrap_err().to_string()
     }),
-    ("samples.csv", |path| {
-        Table::read_only(path, "samples/2", "trial", &|_| true)
-            .unwrap_err()
-            .to_string()
-    }),
+    ("samples.csv", samples_error),
     ("trial.json", |path| {
         attempt::result(path.parent().unwrap())
             .unwrap_err()
@@ -438,6 +432,13 @@ const FILES: [(&str, ReadFile); 12] = [
         String::new()
     }),
 ];
+
+fn samples_error(path: &Path) -> String {
+    let mut each = |_: SampleRow| {};
+    Table::each_of(path, "samples/2", "trial", &|_| true, &mut each)
+        .unwrap_err()
+        .to_string()
+}
 
 fn load_file(file: &Path) -> String {
     let request = ExperimentRequest {

@@ -86,13 +86,20 @@ fn rounded(value: f64, per_unit: f64) -> f64 {
     (value * per_unit).round() / per_unit
 }
 
-/// Returns the rows of these trials, in the order of the file; skips the rest of a long table.
+/// Gives the rows of these trials one after another, in the order of the file; skips the rest of a
+/// long table.
 ///
 /// # Errors
-/// When the file cannot be read or is not a `samples.csv` of this version or an older one.
-pub fn samples_of(path: &Path, trials: &HashSet<&TrialId>) -> Result<Vec<SampleRow>, TableError> {
+/// When the file cannot be read or is not a `samples.csv` of this version or an older one; some rows
+/// may have been given before.
+pub fn each_sample(
+    path: &Path,
+    trials: &HashSet<&TrialId>,
+    each: &mut dyn FnMut(SampleRow),
+) -> Result<(), TableError> {
     let names: HashSet<&str> = trials.iter().map(|trial| trial.0.as_str()).collect();
-    Table::read_only(path, SAMPLES.version, "trial", &|cell| names.contains(cell))?.rows()
+    let is_wanted = |cell: &str| names.contains(cell);
+    Table::each_of(path, SAMPLES.version, "trial", &is_wanted, each)
 }
 
 /// Writes `samples.csv`.
@@ -142,6 +149,12 @@ impl SampleWriter {
 mod tests {
     use super::*;
     use kiln_hardware::{GpuTick, Tick};
+
+    fn samples_of(path: &Path, trials: &HashSet<&TrialId>) -> Result<Vec<SampleRow>, TableError> {
+        let mut rows = Vec::new();
+        each_sample(path, trials, &mut |row| rows.push(row))?;
+        Ok(rows)
+    }
 
     #[test]
     fn a_tick_becomes_a_row_and_reads_back() {

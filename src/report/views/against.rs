@@ -201,7 +201,7 @@ fn line(
     }
     let placed = marks.iter().filter(|mark| !mark.is_gap());
     let series: Vec<(f64, f64)> = placed.map(|mark| (mark.x, mark.y)).collect();
-    let marks = super::enveloped(&series, MOST_MARKS)
+    let marks = super::long_series::enveloped(&series, MOST_MARKS)
         .into_iter()
         .map(|(x, y)| ChartMark::at(x, y))
         .collect();

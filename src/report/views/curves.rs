@@ -1,11 +1,12 @@
 //! Losses on their way: over steps, samples and time.
 
-use kiln_core::{
-    plan::TrialId,
-    record::{Course, TrialRow},
-};
+use kiln_core::{plan::TrialId, record::TrialRow};
 
-use super::{MOST_LINES, MOST_MARKS, RunView, averaged, name_in};
+use super::{
+    MOST_LINES, MOST_MARKS, RunView,
+    long_series::{LongSeries, averaged},
+    name_in, or_fault,
+};
 use crate::report::chart::{
     AxisUnit, Chart, ChartAxis, ChartLine, ChartMark, Lines, MarkShape, Picture, Quantity,
 };
@@ -13,11 +14,18 @@ use crate::report::chart::{
 /// Points that are looked at for each that is shown.
 const MOST_TRIED: usize = 4;
 
-/// A trial's losses by one clock.
+/// A trial's losses.
 struct Losses {
     name: String,
     trial: TrialId,
     color: usize,
+    /// By each of [`CLOCKS`].
+    by: [Clocked; 3],
+}
+
+/// The losses by one clock.
+#[derive(Default)]
+struct Clocked {
     train: Vec<(f64, f64)>,
     valid: Vec<(f64, f64)>,
 }
@@ -30,8 +38,21 @@ enum Clock {
     Time,
 }
 
+const CLOCKS: [Clock; 3] = [Clock::Steps, Clock::Samples, Clock::Time];
+
+impl Clock {
+    /// `seconds` are since the trial began.
+    fn at(self, step: u64, samples: u64, seconds: f64) -> f64 {
+        match self {
+            Self::Steps => step as f64,
+            Self::Samples => samples as f64,
+            Self::Time => seconds,
+        }
+    }
+}
+
 pub(super) fn charts(runs: &[RunView<'_>], faults: &mut Vec<String>) -> Vec<Chart> {
-    let mut courses: Vec<(String, usize, &TrialRow, Course)> = Vec::new();
+    let mut courses: Vec<Losses> = Vec::new();
     let each = (MOST_LINES / runs.len().max(1)).max(1);
     let (mut color, mut points) = (0, 0);
     for (place, run) in runs.iter().enumerate() {
@@ -41,12 +62,12 @@ pub(super) fn charts(runs: &[RunView<'_>], faults: &mut Vec<String>) -> Vec<Char
         for point in run.by_loss().into_iter().take(each * MOST_TRIED) {
             let known = courses.len();
             for row in point.rows.iter().filter(|_| left > 0) {
-                let course = run
-                    .course(row, faults)
-                    .filter(|course| course.steps.iter().any(|step| step.loss.is_some()));
-                courses.extend(
-                    course.map(|course| (name_in(runs, place, point), color, *row, course)),
-                );
+                courses.extend(losses(run, row, faults).map(|by| Losses {
+                    name: name_in(runs, place, point),
+                    trial: row.trial.clone(),
+                    color,
+                    by,
+                }));
             }
             if courses.len() > known {
                 (color, left) = (color + 1, left - 1);
@@ -61,24 +82,17 @@ pub(super) fn charts(runs: &[RunView<'_>], faults: &mut Vec<String>) -> Vec<Char
     } else {
         String::new()
     };
-    [Clock::Steps, Clock::Samples, Clock::Time]
-        .into_iter()
-        .filter_map(|clock| chart(&courses, clock, &note))
+    let charts = CLOCKS.into_iter().enumerate();
+    charts
+        .filter_map(|(place, clock)| chart(&courses, place, clock, &note))
         .collect()
 }
 
-fn chart(
-    courses: &[(String, usize, &TrialRow, Course)],
-    clock: Clock,
-    note: &str,
-) -> Option<Chart> {
-    let all: Vec<Losses> = courses
-        .iter()
-        .map(|(name, color, row, course)| losses(name, *color, row, course, clock))
-        .collect();
+fn chart(courses: &[Losses], place: usize, clock: Clock, note: &str) -> Option<Chart> {
+    let all = || courses.iter().map(move |of| (of, &of.by[place]));
     let times = || {
-        all.iter()
-            .flat_map(|of| of.train.iter().chain(&of.valid))
+        all()
+            .flat_map(|(_, by)| by.train.iter().chain(&by.valid))
             .map(|at| at.0)
     };
     let (key, what, unit) = match clock {
@@ -98,7 +112,7 @@ fn chart(
         }
     };
     times().next()?;
-    let lines: Vec<ChartLine> = all.iter().flat_map(|of| lines(of, unit)).collect();
+    let lines: Vec<ChartLine> = all().flat_map(|(of, by)| lines(of, by, unit)).collect();
     let heights = lines
         .iter()
         .flat_map(|line| line.marks.iter().map(|mark| mark.y));
@@ -109,7 +123,7 @@ fn chart(
         ChartAxis::spanning(what, ends.collect::<Vec<_>>()),
         ChartAxis::of_numbers("Loss", heights),
     );
-    let has_valid = all.iter().any(|of| !of.valid.is_empty());
+    let has_valid = all().any(|(_, by)| !by.valid.is_empty());
     let dots = if has_valid {
         " Marks: validation, at each evaluation."
     } else {
@@ -132,43 +146,49 @@ fn chart(
     })
 }
 
-fn losses(name: &str, color: usize, row: &TrialRow, course: &Course, clock: Clock) -> Losses {
+/// By each clock; `None` where the steps are not here.
+fn losses(run: &RunView<'_>, row: &TrialRow, faults: &mut Vec<String>) -> Option<[Clocked; 3]> {
+    let course = run.course(row, faults)?;
     // The start of the attempt is in the row; a trial that went on began earlier, at its first
     // step.
-    let start = row
-        .run_seconds
-        .filter(|_| !row.is_resumed())
-        .or(course.steps.first().map(|step| step.run_seconds))
-        .unwrap_or(0.0);
-    let at = |step: u64, samples: u64, seconds: f64| match clock {
-        Clock::Steps => step as f64,
-        Clock::Samples => samples as f64,
-        Clock::Time => seconds - start,
-    };
+    let mut start = row.run_seconds.filter(|_| !row.is_resumed());
+    let mut has_loss = false;
     let samples = |step: u64| step.saturating_mul(row.effective_batch_size);
-    let train = course.steps.iter().filter_map(|step| {
-        Some((
-            at(step.step, samples(step.step), step.run_seconds),
-            step.loss?,
-        ))
-    });
-    let valid = course.epochs.iter().filter_map(|epoch| {
-        Some((
-            at(epoch.step, epoch.samples, epoch.run_seconds),
-            epoch.valid_loss?,
-        ))
-    });
     let finite = |of: &(f64, f64)| of.0.is_finite() && of.1.is_finite();
-    Losses {
-        name: name.to_owned(),
-        trial: row.trial.clone(),
-        color,
-        train: averaged(&train.filter(finite).collect::<Vec<_>>(), MOST_MARKS),
-        valid: valid.filter(finite).collect(),
+    let mut train = CLOCKS.map(|_| LongSeries::of_means());
+    let read = course.each_step(&mut |step| {
+        let seconds = step.run_seconds - *start.get_or_insert(step.run_seconds);
+        let Some(loss) = step.loss else {
+            return;
+        };
+        has_loss = true;
+        for (clock, series) in CLOCKS.iter().zip(&mut train) {
+            let at = (clock.at(step.step, samples(step.step), seconds), loss);
+            if finite(&at) {
+                series.push(at);
+            }
+        }
+    });
+    or_fault(read, faults)?;
+    let epochs = or_fault(course.epochs(), faults)?;
+    let start = start.filter(|_| has_loss)?;
+    let valid = |clock: Clock| {
+        epochs.iter().filter_map(move |epoch| {
+            let at = clock.at(epoch.step, epoch.samples, epoch.run_seconds - start);
+            Some((at, epoch.valid_loss?))
+        })
+    };
+    let mut by: [Clocked; 3] = Default::default();
+    for (place, clock) in CLOCKS.into_iter().enumerate() {
+        by[place] = Clocked {
+            train: train[place].marks(),
+            valid: valid(clock).filter(finite).collect(),
+        };
     }
+    Some(by)
 }
 
-fn lines(of: &Losses, unit: AxisUnit) -> Vec<ChartLine> {
+fn lines(of: &Losses, by: &Clocked, unit: AxisUnit) -> Vec<ChartLine> {
     let marks = |series: &[(f64, f64)]| {
         series
             .iter()
@@ -182,10 +202,10 @@ fn lines(of: &Losses, unit: AxisUnit) -> Vec<ChartLine> {
         shape,
         marks: marks(series),
     };
-    let mut lines = vec![line(&of.train, "training", MarkShape::Plain)];
-    if !of.valid.is_empty() {
+    let mut lines = vec![line(&by.train, "training", MarkShape::Plain)];
+    if !by.valid.is_empty() {
         lines.push(line(
-            &averaged(&of.valid, MOST_MARKS / 4),
+            &averaged(&by.valid, MOST_MARKS / 4),
             "validation",
             MarkShape::Marked,
         ));

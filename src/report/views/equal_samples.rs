@@ -4,13 +4,14 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use kiln_core::{
-    record::{Course, TrialRow},
+    record::{Course, TableError, TrialRow},
     units::counted,
 };
 
 use super::{
     MOST_LINES, RunView,
     measure::PlacedMean,
+    or_fault,
     spots::{Spot, Spots},
 };
 use crate::report::chart::{
@@ -113,29 +114,31 @@ impl LossReader<'_, '_> {
         self.left = self.left.checked_sub(1)?;
         let course = self.runs[run].course(row, self.faults)?;
         match on {
-            On::Validation => course
-                .epochs
+            On::Validation => or_fault(course.epochs(), self.faults)?
                 .iter()
                 .filter(|epoch| is_there(epoch.samples as f64))
                 .find_map(|epoch| epoch.valid_loss),
-            On::Training => last_losses(&course, row.effective_batch_size, at),
+            On::Training => {
+                let loss = last_loss(&course, row.effective_batch_size, at);
+                or_fault(loss, self.faults)?
+            }
         }
     }
 }
 
 /// The mean over the steps that make the last share of the samples.
-fn last_losses(course: &Course, batch: u64, at: f64) -> Option<f64> {
+fn last_loss(course: &Course, batch: u64, at: f64) -> Result<Option<f64>, TableError> {
     let in_reach = |step: u64| {
         let samples = step as f64 * batch as f64;
         samples <= at * (1.0 + SAME) && samples > at * (1.0 - LAST_SHARE)
     };
-    let losses: Vec<f64> = course
-        .steps
-        .iter()
-        .filter(|step| in_reach(step.step))
-        .filter_map(|step| step.loss)
-        .collect();
-    PlacedMean::of(&losses).map(|mean| mean.mean)
+    let mut losses: Vec<f64> = Vec::new();
+    course.each_step(&mut |step| {
+        if in_reach(step.step) {
+            losses.extend(step.loss);
+        }
+    })?;
+    Ok(PlacedMean::of(&losses).map(|mean| mean.mean))
 }
 
 fn chart(

@@ -8,14 +8,16 @@ mod equal_samples;
 mod field;
 mod hardware;
 mod layers;
+mod long_series;
 mod measure;
 mod memory;
 mod spots;
+mod throttling;
 
 use kiln_core::{
     kinds::{command::Command, text_of},
     plan::{Outcome, TrialId},
-    record::{Course, LayerRow, RunFile, RunFolder, TrialRow, TrialTable, course},
+    record::{Course, LayerRow, RunFile, RunFolder, TableError, TrialRow, TrialTable, course},
     spec::{self, command_of},
 };
 
@@ -69,16 +71,22 @@ impl<'a> RunView<'a> {
         Ranking::new(&self.points, self.table, self.objective)
     }
 
-    /// Rows of the trial's `steps.csv`; empty where the file was not kept. A table that cannot be
+    /// The steps and evaluations of the trial; empty where they were not kept. A table that cannot be
     /// read is listed in `faults`.
     fn course(&self, row: &TrialRow, faults: &mut Vec<String>) -> Option<Course> {
+        let course = Course::find(self.folder?, &row.trial, row.attempt);
+        or_fault(course, faults)
+    }
+
+    /// The measured window of the trial's attempt, in seconds after the run's start mark.
+    fn window(&self, row: &TrialRow, faults: &mut Vec<String>) -> Option<(f64, f64)> {
         let launch = self.file.and_then(|file| {
             file.launches
                 .iter()
                 .find(|launch| launch.launch == row.launch)
         });
-        let course = Course::read(self.folder?, &row.trial, row.attempt, launch);
-        course.map_err(|error| faults.push(error.to_string())).ok()
+        let window = self.course(row, faults)?.window(launch);
+        or_fault(window, faults)?
     }
 
     /// The gradients of the trial's layer groups; empty where they were not measured or not kept.
@@ -87,10 +95,7 @@ impl<'a> RunView<'a> {
             return Vec::new();
         };
         let layers = course::layers(folder, &row.trial, row.attempt);
-        layers.unwrap_or_else(|error| {
-            faults.push(error.to_string());
-            Vec::new()
-        })
+        or_fault(layers, faults).unwrap_or_default()
     }
 
     /// Its points, the lowest loss first: of validation where any has it, else of training; last
@@ -200,47 +205,9 @@ pub(super) fn name_in(runs: &[RunView<'_>], run: usize, point: &Point<'_>) -> St
     }
 }
 
-/// Shortens a long series to `most` points: mean position and mean value of each part.
-fn averaged(series: &[(f64, f64)], most: usize) -> Vec<(f64, f64)> {
-    if series.len() <= most {
-        return series.to_vec();
-    }
-    let mean = |piece: &[(f64, f64)]| {
-        let count = piece.len() as f64;
-        (
-            piece.iter().map(|at| at.0).sum::<f64>() / count,
-            piece.iter().map(|at| at.1).sum::<f64>() / count,
-        )
-    };
-    (0..most)
-        .map(|place| mean(&series[series.len() * place / most..series.len() * (place + 1) / most]))
-        .collect()
-}
-
-/// Shortens a long series: smallest and largest value of each part, so that no peak is lost.
-fn enveloped(series: &[(f64, f64)], most: usize) -> Vec<(f64, f64)> {
-    let pieces = most / 2;
-    if series.len() <= most || pieces == 0 {
-        return series.to_vec();
-    }
-    let ends = |piece: &[(f64, f64)]| {
-        let least = piece
-            .iter()
-            .copied()
-            .min_by(|one, other| one.1.total_cmp(&other.1));
-        let largest = piece
-            .iter()
-            .copied()
-            .max_by(|one, other| one.1.total_cmp(&other.1));
-        let mut ends: Vec<(f64, f64)> = least.into_iter().chain(largest).collect();
-        ends.sort_by(|one, other| one.0.total_cmp(&other.0));
-        ends
-    };
-    (0..pieces)
-        .flat_map(|place| {
-            ends(&series[series.len() * place / pieces..series.len() * (place + 1) / pieces])
-        })
-        .collect()
+/// What was read; an error is listed in `faults`.
+fn or_fault<T>(read: Result<T, TableError>, faults: &mut Vec<String>) -> Option<T> {
+    read.map_err(|error| faults.push(error.to_string())).ok()
 }
 
 #[cfg(test)]

@@ -1,3 +1,5 @@
+use super::long_series::{averaged, enveloped};
+use super::throttling::Throttling;
 use super::*;
 use kiln_core::record::SampleRow;
 
@@ -136,18 +138,21 @@ fn throttling_lasts_to_the_next_reading_of_the_same_device() {
         ("b", 20.0, true),
         ("b", 1000.0, false),
     ]);
-    let rows: Vec<&SampleRow> = rows.iter().collect();
     // Stretches that touch are one.
-    assert_eq!(hardware::throttled(&rows), [(0.0, 1000.0)]);
+    assert_eq!(throttling(&rows).stretches(), [(0.0, 1000.0)]);
     let alternating: Vec<(&str, f64, bool)> = (0..36_000)
         .map(|tick| ("a", f64::from(tick), tick % 2 == 0))
         .collect();
-    let rows = samples(&alternating);
-    assert!(
-        hardware::throttled(&rows.iter().collect::<Vec<_>>()).len() <= 2,
-        "no more than a page shows"
-    );
-    assert!(hardware::throttled(&[]).is_empty());
+    let held = throttling(&samples(&alternating));
+    assert!(held.stretches().len() <= 2, "no more than a page shows");
+    assert!(held.kept() <= 4 * MOST_MARKS, "{}", held.kept());
+    assert!(throttling(&[]).stretches().is_empty());
+}
+
+fn throttling(rows: &[SampleRow]) -> Throttling {
+    let mut throttling = Throttling::default();
+    rows.iter().for_each(|row| throttling.push(row));
+    throttling
 }
 
 #[test]

@@ -163,9 +163,6 @@ pub(super) struct Record<'a> {
     cells: &'a csv::StringRecord,
 }
 
-/// Decides whether a row is kept.
-type Keep<'a> = &'a dyn Fn(&Record<'_>) -> bool;
-
 /// A table in memory: all columns, and every complete row with its place.
 #[derive(Clone, Debug)]
 pub struct Table {
@@ -265,25 +262,32 @@ impl Table {
         Self::read_from(&mut file, path, version)
     }
 
-    /// Reads only the rows of a long table whose cell in `column` is wanted.
+    /// Gives the rows of a long table whose cell in `column` is wanted one after another, so that
+    /// nobody needs to hold them all.
     ///
     /// # Errors
-    /// As [`Table::read`].
-    pub fn read_only(
+    /// As [`Table::read`] and [`Table::rows`]; some rows may have been given before.
+    pub fn each_of<T: DeserializeOwned>(
         path: &Path,
         version: &str,
         column: &str,
         is_wanted: &dyn Fn(&str) -> bool,
-    ) -> Result<Self, TableError> {
+        each: &mut dyn FnMut(T),
+    ) -> Result<(), TableError> {
         let mut file = open_plain(path, OpenOptions::new().read(true), &SAMPLES_BYTES)?;
-        Self::read_some(&mut file, path, version, &|record| {
+        scan(&mut file, path, version, &mut |record| {
             let columns = &record.head.columns;
-            columns
+            let is_kept = columns
                 .iter()
                 .position(|name| name == column)
                 .and_then(|place| record.cells.get(place))
-                .is_some_and(is_wanted)
-        })
+                .is_some_and(is_wanted);
+            if is_kept {
+                each(record.parse()?);
+            }
+            Ok(())
+        })?;
+        Ok(())
     }
 
     /// Reads a table that kiln began to write, perhaps only its name: `None` if a power failure left
@@ -311,20 +315,9 @@ impl Table {
         path: &Path,
         version: &str,
     ) -> Result<Self, TableError> {
-        Self::read_some(source, path, version, &|_| true)
-    }
-
-    fn read_some<R: Read + Seek>(
-        source: &mut R,
-        path: &Path,
-        version: &str,
-        keep: Keep<'_>,
-    ) -> Result<Self, TableError> {
         let mut records = Vec::new();
         let head = scan(source, path, version, &mut |record| {
-            if keep(record) {
-                records.push((record.number, record.cells.clone()));
-            }
+            records.push((record.number, record.cells.clone()));
             Ok(())
         })?;
         Ok(Self { head, records })

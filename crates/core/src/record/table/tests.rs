@@ -236,3 +236,34 @@ fn a_row_of_another_length_changes_nothing() {
     );
     assert_eq!(std::fs::read(&path).unwrap(), before);
 }
+
+#[test]
+fn the_wanted_rows_come_one_after_another_up_to_a_bad_one() {
+    let (_folder, path) = folder();
+    let (mut writer, _) = TableWriter::open(&path, spec()).unwrap();
+    for (name, value) in [("a", 1.0), ("b", 2.0), ("a", 3.0)] {
+        writer.append_row(&row(name, value)).unwrap();
+    }
+    let read = |column: &str| {
+        let mut values = Vec::new();
+        let ended = Table::each_of(
+            &path,
+            "trials/1",
+            column,
+            &|cell| cell == "a",
+            &mut |row: Row| values.push(row.value),
+        );
+        (values, ended.map_err(|error| error.to_string()))
+    };
+    assert_eq!(read("name"), (vec![Some(1.0), Some(3.0)], Ok(())));
+    assert_eq!(read("missing"), (vec![], Ok(())));
+    let text = std::fs::read_to_string(&path).unwrap();
+    std::fs::write(&path, text + "trials/1,b,often\ntrials/1,a,often\n").unwrap();
+    let (values, ended) = read("name");
+    assert_eq!(values.len(), 2);
+    assert!(
+        ended
+            .unwrap_err()
+            .contains(":6: record 5: `value` is `often`")
+    );
+}
