@@ -267,7 +267,7 @@ pub static TABLE_BYTES: Limit = Limit::bytes("TABLE_BYTES", GIB, "a table that i
 pub static SAMPLES_BYTES: Limit = Limit::bytes(
     "SAMPLES_BYTES",
     16 * GIB,
-    "a table of which some rows are read, or to which rows are added",
+    "a table that is read row by row, or to which rows are added",
 );
 pub static ROW_BYTES: Limit = Limit::bytes("ROW_BYTES", 16 * MIB, "a row of a table");
 /// Files of data are kept in memory.

@@ -4,7 +4,7 @@ use std::collections::HashMap;
 
 use kiln_core::{
     record::{LayerRow, TrialRow},
-    statistics::{MeasuredNoise, NoiseScale, NoiseSums},
+    statistics::{MOST_MEASURED, MeasuredNoise, NoiseScale, NoiseSums},
     units::{Fraction, counted, significant, without_controls},
 };
 
@@ -31,8 +31,9 @@ pub(super) fn charts(runs: &[RunView<'_>], faults: &mut Vec<String>) -> Vec<Char
             .into_iter()
             .take(MOST_TRIED)
             .find_map(|(point, row)| {
-                let layers = run.layers(row, faults);
-                chart(&name_in(runs, place, point), row, &layers)
+                let mut groups = Groups::default();
+                run.each_layer(row, faults, &mut |layer| groups.push(layer))?;
+                chart(&name_in(runs, place, point), row, &groups.newest())
             });
         charts.extend(drawn.map(|mut chart| {
             if runs.len() > 1 {
@@ -63,45 +64,71 @@ fn trials<'a>(run: &'a RunView<'_>) -> Vec<(&'a Point<'a>, &'a TrialRow)> {
 
 /// The newest measured steps of a layer group.
 #[derive(Debug)]
-struct Group<'a> {
-    name: &'a str,
-    /// Those that an estimate is made of.
+struct Group {
+    name: String,
+    /// Number of all its measured steps.
+    measured: usize,
+    /// The newest, at least those that an estimate is made of.
     steps: Vec<NoiseSums>,
 }
 
-impl Group<'_> {
+impl Group {
     fn mean(&self) -> NoiseSums {
         NoiseSums::mean(self.steps.iter()).unwrap_or_default()
     }
+
+    fn push(&mut self, sums: NoiseSums) {
+        self.measured += 1;
+        self.steps.push(sums);
+        if self.steps.len() > 2 * MOST_MEASURED {
+            self.keep(MOST_MEASURED);
+        }
+    }
+
+    /// Keeps so many of the newest.
+    fn keep(&mut self, newest: usize) {
+        let older = self.steps.len().saturating_sub(newest);
+        self.steps.drain(..older);
+    }
 }
 
-/// The groups in their order.
-fn groups(rows: &[LayerRow]) -> Vec<Group<'_>> {
-    let mut places: HashMap<&str, usize> = HashMap::new();
-    let mut groups: Vec<Group<'_>> = Vec::new();
-    for row in rows {
-        let name = row.layer_group.as_str();
-        let at = *places.entry(name).or_insert_with(|| {
-            groups.push(Group {
-                name,
+/// The groups in their order, filled row by row.
+#[derive(Debug, Default)]
+struct Groups {
+    places: HashMap<String, usize>,
+    groups: Vec<Group>,
+}
+
+impl Groups {
+    fn push(&mut self, row: &LayerRow) {
+        let name = &row.layer_group;
+        let known = self.places.get(name).copied();
+        let place = known.unwrap_or(self.groups.len());
+        if known.is_none() {
+            self.places.insert(name.clone(), place);
+            self.groups.push(Group {
+                name: name.clone(),
+                measured: 0,
                 steps: Vec::new(),
             });
-            groups.len() - 1
-        });
+        }
         let sums = row.gradient_noise.zip(row.gradient_signal);
-        let sums = sums.map(|(noise, signal)| NoiseSums { noise, signal });
-        groups[at].steps.extend(sums);
+        if let Some((noise, signal)) = sums {
+            self.groups[place].push(NoiseSums { noise, signal });
+        }
     }
-    for group in &mut groups {
-        let newest = NoiseScale::window(group.steps.len());
-        group.steps.drain(..group.steps.len() - newest);
+
+    /// Each with the steps that an estimate is made of.
+    fn newest(mut self) -> Vec<Group> {
+        for group in &mut self.groups {
+            group.keep(NoiseScale::window(group.measured));
+        }
+        self.groups
     }
-    groups
 }
 
 /// `None` if nothing can be told of any group.
-fn chart(name: &str, row: &TrialRow, layers: &[LayerRow]) -> Option<Chart> {
-    let all = groups(layers);
+fn chart(name: &str, row: &TrialRow, all: &[Group]) -> Option<Chart> {
     let whole = all
         .iter()
         .map(Group::mean)
@@ -111,10 +138,10 @@ fn chart(name: &str, row: &TrialRow, layers: &[LayerRow]) -> Option<Chart> {
         })
         .unwrap_or_default();
     let (mut known, mut unknown) = (Vec::new(), Vec::new());
-    for group in &all {
+    for group in all {
         match NoiseScale::over(&group.steps) {
             Some(scale) => known.push((group, scale)),
-            None => unknown.push(group.name),
+            None => unknown.push(group.name.as_str()),
         }
     }
     let measured = known.len();
@@ -140,18 +167,16 @@ fn chart(name: &str, row: &TrialRow, layers: &[LayerRow]) -> Option<Chart> {
 }
 
 /// Those with the most of the noise, in their order.
-fn with_most_noise<'a>(
-    known: Vec<(&'a Group<'a>, NoiseScale)>,
-) -> Vec<(&'a Group<'a>, NoiseScale)> {
+fn with_most_noise<'a>(known: Vec<(&'a Group, NoiseScale)>) -> Vec<(&'a Group, NoiseScale)> {
     let mut ranked: Vec<_> = known.into_iter().enumerate().collect();
-    let noise = |(_, (group, _)): &(usize, (&Group<'_>, NoiseScale))| group.mean().noise;
+    let noise = |(_, (group, _)): &(usize, (&Group, NoiseScale))| group.mean().noise;
     ranked.sort_by(|one, other| noise(other).total_cmp(&noise(one)));
     ranked.truncate(MOST_ROWS);
     ranked.sort_by_key(|(place, _)| *place);
     ranked.into_iter().map(|(_, known)| known).collect()
 }
 
-fn interval_row(group: &Group<'_>, scale: NoiseScale, whole: NoiseSums) -> IntervalRow {
+fn interval_row(group: &Group, scale: NoiseScale, whole: NoiseSums) -> IntervalRow {
     let own = group.mean();
     let share = |own: f64, whole: f64| Fraction(own / whole);
     let detail = match whole.signal > 0.0 && whole.noise > 0.0 {
@@ -163,7 +188,7 @@ fn interval_row(group: &Group<'_>, scale: NoiseScale, whole: NoiseSums) -> Inter
         false => String::new(),
     };
     IntervalRow {
-        name: group.name.to_owned(),
+        name: group.name.clone(),
         value: scale.scale.filter(|_| scale.high.is_some()),
         low: scale.low,
         high: scale.high.filter(|_| scale.scale.is_some()),
@@ -266,7 +291,9 @@ mod tests {
     }
 
     fn drawn(layers: &[LayerRow]) -> Option<(Chart, Intervals)> {
-        let chart = chart("batch 8", &measured(1, [50.0, 70.0]), layers)?;
+        let mut groups = Groups::default();
+        layers.iter().for_each(|row| groups.push(row));
+        let chart = chart("batch 8", &measured(1, [50.0, 70.0]), &groups.newest())?;
         let Picture::Intervals(intervals) = &chart.picture else {
             panic!("{chart:?}");
         };
@@ -317,6 +344,32 @@ mod tests {
         assert!(
             values.series[0].text().contains("head: at least "),
             "{values:?}"
+        );
+    }
+
+    #[test]
+    fn of_a_long_training_only_the_newest_steps_of_each_group_are_kept() {
+        let mut groups = Groups::default();
+        let rows = layers(5_000, NOISE);
+        for row in &rows {
+            groups.push(row);
+            assert!(
+                groups
+                    .groups
+                    .iter()
+                    .all(|group| group.steps.len() <= 2 * MOST_MEASURED)
+            );
+        }
+        let newest = groups.newest();
+        for group in &newest[..3] {
+            let own = rows.iter().filter(|row| row.layer_group == group.name);
+            let noise: Vec<f64> = own.filter_map(|row| row.gradient_noise).collect();
+            let kept: Vec<f64> = group.steps.iter().map(|step| step.noise).collect();
+            assert_eq!(kept, noise[noise.len() - MOST_MEASURED..]);
+        }
+        assert_eq!(
+            (newest[3].name.as_str(), newest[3].steps.len()),
+            ("tail", 0)
         );
     }
 

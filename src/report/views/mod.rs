@@ -89,13 +89,16 @@ impl<'a> RunView<'a> {
         or_fault(window, faults)?
     }
 
-    /// The gradients of the trial's layer groups; empty where they were not measured or not kept.
-    fn layers(&self, row: &TrialRow, faults: &mut Vec<String>) -> Vec<LayerRow> {
-        let Some(folder) = self.folder else {
-            return Vec::new();
-        };
-        let layers = course::layers(folder, &row.trial, row.attempt);
-        or_fault(layers, faults).unwrap_or_default()
+    /// Gives the gradients of the trial's layer groups; none where they were not measured or not kept.
+    /// `None` if a table cannot be read.
+    fn each_layer(
+        &self,
+        row: &TrialRow,
+        faults: &mut Vec<String>,
+        each: &mut dyn FnMut(&LayerRow),
+    ) -> Option<()> {
+        let read = course::each_layer(self.folder?, &row.trial, row.attempt, each);
+        or_fault(read, faults)
     }
 
     /// Its points, the lowest loss first: of validation where any has it, else of training; last

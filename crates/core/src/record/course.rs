@@ -18,7 +18,7 @@ use super::{
     steps::STEPS,
     table::{Record, scan},
 };
-use crate::{input, limits::TABLE_BYTES, plan::TrialId};
+use crate::{input, limits::SAMPLES_BYTES, plan::TrialId};
 
 /// Number of bytes at the start of `steps.csv` that are searched for the first loss.
 const FIRST_STEPS_BYTES: u64 = 1 << 20;
@@ -168,31 +168,38 @@ pub fn losses(folder: &Path, last_attempt: u64) -> Result<Vec<f64>, TableError> 
     Ok(losses)
 }
 
-/// The gradients of layer groups in the measured steps of a trial, joined from its attempts up to this
-/// one as a [`Course`] is; empty if they were not measured.
+/// Gives the gradients of layer groups in the measured steps of a trial, joined from its attempts up to
+/// this one as a [`Course`] is; none if they were not measured.
 ///
 /// # Errors
-/// A table exists but cannot be read.
-pub fn layers(
+/// A table exists but cannot be read; some rows may have been given before.
+pub fn each_layer(
     run: &RunFolder,
     trial: &TrialId,
     last_attempt: u64,
-) -> Result<Vec<LayerRow>, TableError> {
+    each: &mut dyn FnMut(&LayerRow),
+) -> Result<(), TableError> {
     let folders: Vec<PathBuf> = attempts(run, trial)
         .into_iter()
         .filter(|attempt| *attempt <= last_attempt)
         .map(|attempt| run.attempt(trial, attempt))
         .collect();
-    let mut joined: Vec<LayerRow> = Vec::new();
-    for folder in folders {
-        if !joined.is_empty()
-            && let Some(first) = first_step(&folder)?
-        {
-            joined.retain(|row| row.step < first);
+    for (place, folder) in folders.iter().enumerate() {
+        if !path_of(folder, &LAYERS).is_file() {
+            continue;
         }
-        joined.extend(rows::<LayerRow>(&folder, &LAYERS)?);
+        let mut replaced_from: Option<u64> = None;
+        for later in &folders[place + 1..] {
+            let first = first_step(later)?;
+            replaced_from = replaced_from.into_iter().chain(first).min();
+        }
+        each_row(folder, &LAYERS, &mut |row: LayerRow| {
+            if replaced_from.is_none_or(|first| row.step < first) {
+                each(&row);
+            }
+        })?;
     }
-    Ok(joined)
+    Ok(())
 }
 
 /// The first loss that the attempts of a trial logged, up to this one. `folder` is the trial's.
@@ -225,7 +232,7 @@ fn first_step(folder: &Path) -> Result<Option<u64>, TableError> {
 /// The first row, read without the rest of the table; `None` also if it is of another version, or
 /// damaged.
 fn first_row(path: &Path) -> Option<StepRow> {
-    let file = input::open_within(path, &TABLE_BYTES).ok()?;
+    let file = input::open_within(path, &SAMPLES_BYTES).ok()?;
     let mut bytes = Vec::new();
     file.take(FIRST_ROW_BYTES).read_to_end(&mut bytes).ok()?;
     if let Some(damage) = bytes.iter().position(|byte| *byte == 0) {
@@ -273,7 +280,7 @@ fn each_row<T: DeserializeOwned>(
         each(record.parse()?);
         Ok(())
     };
-    let mut file = input::open_within(path, &TABLE_BYTES).map_err(failed)?;
+    let mut file = input::open_within(path, &SAMPLES_BYTES).map_err(failed)?;
     let Some(damage) = first_zero(&file).map_err(failed)? else {
         scan(&mut file, path, table.version, &mut take)?;
         return Ok(());
