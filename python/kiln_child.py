@@ -646,8 +646,17 @@ def _is_of_full_disk(error):
     return isinstance(error, OSError) and error.errno in (errno.ENOSPC, errno.EDQUOT)
 
 
+# Phrases for a lack of memory by the class of the error; each class stands for other faults too.
+SAID_BY_ALLOCATORS = ("out of memory", "can't allocate memory", "oom when allocating tensor")
+LACK_OF_MEMORY = {
+    "RuntimeError": SAID_BY_ALLOCATORS,
+    "ResourceExhaustedError": SAID_BY_ALLOCATORS + ("failed to allocate memory", "unable to allocate output tensor"),
+    "InternalError": ("dst tensor is not initialized",),
+}
+
+
 def _is_out_of_memory(error):
     names = {kind.__name__ for kind in type(error).__mro__}
     text = str(error).lower()
-    is_told = any(words in text for words in ("out of memory", "can't allocate memory", "oom when allocating tensor"))
-    return bool(names & {"MemoryError", "OutOfMemoryError"} or is_told and names & {"RuntimeError", "ResourceExhaustedError"})
+    told = {name for name, phrases in LACK_OF_MEMORY.items() if any(words in text for words in phrases)}
+    return bool(names & {"MemoryError", "OutOfMemoryError"} or names & told)

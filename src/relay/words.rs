@@ -213,14 +213,24 @@ mod tests {
         };
         let no_memory = "OOM when allocating tensor with shape[90000,90000] and type float";
         let eager = format!("{traceback}{class} {{{{x}}}} {no_memory} [Op:MatMul]\n\n{hint}");
-        for text in [graph(no_memory), eager.clone()] {
+        for text in [
+            graph(no_memory),
+            graph("SameWorkerRecvDone unable to allocate output tensor. Key: x"),
+            eager.clone(),
+            eager.replace(no_memory, "failed to allocate memory"),
+        ] {
             let words = Words::of(&text);
             assert!(words.speak_of_memory(50), "{text}");
             assert!(words.line().unwrap().starts_with(class), "{text}");
         }
+        let internal = |what: &str| graph(what).replace("ResourceExhausted", "Internal");
+        assert!(Words::of(&internal("Dst tensor is not initialized.")).speak_of_memory(50));
         let other = "ValueError: no batch\n";
         for text in [
             graph("file system quota exceeded"),
+            graph("Too many open files"),
+            graph("No space left on device; OOM handler not needed"),
+            internal("No algorithm worked!"),
             format!("{eager}{traceback}{other}"),
             format!("{}{traceback}{other}", graph("quota exceeded")),
         ] {

@@ -211,7 +211,10 @@ class ATrialOfKiln(unittest.TestCase):
     def test_lack_of_memory_is_oom_whoever_says_it(self):
         for error in ("MemoryError()", "type('OutOfMemoryError', (RuntimeError,), {})('CUDA out of memory')",
                       "RuntimeError(\"DefaultCPUAllocator: can't allocate memory: you tried to allocate 8 bytes\")",
-                      "type('ResourceExhaustedError', (Exception,), {})('Graph execution error:\\n\\nOOM when allocating tensor')"):
+                      "type('ResourceExhaustedError', (Exception,), {})('Graph execution error:\\n\\nOOM when allocating tensor')",
+                      "type('ResourceExhaustedError', (Exception,), {})('{{function_node x}} failed to allocate memory [Op:Mul]')",
+                      "type('ResourceExhaustedError', (Exception,), {})('SameWorkerRecvDone unable to allocate output tensor. Key: x')",
+                      "type('InternalError', (Exception,), {})('Failed copying input tensor: Dst tensor is not initialized.')"):
             child = run(body=f"if step.number == 8: raise {error}")
             self.failed(child, "ran out of memory at step 8", "oom", 4)
         nested = "try: raise MemoryError()\n                except MemoryError as error: raise KeyError('compiler') from error"
@@ -221,6 +224,8 @@ class ATrialOfKiln(unittest.TestCase):
 
     def test_a_text_about_memory_in_another_error_is_a_failure(self):
         self.failed(run(body="raise ValueError(\"file 'out of memory.txt' not found\")"), "ValueError: file 'out of memory.txt'")
+        for text in ("Too many open files", "No space left on device; OOM handler not needed", "Dst tensor is not initialized."):
+            self.failed(run(body=f"raise type('ResourceExhaustedError', (Exception,), {{}})('{text}')"), f"ResourceExhaustedError: {text}")
 
     def test_figures_that_cannot_be_are_left_out_with_a_note_and_cost_no_training(self):
         end = ("trial.note('mfu', None); trial.finish(valid_loss=True, valid_top1='0.5', peak_allocated_bytes=5.5, peak_reserved_bytes=7, "

@@ -41,9 +41,9 @@ const CONSEQUENCES: [&str; 7] = [
 const LOST: [&str; 2] = ["Connection closed by peer", "DataLoader worker (pid"];
 /// The exception of `torchrun`; a box with the ends of all processes follows it.
 const OF_TORCHRUN: &str = "ChildFailedError";
-/// The exception of TensorFlow for memory and for quotas: which of them ran out may come after a blank
-/// line and the stack of the graph.
-const OF_TENSORFLOW: &str = "ResourceExhaustedError";
+/// Exceptions of TensorFlow for memory and for other faults: which of them it was may come after a
+/// blank line and the stack of the graph.
+const OF_TENSORFLOW: [&str; 2] = ["ResourceExhaustedError", "InternalError"];
 
 /// The tracebacks of an output.
 #[derive(Debug, Default)]
@@ -125,7 +125,8 @@ pub(super) fn tracebacks<'a>(lines: &[&'a str]) -> Tracebacks<'a> {
 /// The exception whose line is `lines[at]`.
 fn exception<'a>(lines: &[&'a str], at: usize) -> Exception<'a> {
     let (rank, first) = parts(lines[at]);
-    let is_long = class_name(first).ends_with(OF_TENSORFLOW);
+    let name = class_name(first);
+    let is_long = OF_TENSORFLOW.iter().any(|end| name.ends_with(end));
     let (end, most) = match is_long {
         true => (end_of_message(lines, at), usize::MAX),
         false => (lines.len(), MESSAGE_LINES),

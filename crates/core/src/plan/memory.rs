@@ -25,6 +25,16 @@ const OUT_OF_MEMORY: [&str; 11] = [
     "not enough memory",
     "std::bad_alloc",
 ];
+/// What TensorFlow says of a lack of memory, each behind the class of its exception, in small letters.
+/// The classes also stand for other faults.
+const OF_TENSORFLOW: [(&str, &str); 3] = [
+    ("resourceexhaustederror:", "failed to allocate memory"),
+    (
+        "resourceexhaustederror:",
+        "unable to allocate output tensor",
+    ),
+    ("internalerror:", "dst tensor is not initialized"),
+];
 /// The phrase of Rust's allocator; with a capital letter it may begin any sentence.
 const OF_RUST: &str = "memory allocation of";
 /// How the names of Python's exceptions end: also NumPy's `_ArrayMemoryError`.
@@ -37,6 +47,7 @@ pub fn speaks_of_memory(text: &str) -> bool {
         || text.contains(OF_RUST)
         || text.split(['\n', '\r']).any(is_memory_error)
         || lower.lines().any(is_exhausted_memory)
+        || is_of_tensorflow(&lower)
         || is_untold_lack_of_gpu_memory(text)
 }
 
@@ -94,6 +105,14 @@ fn is_memory_error(line: &str) -> bool {
 fn is_exhausted_memory(line: &str) -> bool {
     line.split_once("resource_exhausted:")
         .is_some_and(|(_, what)| what.contains("memory") || what.contains("allocat"))
+}
+
+/// Whether an exception of TensorFlow, in small letters, is about memory.
+fn is_of_tensorflow(lower: &str) -> bool {
+    OF_TENSORFLOW.iter().any(|(class, words)| {
+        let message = lower.split_once(class).map(|(_, message)| message);
+        message.is_some_and(|message| message.contains(words))
+    })
 }
 
 /// c10's CUDA allocator asks NVML who uses the memory when it has run out, and asserts that NVML
@@ -362,6 +381,12 @@ mod tests {
             "XlaRuntimeError: RESOURCE_EXHAUSTED: Failed to allocate request for 2.0GiB",
             "ResourceExhaustedError: {{function_node __wrapped__MatMul}} OOM when allocating tensor \
              with shape[90000,90000] and type float on /device:GPU:0 by allocator GPU_0_bfc",
+            "ResourceExhaustedError: {{function_node __wrapped__Mul_device_/job:localhost/device:GPU:0}} \
+             failed to allocate memory [Op:Mul]",
+            "ResourceExhaustedError: Graph execution error:\n\nDetected at node m\nm: \
+             SameWorkerRecvDone unable to allocate output tensor. Key: x",
+            "InternalError: Failed copying input tensor from CPU:0 to GPU:0 in order to run Mul: Dst \
+             tensor is not initialized.",
             "Traceback\nnumpy._core._exceptions._ArrayMemoryError: Unable to allocate 8.00 GiB for an \
              array with shape (1073741824,) and data type float64\n",
             "Traceback\r\nMemoryError\r\n",
@@ -379,6 +404,11 @@ mod tests {
             "StatusCode.RESOURCE_EXHAUSTED",
             "grpc: RESOURCE_EXHAUSTED: Quota exceeded for quota metric 'reads'\nmemory: 3 GiB",
             "ResourceExhaustedError: {{function_node __wrapped__SaveV2}} file system quota exceeded",
+            "ResourceExhaustedError: {{function_node __wrapped__ReadFile}} /data/a; Too many open files",
+            "ResourceExhaustedError: No space left on device; OOM handler not needed",
+            "ResourceExhaustedError: Dst tensor is not initialized",
+            "ValueError: failed to allocate memory for the mug",
+            "InternalError: failed to allocate memory bandwidth",
             "Hint: If you want to see a list of allocated tensors when OOM happens, add a flag",
             "caught a MemoryError",
             "no MemoryError: all is well",
