@@ -432,6 +432,24 @@ fn keys_of_rows_are_taken_by_their_names_or_refused() {
     }
     let checked = kiln(&place, &["check", "rows.yaml"]);
     assert_eq!(checked.status, Some(0), "{checked:?}");
+    for (row, words) in [
+        (
+            "{\"question\": \"a b\", \"context\": \"c d\"}\n",
+            "`context` is taken as the response because it is the only other text",
+        ),
+        (
+            "{\"context\": \"a b\", \"answer\": \"c d\"}\n",
+            "`context` is taken as the prompt because it is the only other text",
+        ),
+    ] {
+        let written = init(&row.repeat(40));
+        assert_eq!(written.status, Some(0), "{written:?}");
+        assert!(written.stderr.contains(words), "{written:?}");
+        let text = fs::read_to_string(place.path("rows.yaml")).unwrap();
+        assert!(text.contains("is the only other text; its key"), "{text}");
+    }
+    let usual = init(&"{\"question\": \"a b\", \"answer\": \"c d\"}\n".repeat(40));
+    assert!(!usual.stderr.contains("is taken as"), "{usual:?}");
     let blank = "{\"input\": \"\", \"instruction\": \"a\", \"output\": \"b\"}\n";
     let written = init(&blank.repeat(40));
     assert_eq!(written.status, Some(0), "{written:?}");

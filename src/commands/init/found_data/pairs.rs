@@ -47,17 +47,9 @@ pub(super) fn pairs(path: &Path, valid: Option<&Path>) -> Result<DataProposal, S
              `{key}`, write both into one text"
         )
     }));
-    if ![prompt, response]
-        .into_iter()
-        .any(|key| has_usual_name(key))
-    {
-        comments
-            .push("the keys by their order in the file; swap them for the other way".to_owned());
-        notes.push(format!(
-            "note: no usual name says which text is the prompt: `{prompt}`, the first key, is taken \
-             as the prompt and `{response}` as the response; if it is the other way, swap \
-             `data.prompt_key` and `data.response_key`"
-        ));
+    if let Some((comment, note)) = of_unusual_names([prompt, response]) {
+        comments.push(comment);
+        notes.push(note);
     }
     let tokenizer = path.with_file_name("tokenizer.json");
     let made = match tokenizer.symlink_metadata() {
@@ -108,8 +100,29 @@ fn is_one(names: &[&str], key: &str) -> bool {
     names.contains(&key.to_lowercase().as_str())
 }
 
-fn has_usual_name(key: &str) -> bool {
-    is_one(&PROMPTS, key) || is_one(&RESPONSES, key)
+/// The comment and the note on keys that were not taken by their names.
+fn of_unusual_names([prompt, response]: [&str; 2]) -> Option<(String, String)> {
+    let (role, key) = match (is_one(&PROMPTS, prompt), is_one(&RESPONSES, response)) {
+        (true, true) => return None,
+        (true, false) => ("response", response),
+        (false, true) => ("prompt", prompt),
+        (false, false) => {
+            return Some((
+                "the keys by their order in the file; swap them for the other way".to_owned(),
+                format!(
+                    "note: no usual name says which text is the prompt: `{prompt}`, the first key, \
+                     is taken as the prompt and `{response}` as the response; if it is the other \
+                     way, swap `data.prompt_key` and `data.response_key`"
+                ),
+            ));
+        }
+    };
+    let comment = format!("the {role} is the only other text; its key is no usual name");
+    let note = format!(
+        "note: `{key}` is taken as the {role} because it is the only other text; if it is not the \
+         {role}, name the key of the {role}s in `data.{role}_key`"
+    );
+    Some((comment, note))
 }
 
 fn is_id(key: &str) -> bool {
