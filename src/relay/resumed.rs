@@ -28,8 +28,10 @@ pub(super) fn finds_checkpoint(attempt: u64, folder: Option<&Path>) -> bool {
 pub(super) fn mark(command: &Command, finds_checkpoint: bool, figures: &mut Figures) {
     let numbers = &mut figures.numbers;
     let told = numbers.iter().find(|(name, _)| name == STEP);
-    let is_resumed = told.map_or(finds_checkpoint, |(_, step)| *step > 0.0);
-    numbers.retain(|(name, step)| name != STEP || *step > 0.0);
+    // A count may miss its integer by a rounding error.
+    let is_later = |step: f64| step.round() > 0.0;
+    let is_resumed = told.map_or(finds_checkpoint, |(_, step)| is_later(*step));
+    numbers.retain(|(name, step)| name != STEP || is_later(*step));
     if !is_resumed {
         return;
     }
@@ -38,16 +40,25 @@ pub(super) fn mark(command: &Command, finds_checkpoint: bool, figures: &mut Figu
         let measured = metrics.get(name).and_then(|metric| metric.measured);
         matches!(measured, Some(Measured::WallSeconds | Measured::CpuSeconds))
     };
+    let (why, text) = match finds_checkpoint {
+        true => (
+            "files of an earlier attempt were in its checkpoint folder, so this time may be of a part \
+             of its work",
+            ResumedCommand::TEXT,
+        ),
+        false => (
+            "its metric `resumed_at_step` says that it did not begin at step 0, so this time may be of \
+             a part of its work",
+            ResumedCommand::TOLD_TEXT,
+        ),
+    };
     for (name, _) in numbers.iter().filter(|(name, _)| is_time(name)) {
-        let why = "files of an earlier attempt were in its checkpoint folder, so this time may be of a \
-                   part of its work";
         figures.notes.insert(name.clone(), why.to_owned());
     }
     numbers.retain(|(name, _)| !is_time(name));
-    figures.notes.insert(
-        ResumedCommand::COLUMN.to_owned(),
-        ResumedCommand::TEXT.to_owned(),
-    );
+    figures
+        .notes
+        .insert(ResumedCommand::COLUMN.to_owned(), text.to_owned());
 }
 
 #[cfg(test)]
@@ -65,8 +76,8 @@ mod tests {
         assert!(!finds_checkpoint(2, Some(&folder.path().join("none"))));
     }
 
-    /// The numbers and notes that are left of these.
-    fn marked(yaml: &str, finds: bool, numbers: &[(&str, f64)]) -> (Vec<String>, Vec<String>) {
+    /// What is left of these numbers, with its notes.
+    fn left(yaml: &str, finds: bool, numbers: &[(&str, f64)]) -> Figures {
         let command: Command = serde_yaml::from_str(&format!("argv: [x]\n{yaml}")).unwrap();
         let own = |(name, value): &(&str, f64)| ((*name).to_owned(), *value);
         let mut figures = Figures {
@@ -74,6 +85,12 @@ mod tests {
             ..Figures::default()
         };
         mark(&command, finds, &mut figures);
+        figures
+    }
+
+    /// The numbers and notes that are left of these.
+    fn marked(yaml: &str, finds: bool, numbers: &[(&str, f64)]) -> (Vec<String>, Vec<String>) {
+        let figures = left(yaml, finds, numbers);
         let names = figures.numbers.into_iter().map(|(name, _)| name);
         (names.collect(), figures.notes.into_keys().collect())
     }
@@ -103,5 +120,21 @@ mod tests {
         assert_eq!(of(true, 0.0).0, ["wall"]);
         assert_eq!(of(false, 9.0).0, ["resumed_at_step"]);
         assert!(of(false, 9.0).1.contains(&"resumed".to_owned()));
+        // As it is rounded in the table.
+        assert_eq!(
+            of(false, 1e-7),
+            (vec!["wall".to_owned()], Vec::<String>::new())
+        );
+        let notes =
+            |finds, step| left(yaml, finds, &[("resumed_at_step", step), ("wall", 2.0)]).notes;
+        for (finds, part) in [
+            (true, "files of an earlier attempt"),
+            (false, "its metric `res"),
+        ] {
+            let notes = notes(finds, 2.0000000001);
+            for name in ["resumed", "wall"] {
+                assert!(notes[name].starts_with(part), "{name}: {notes:?}");
+            }
+        }
     }
 }

@@ -412,7 +412,8 @@ impl fmt::Display for OutOfJobTime {
     }
 }
 
-/// The program of a command may have resumed from what an earlier attempt left; a note of its own.
+/// The program of a command may have resumed from what an earlier attempt left, or says so; a note of
+/// its own.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct ResumedCommand;
 
@@ -421,6 +422,9 @@ impl ResumedCommand {
     pub const COLUMN: &str = "resumed";
     pub const TEXT: &str = "files of an earlier attempt were in its checkpoint folder, so times, \
                             rates and energy may be of a part of its work";
+    /// The text if no such files were there.
+    pub const TOLD_TEXT: &str = "its metric `resumed_at_step` says that it did not begin at step 0, so \
+                                 times, rates and energy may be of a part of its work";
     /// The text in tables of earlier versions.
     const FORMER_TEXT: &str =
         "the program found its checkpoint, so times, rates and energy are of the rest of its work";
@@ -428,7 +432,7 @@ impl ResumedCommand {
     /// Whether the row has it.
     pub fn is_of(row: &TrialRow) -> bool {
         let note = row.note(Self::COLUMN);
-        note.is_some_and(|note| [Self::TEXT, Self::FORMER_TEXT].contains(&note))
+        note.is_some_and(|note| [Self::TEXT, Self::TOLD_TEXT, Self::FORMER_TEXT].contains(&note))
     }
 }
 
@@ -502,6 +506,8 @@ mod tests {
         assert_eq!(told(of(&note, None)), (true, None, None));
         let former = [(ResumedCommand::COLUMN, ResumedCommand::FORMER_TEXT)];
         assert_eq!(told(of(&former, None)), (true, None, None));
+        let by_program = [(ResumedCommand::COLUMN, ResumedCommand::TOLD_TEXT)];
+        assert_eq!(told(of(&by_program, Some(9))), (true, None, None));
         // A metric of this name may have a note too.
         let other = [("resumed", "'x' is not a number")];
         assert!(!told(of(&other, None)).0);
