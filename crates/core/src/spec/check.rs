@@ -80,7 +80,14 @@ impl Checker {
         for entry in node.entries() {
             let full = join(path, &entry.key);
             match fields.get(&entry.key) {
-                Some(field) => self.field(&full, field, &entry.value, &entry.key_location),
+                Some(field) => {
+                    let known = self.problems.len();
+                    self.field(&full, field, &entry.value, &entry.key_location);
+                    let hint = file_hint(&full, fields, &entry.value);
+                    for problem in self.problems.iter_mut().skip(known) {
+                        problem.message += hint;
+                    }
+                }
                 None if entry.key == "kind" && kind.is_some() => {}
                 None if fields.is_open && misspelt(fields, node, &entry.key).is_none() => {
                     self.own_key(&full, entry)
@@ -289,6 +296,16 @@ impl Checker {
             }
         });
         self.push(&entry.key_location, &full, message);
+    }
+}
+
+/// The hint at the key for a file, if a file is given as a unit of tokens; else empty.
+fn file_hint(path: &str, fields: &MapKeys, value: &Node) -> &'static str {
+    let is_file = |text: &str| text.contains(['/', '.']);
+    let takes_file = path == "data.tokenizer" && fields.get("tokenizer_file").is_some();
+    match takes_file && value.text().is_some_and(is_file) {
+        true => "; a file of a tokenizer goes to `data.tokenizer_file`",
+        false => "",
     }
 }
 

@@ -538,6 +538,29 @@ fn a_key_of_another_kind_names_the_key_that_this_kind_has_for_it() {
 }
 
 #[test]
+fn a_file_as_the_unit_of_tokens_is_told_its_key() {
+    let told = |data: &str| {
+        let text = format!(
+            "{{kiln: 1, name: x, model: {{kind: lstm}}, train: {{steps: 5}}, data: {{{data}}}}}"
+        );
+        Case::new(&text).problems()
+    };
+    let (allowed, hint) = (
+        "it must be `character`, `byte` or `word`",
+        "; a file of a tokenizer goes to `data.tokenizer_file`",
+    );
+    let of_text = told("kind: text, path: a, tokenizer: some/tokenizer.json");
+    assert!(of_text.ends_with(&format!("{allowed}{hint}")), "{of_text}");
+    for data in [
+        "kind: generated, tokenizer: some/tokenizer.json",
+        "kind: text, path: a, tokenizer: letters",
+    ] {
+        let told = told(data);
+        assert!(told.ends_with(allowed), "{told}");
+    }
+}
+
+#[test]
 fn the_description_of_a_file_beneath_stays_there_but_is_checked() {
     let description = |own: &str, beneath: &str| {
         Case::new(&format!("extends: b.yaml\n{own}")).file("b.yaml", &format!("{BASE}{beneath}"))
