@@ -433,6 +433,27 @@ fn the_resolved_file_reads_back_to_the_same_experiment() {
 }
 
 #[test]
+fn a_text_with_a_tokenizer_file_has_no_other_tokenizer_given_or_written() {
+    let text = |keys: &str| {
+        format!(
+            "{{kiln: 1, name: x, model: {{kind: lstm}}, train: {{steps: 5}}, data: {{kind: text, path: \
+             a, tokenizer_file: b{keys}}}}}"
+        )
+    };
+    let loaded = Case::new(&text("")).load();
+    let written = write_resolved(&loaded);
+    assert!(!written.contains("tokenizer:"), "{written}");
+    assert_eq!(Case::new(&written).load().experiment, loaded.experiment);
+    for unit in ["character", "word"] {
+        let told = Case::new(&text(&format!(", tokenizer: {unit}"))).problems();
+        let words = "`data.tokenizer` and `data.tokenizer_file` are both given; keep one of them";
+        assert_eq!(told.matches(words).count(), 1, "{told}");
+    }
+    let restored = Case::new(&text(", tokenizer: null")).load();
+    assert_eq!(restored.experiment, loaded.experiment);
+}
+
+#[test]
 fn a_place_is_found_for_every_key() {
     let loaded = Case::new(&format!(
         "{BASE}sweep:\n  grid: {{train.batch_size: [4, 8]}}\n"

@@ -231,7 +231,12 @@ fn order_fields(fields: &MapKeys, node: &mut Node) {
 
 /// The defaults of all optional keys, for the kinds in use.
 pub(super) fn defaults(user: &Node) -> Node {
-    default_fields(keys::table(), Some(user), &Location::named("default"))
+    let mut defaults = default_fields(keys::table(), Some(user), &Location::named("default"));
+    // A text has one tokenizer.
+    if user.get_path(&["data", "tokenizer_file"]).is_some() {
+        defaults.remove_path(&["data", "tokenizer"]);
+    }
+    defaults
 }
 
 fn default_fields(fields: &MapKeys, user: Option<&Node>, location: &Location) -> Node {

@@ -3,7 +3,7 @@
 use super::ResolvedPoint;
 use crate::{
     kinds::{Content, Data, KeyFault, data::Tokenizer},
-    spec::checkpoint::AfterTraining,
+    spec::{checkpoint::AfterTraining, node::Node},
 };
 
 pub(super) fn of_data(point: &ResolvedPoint<'_>) -> Vec<KeyFault> {
@@ -168,13 +168,23 @@ fn of_panel(data: &Data) -> Vec<KeyFault> {
         .collect()
 }
 
+const TWO_TOKENIZERS: &str =
+    "`data.tokenizer` and `data.tokenizer_file` are both given; keep one of them";
+
+/// Checks that the values of the layers name one tokenizer: the one that is also the default would be
+/// ignored.
+pub(super) fn of_given_tokenizer(tree: &Node) -> Option<KeyFault> {
+    let keys = ["data.tokenizer", "data.tokenizer_file"];
+    let [unit, file] = ["tokenizer", "tokenizer_file"].map(|key| tree.get_path(&["data", key]));
+    let are_both = unit.is_some() && file.is_some();
+    are_both.then(|| KeyFault::between(keys[0], &keys, TWO_TOKENIZERS))
+}
+
 /// Checks that a text has one tokenizer.
 fn of_tokenizer(data: &Data) -> Option<KeyFault> {
     let is_other = data.tokenizer() != Some(Tokenizer::Character);
-    (data.tokenizer_file().is_some() && is_other).then(|| {
-        let message = "`data.tokenizer` and `data.tokenizer_file` are both given; keep one of them";
-        KeyFault::between("data.tokenizer", &["data"], message)
-    })
+    (data.tokenizer_file().is_some() && is_other)
+        .then(|| KeyFault::between("data.tokenizer", &["data"], TWO_TOKENIZERS))
 }
 
 /// Checks that validation rows have one source, and that the two texts of a row have different

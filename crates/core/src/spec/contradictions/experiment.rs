@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use super::{PatternMemo, ResolvedPoint, contradictions, search};
+use super::{PatternMemo, ResolvedPoint, contradictions, data::of_given_tokenizer, search};
 use crate::{
     kinds::{KeyFault, Model},
     spec::{
@@ -65,6 +65,7 @@ pub(in crate::spec) fn check(
             || faulty.iter().any(|faulty| related(faulty, key))
     };
     let mut faults = contradictions(&point);
+    faults.extend(of_given_tokenizer(tree));
     faults.extend(of_run(experiment));
     faults.extend(of_gradient_noise(experiment));
     faults.extend(search::faults(experiment));
