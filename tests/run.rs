@@ -314,6 +314,20 @@ fn a_dry_run_for_programs_is_one_event() {
 }
 
 #[test]
+fn a_dry_run_says_that_listed_devices_would_have_no_work() {
+    let lines = FOUR.replace("]}}", "]}, repeats: 2}\nrun: {devices: [0, 1, 2, 3]}");
+    let place = Place::with(&lines);
+    let said = "2 rounds of repeats on 4 devices: 2 have no work";
+    let listed = place.run("completes", &["--dry-run"]);
+    assert!(listed.stderr.contains(said), "{listed:?}");
+    let told = place.run("completes", &["--dry-run", "--progress", "json"]);
+    assert!(told.stdout.contains(said), "{told:?}");
+    let planned = place.kiln(&["plan", "x.yaml"]).output().unwrap();
+    let planned = String::from_utf8(planned.stdout).unwrap();
+    assert!(planned.contains(said), "{planned}");
+}
+
+#[test]
 fn only_runs_the_trials_named_and_a_later_run_the_others() {
     let place = Place::with(FOUR);
     let listed = place.run("completes", &["--dry-run"]);

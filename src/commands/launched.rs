@@ -199,6 +199,7 @@ pub(super) fn dry_run(request: &RunRequest, style: ProgressMode) -> Result<Statu
     if style == ProgressMode::Json {
         return tell_preview(request, &preview);
     }
+    preview.remarks.iter().for_each(|line| note(line));
     let mut text = format!(
         "{}: {} of {} trials would run\n",
         place(request, &preview),
@@ -226,6 +227,7 @@ pub(super) fn tell_preview(request: &RunRequest, preview: &Preview) -> Result<St
         "event": "dry_run",
         "resumes": preview.resumes.as_ref().map(RunFolder::path),
         "notice": preview.notice,
+        "remarks": preview.remarks,
         "trials": request.trials.len(),
         "to_run": to_run,
     });

@@ -59,8 +59,8 @@ pub(super) struct Args {
 pub(super) fn run(args: Args) -> Result<Status, Stop> {
     let mut status = Status::Success;
     for file in &args.files {
-        let planned = planned_file(file, &args);
-        if let Ok(planned) = &planned {
+        let mut planned = planned_file(file, &args);
+        if let Ok(planned) = &mut planned {
             planned.warn();
             show(planned, &args)?;
         }
@@ -85,8 +85,6 @@ fn planned_file(file: &Path, args: &Args) -> Result<Planned, Stop> {
         let notes = continuation::continue_run(&mut planned, named, &args.results, false)?;
         notes.iter().for_each(|line| note(line));
     }
-    let idle = idle_listed_devices(&planned.loaded.experiment, &planned.plan.trials);
-    planned.remarks.extend(idle);
     Ok(planned)
 }
 
@@ -105,8 +103,14 @@ fn foretold(planned: &Planned, results: &Path) -> Foretold {
     schedule::foretell(&wanted, &|| Instruments::open(nvml_library().as_deref()))
 }
 
-fn show(planned: &Planned, args: &Args) -> Result<(), Stop> {
+fn show(planned: &mut Planned, args: &Args) -> Result<(), Stop> {
     let Foretold { ended, refusal } = foretold(planned, &args.results);
+    let has_final = ended.values().any(|outcome| outcome.is_final());
+    planned.remarks.extend(idle_listed_devices(
+        &planned.loaded.experiment,
+        &planned.plan.trials,
+        has_final,
+    ));
     let mut faults = initial_weights::faults(&planned.loaded, &planned.plan.trials);
     faults.extend(refusal);
     let expected = Expectations::of(&planned.plan, &args.results);

@@ -14,8 +14,13 @@ use super::devices::DeviceRequest;
 const WORTH_SAYING: f64 = 0.25;
 
 /// Says of the trials of a plan that the devices which its file lists will have little to do.
-pub fn idle_listed_devices(experiment: &Experiment, trials: &[Trial]) -> Vec<String> {
-    if experiment.run.on != RunPlace::Here {
+/// `has_final`: a run with a final outcome keeps its sweep.
+pub fn idle_listed_devices<'t>(
+    experiment: &Experiment,
+    trials: impl IntoIterator<Item = &'t Trial>,
+    has_final: bool,
+) -> Vec<String> {
+    if experiment.run.on != RunPlace::Here || has_final {
         return Vec::new();
     }
     let mut requests: Vec<(DeviceRequest, Vec<&Trial>)> = Vec::new();
@@ -231,15 +236,17 @@ mod tests {
 
     #[test]
     fn a_plan_knows_the_devices_that_its_file_lists() {
-        let said = |run: &str| {
+        let of = |run: &str, has_final: bool| {
             let text = format!(
                 "{{kiln: 1, name: x, {TRAINED}, sweep: {{grid: {{{TWO_AXES}}}, repeats: 2}}, run: \
                  {{{run}}}}}"
             );
             let experiment: Experiment = serde_yaml::from_str(&text).unwrap();
             let trials = expand(&experiment, &|_| None).unwrap().trials;
-            idle_listed_devices(&experiment, &trials)
+            idle_listed_devices(&experiment, &trials, has_final)
         };
+        let said = |run: &str| of(run, false);
+        assert_eq!(of("devices: [0, 1, 2, 3]", true), [String::new(); 0]);
         let [line] = <[String; 1]>::try_from(said("devices: [0, 1, 2, 3]")).unwrap();
         assert!(
             line.starts_with("2 rounds of repeats on 4 devices: 2 have no work"),

@@ -215,6 +215,8 @@ pub struct Preview {
     pub resumes: Option<RunFolder>,
     /// Reason why a finished run of the same experiment is not used.
     pub notice: Option<String>,
+    /// Listed devices that would have little to do.
+    pub remarks: Vec<String>,
     /// The trials that would run, with their previous outcomes.
     pub to_run: Vec<(TrialId, Option<Outcome>)>,
 }
@@ -255,6 +257,14 @@ pub fn preview(
         &request.selection,
         request.experiment.run.retries,
     );
+    let remarks = match request.search {
+        Some(_) => Vec::new(),
+        None => idle_listed_devices(
+            request.experiment,
+            left.iter().map(|index| &trials[*index]),
+            history.has_final(),
+        ),
+    };
     let to_run = left
         .iter()
         .map(|index| &trials[*index].id)
@@ -263,6 +273,7 @@ pub fn preview(
     Ok(Preview {
         resumes,
         notice,
+        remarks,
         to_run,
     })
 }
