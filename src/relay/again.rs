@@ -11,7 +11,10 @@ use kiln_core::{
     kinds::command::{Command, Placeholders, Stream},
     limits::RESULT_BYTES,
     plan::TrialId,
-    record::{TrialResult, note::LossRose},
+    record::{
+        TrialResult,
+        note::{LossRose, READ_AGAIN},
+    },
 };
 
 use super::{
@@ -25,9 +28,6 @@ use super::{
     result::{self, Figures},
     resumed,
 };
-
-/// The name under which a result, and then its row, has the note on how it was read again.
-pub const READ_AGAIN: &str = "read_again";
 
 /// An ended attempt of a command.
 #[derive(Clone, Copy, Debug)]

@@ -79,7 +79,8 @@ pub(super) fn made_elsewhere(launches: &[Launch], here: &MachineIdentity) -> Opt
     differences?.pop()
 }
 
-fn difference(launch: &Launch, here: &MachineIdentity) -> Option<String> {
+/// The same of one launch.
+pub(super) fn difference(launch: &Launch, here: &MachineIdentity) -> Option<String> {
     let is_here = here
         .boot_id
         .as_deref()

@@ -78,6 +78,7 @@ use kiln_core::{
     spec::{Experiment, Order},
 };
 use machine::MachineIdentity;
+use read_again::ReadAgain;
 
 /// The experiment to run, and how to run it.
 #[derive(Clone)]
@@ -248,7 +249,11 @@ pub fn preview(
     let again = read_again::gather(request, &here)?;
     let trials = known_trials(request, &found);
     let (resumes, notice, history) = match found {
-        ExistingRun::New { notice } => (None, notice.or_else(|| again.notice()), again.history()),
+        ExistingRun::New { notice } => {
+            let told = again.as_ref().and_then(ReadAgain::notice);
+            let history = again.as_ref().map(ReadAgain::history);
+            (None, notice.or(told), history.unwrap_or_default())
+        }
         ExistingRun::Old(old) => (Some(old.folder), None, old.history),
     };
     let left = remaining::remaining(

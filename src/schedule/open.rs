@@ -388,18 +388,40 @@ fn create_run(
     packages: Option<&str>,
 ) -> io::Result<(RunFolder, RunFile)> {
     let anchor = clock::anchor();
-    let commit = sources
-        .git
-        .as_ref()
-        .map_or("nogit", |git| git.commit.get(..7).unwrap_or(&git.commit));
-    let stamp = format!("{}-{commit}", stamp(&anchor.started_utc));
+    let run_name = run_name(&anchor.started_utc, sources.git.as_ref());
     let run_anchor = anchor.monotonic_nanoseconds;
-    let file = new_file(request, gather(1, anchor, run_anchor, sources));
+    let file = new_file(request, vec![gather(1, anchor, run_anchor, sources)]);
     let name = &request.experiment.name;
-    let folder = create(request.results, name, &stamp, |folder| {
-        fill(folder, request, &file, packages)
+    let folder = create(request.results, name, &run_name, |folder| {
+        fill(folder, request, &file, packages).map(drop)
     })?;
     Ok((folder, file))
+}
+
+/// Creates the folder of a new run that takes over the launches of another run; `add` writes what it
+/// has of their attempts. The folder appears whole.
+///
+/// # Errors
+/// A file cannot be written, or `add` failed; then there is no new run.
+pub(super) fn create_with(
+    request: &RunRequest,
+    launches: Vec<Launch>,
+    add: impl FnOnce(&RunFolder, &mut TrialStore) -> io::Result<()>,
+) -> io::Result<(RunFolder, RunFile)> {
+    let run_name = run_name(&clock::utc_now(), git(request.results).as_ref());
+    let file = new_file(request, launches);
+    let name = &request.experiment.name;
+    let folder = create(request.results, name, &run_name, |folder| {
+        let mut store = fill(folder, request, &file, None)?;
+        add(folder, &mut store)
+    })?;
+    Ok((folder, file))
+}
+
+/// The name of the folder of a run that begins now.
+fn run_name(now_utc: &str, git: Option<&Git>) -> String {
+    let commit = git.map_or("nogit", |git| git.commit.get(..7).unwrap_or(&git.commit));
+    format!("{}-{commit}", stamp(now_utc))
 }
 
 /// Adds this launch to the files of a run that is resumed.
@@ -479,7 +501,7 @@ pub(super) fn record_now(
     };
     let launch = gather(1, anchor.clone(), anchor.monotonic_nanoseconds, &sources);
     let packages = Some(described.packages_text).filter(|text| !text.is_empty());
-    (new_file(request, launch), packages)
+    (new_file(request, vec![launch]), packages)
 }
 
 /// The checks without private paths.
@@ -492,7 +514,7 @@ fn hidden_checks(checks: &[Check], paths: &Paths) -> Vec<Check> {
     checks.iter().map(hidden).collect()
 }
 
-fn new_file(request: &RunRequest, launch: Launch) -> RunFile {
+fn new_file(request: &RunRequest, launches: Vec<Launch>) -> RunFile {
     RunFile {
         kiln_run: RUN_FILE,
         experiment: request.experiment.name.clone(),
@@ -512,7 +534,7 @@ fn new_file(request: &RunRequest, launch: Launch) -> RunFile {
             request.trials,
             &Paths::here(Privacy::of(request.experiment)),
         ),
-        launches: vec![launch],
+        launches,
     }
 }
 
@@ -547,7 +569,7 @@ fn fill(
     request: &RunRequest,
     file: &RunFile,
     packages: Option<&str>,
-) -> io::Result<()> {
+) -> io::Result<TrialStore> {
     fs::create_dir(folder.trials())?;
     if let Some(packages) = packages {
         folder.write(&folder.packages_list(1), packages.as_bytes())?;
@@ -555,7 +577,8 @@ fn fill(
     folder.write(&folder.experiment(), resolved(request).as_bytes())?;
     let (mut store, _) = TrialStore::open(folder, &TrialTable::axes_of(request.trials))?;
     store.sync()?;
-    file.write(folder)
+    file.write(folder)?;
+    Ok(store)
 }
 
 /// Returns `2026-11-20T10:08:09.5Z` as a folder's name: `20261120T100809Z`.

@@ -1,82 +1,93 @@
-//! `kiln run --read-again`: makes rows of a new run from the output that attempts of another run kept,
-//! by the metrics of this experiment. Their programs are not started.
+//! `kiln run --read-again`: a new run that takes over the launches of another run, and those of its
+//! attempts whose output can be read by the metrics of this experiment. Their programs are not
+//! started; the other trials run as in a run that is resumed.
+
+mod copies;
 
 use std::{
     collections::{BTreeMap, HashMap, HashSet},
-    fs, io,
-    os::unix::fs::symlink,
-    path::{Path, PathBuf},
+    path::Path,
 };
 
 use kiln_core::{
     kinds::command::Command,
     plan::{Outcome, Trial, TrialId},
     record::{
-        AttemptEnd, AttemptFile, RunFile, RunFolder, TableRow, TrialFigures, TrialResult, TrialRow,
-        TrialTable,
-        attempt::{ATTEMPT, RESULT_FILE, result},
-        note::notes_cell,
-        run_file::write_json,
-        tables::TRIALS,
+        AttemptEnd, RunFile, RunFolder, TableRow, TrialFigures, TrialResult, TrialRow, TrialTable,
+        attempt::result,
+        note::{READ_AGAIN, notes_cell},
+        tables::{TABLES, TRIALS},
     },
+    units::counted,
 };
 
 use super::{
     RunRequest, RunStop,
     changes::{KeyChange, changes, describe},
     disk::cannot_write,
-    existing_run::{experiment_of, programs_of},
+    existing_run::{Old, experiment_of, programs_of},
     machine::{self, MachineIdentity},
-    open::OpenRun,
-    process_record,
-    remaining::History,
+    open, process_record,
+    provenance::{Changed, Programs},
+    remaining::{History, remaining},
     row::{in_one_line, own_metrics},
 };
 use crate::{
     readings::{Paths, Privacy},
-    relay::{KeptAttempt, NotReadable, READ_AGAIN, read_again},
+    relay::{KeptAttempt, NotReadable, read_again},
 };
 
-/// The number of each attempt in the new run.
-const FIRST: u64 = 1;
 const NOT_THERE: &str = "not in that run";
+/// Said of the attempt whose output was read, in the note of a row.
+const ALL_ELSE: &str = ", which all else in this row is of";
 
-/// The attempts of another run whose metrics were read again; none by default.
-#[derive(Default)]
+/// A run, and those of its attempts whose metrics were read again.
 pub(super) struct ReadAgain {
+    run: RunFolder,
+    file: RunFile,
+    programs: OldPrograms,
     attempts: Vec<AttemptReadAgain>,
-    /// Notices for the user; the first says how many there are.
+    /// Notices for the user; the first says how many attempts there are.
     notices: Vec<String>,
 }
 
 struct AttemptReadAgain {
     row: TableRow,
     result: TrialResult,
-    /// The folder of the old attempt.
-    folder: PathBuf,
 }
 
-/// Reads what the run of `--read-again` kept of these trials; changes nothing.
+/// The programs as they are now, beside those that wrote the output.
+struct OldPrograms {
+    /// `None` if the run recorded none.
+    now: Option<Programs>,
+    /// What is only told about them.
+    told: Vec<String>,
+    /// The first launch that measured something.
+    first_measured: Option<u64>,
+}
+
+/// Reads what the run of `--read-again` kept of the selected trials; changes nothing. `None` without
+/// that option.
 ///
 /// # Errors
 /// What was measured there is not what the experiment measures, or no trial can be read again.
 pub(super) fn gather(
     request: &RunRequest,
     here: &dyn Fn() -> MachineIdentity,
-) -> Result<ReadAgain, RunStop> {
+) -> Result<Option<ReadAgain>, RunStop> {
     let Some(run) = request.read_again else {
-        return Ok(ReadAgain::default());
+        return Ok(None);
     };
     let refused = |why: String| RunStop::Refused(format!("{}: {why}", name_of(run)));
     let file = check(request, run).map_err(refused)?;
     let table = TrialTable::read_of(run).map_err(|error| RunStop::Refused(error.to_string()))?;
-    let mut notices = same_programs(request, run, &file, &table)?;
+    let programs = same_programs(request, run, &file, &table)?;
     let rows = table.last_attempts().into_iter();
     let rows: HashMap<&TrialId, &TrialRow> =
         rows.map(|row| (&row.fixed.trial, &*row.fixed)).collect();
     let mut attempts = Vec::new();
     let mut others: BTreeMap<String, usize> = BTreeMap::new();
-    for trial in request.trials {
+    for trial in selected(request) {
         let read = match rows.get(&trial.id) {
             None => Err(NOT_THERE.to_owned()),
             Some(old) => read_one(request, run, trial, old).map_err(|why| why.to_string()),
@@ -90,111 +101,146 @@ pub(super) fn gather(
         .iter()
         .map(|(why, trials)| format!("{why}: {trials}"))
         .collect();
+    let others = others.join("; ");
     if attempts.is_empty() {
         return Err(refused(format!(
-            "no trial of this experiment can be read again ({}); leave `--read-again` out to run \
-             them",
-            others.join("; ")
+            "no trial of this experiment can be read again ({others}){}; leave `--read-again` out to \
+             run them",
+            missing_output(run)
         )));
     }
-    leave_out_parts(&mut attempts, request.trials);
-    let rest = match others.is_empty() {
-        true => String::new(),
-        false => format!("; the others run ({})", others.join("; ")),
+    let mut again = ReadAgain {
+        run: run.clone(),
+        file,
+        programs,
+        attempts,
+        notices: Vec::new(),
     };
-    let told = format!(
-        "{} of {} trials are not started: their metrics are read again from the output that {} \
-         kept{rest}",
-        attempts.len(),
-        request.trials.len(),
-        name_of(run)
-    );
-    notices.insert(0, told);
-    if let Some(difference) = machine::made_elsewhere(&file.launches, &here()) {
-        notices.push(format!(
-            "{} was made on another machine ({difference}), and so were the rows that are read again",
-            name_of(run)
-        ));
+    let told = again.told(request, &others);
+    let elsewhere = again.of_other_machine(&here());
+    again.notices.push(told);
+    again.notices.extend(elsewhere);
+    Ok(Some(again))
+}
+
+/// The trials whose output is to be read.
+fn selected<'a>(request: &RunRequest<'a>) -> Vec<&'a Trial> {
+    let trials = request.trials.iter();
+    trials
+        .filter(|trial| request.selection.wants(trial))
+        .collect()
+}
+
+/// Says that the run has no folder of output, if so.
+fn missing_output(run: &RunFolder) -> &'static str {
+    match run.trials().is_dir() {
+        true => "",
+        false => "; its folder `trials/` is missing: git ignores it, so a clone has no output",
     }
-    Ok(ReadAgain { attempts, notices })
 }
 
 impl ReadAgain {
     /// How the attempts ended, by the metrics of now.
     pub(super) fn history(&self) -> History {
-        let rows = self.attempts.iter().map(|attempt| &attempt.row);
-        let ends: Vec<AttemptEnd> = rows.map(AttemptEnd::of).collect();
-        History::of(&ends)
+        History::of(&self.ends())
     }
 
-    /// Says what is read again; `None` if nothing is.
+    fn ends(&self) -> Vec<AttemptEnd> {
+        let rows = self.attempts.iter().map(|attempt| &attempt.row);
+        rows.map(AttemptEnd::of).collect()
+    }
+
+    /// Says what is read again.
     pub(super) fn notice(&self) -> Option<String> {
         self.notices.first().cloned()
     }
 
-    /// Writes the rows to the new run, and puts the files of the attempts beside them.
+    /// Whether no selected trial is left to run.
+    pub(super) fn leaves_nothing(&self, request: &RunRequest) -> bool {
+        let retries = request.experiment.run.retries;
+        remaining(request.trials, &self.history(), &request.selection, retries).is_empty()
+    }
+
+    /// Makes the new run, with the launches of the old one, and the rows and files of the attempts. It
+    /// appears whole, as a run to resume.
     ///
     /// # Errors
-    /// A row cannot be written.
-    pub(super) fn keep(self, open: &mut OpenRun, request: &RunRequest) -> Result<(), RunStop> {
-        open.notices.extend(self.notices);
-        for mut attempt in self.attempts {
-            attempt.row.fixed.launch = open.launch;
-            let changes = open
-                .store
-                .keep(&attempt.row)
-                .map_err(io::Error::from)
-                .map_err(cannot_write(request))?;
-            open.notices.extend(changes.iter().map(ToString::to_string));
-            // The row has the numbers; without the files it cannot be read again from this run.
-            if let Err(error) = attempt.link_files(&open.folder, open.launch) {
-                open.notices.push(format!(
-                    "trial {}: its output could not be copied from {}: {error}",
-                    attempt.row.fixed.trial,
-                    attempt.folder.display()
-                ));
+    /// A file cannot be read or written; then there is no new run.
+    pub(super) fn make_run(self, request: &RunRequest) -> Result<Old, RunStop> {
+        let made = open::create_with(request, self.file.launches.clone(), |new, store| {
+            for attempt in &self.attempts {
+                copies::copy_attempt(&self.run, new, attempt)?;
+                store.keep(&attempt.row)?;
             }
-        }
-        Ok(())
+            copies::copy_records(&self.run, new, &self.kept())
+        });
+        let (folder, file) = made.map_err(cannot_write(request))?;
+        let ends = self.ends();
+        let told = self.notices.into_iter().chain(self.programs.told);
+        Ok(Old {
+            folder,
+            file,
+            history: History::of(&ends),
+            ends,
+            searched: Vec::new(),
+            changed: Vec::new(),
+            programs: self.programs.now,
+            told: told.collect(),
+            first_measured: self.programs.first_measured,
+        })
     }
-}
 
-impl AttemptReadAgain {
-    /// Makes the folder of the attempt in a run: the old files, and the records of this attempt.
-    fn link_files(&self, run: &RunFolder, launch: u64) -> io::Result<()> {
-        let folder = run.make_attempt(&self.row.fixed.trial, FIRST)?;
-        link_all(&self.folder, &folder, &[ATTEMPT, RESULT_FILE])?;
-        if let Some(started) = AttemptFile::read(&self.folder) {
-            let started = AttemptFile {
-                attempt: FIRST,
-                launch,
-                ..started
-            };
-            started.write(run)?;
-        }
-        write_json(&folder.join(RESULT_FILE), &self.result)
+    /// The attempts that the new run has.
+    fn kept(&self) -> HashSet<(TrialId, u64)> {
+        let rows = self.attempts.iter().map(|attempt| &attempt.row.fixed);
+        rows.map(|row| (row.trial.clone(), row.attempt)).collect()
     }
-}
 
-/// Puts all that is in a folder into another one, as hard links where the file system has them.
-fn link_all(from: &Path, to: &Path, except: &[&str]) -> io::Result<()> {
-    for entry in fs::read_dir(from)? {
-        let entry = entry?;
-        let (name, kind) = (entry.file_name(), entry.file_type()?);
-        if except.iter().any(|other| name.to_str() == Some(*other)) {
-            continue;
-        }
-        let (old, new) = (entry.path(), to.join(&name));
-        if kind.is_dir() {
-            fs::create_dir(&new)?;
-            link_all(&old, &new, &[])?;
-        } else if kind.is_symlink() {
-            symlink(fs::read_link(&old)?, &new)?;
-        } else if kind.is_file() {
-            fs::hard_link(&old, &new).or_else(|_| fs::copy(&old, &new).map(drop))?;
+    /// Says how many trials are read again, and why the `others` run.
+    fn told(&self, request: &RunRequest, others: &str) -> String {
+        let (read, from) = (self.attempts.len(), name_of(&self.run));
+        let count = selected(request).len();
+        let all = match request.selection.only.is_empty() {
+            true => format!("{count} trials"),
+            false => format!("the {count} trials of `--only`"),
+        };
+        let rest = match others.is_empty() {
+            true => String::new(),
+            false => format!("; the others run ({others})"),
+        };
+        let (history, retries) = (self.history(), request.experiment.run.retries);
+        let mut failed = self.ends();
+        failed.retain(|end| !history.is_settled(&end.trial, retries));
+        match failed.len() {
+            0 => format!(
+                "{read} of {all} are not started: their metrics are read again from the output that \
+                 {from} kept{rest}"
+            ),
+            failed => format!(
+                "the metrics of {read} of {all} are read again from the output that {from} kept; \
+                 {failed} of them failed again and run, because of `run.retries`{rest}"
+            ),
         }
     }
-    Ok(())
+
+    /// Says that rows are of another machine than this one.
+    fn of_other_machine(&self, here: &MachineIdentity) -> Option<String> {
+        let differences = self.file.launches.iter().filter_map(|launch| {
+            let difference = machine::difference(launch, here)?;
+            Some((launch.launch, difference))
+        });
+        let differences: HashMap<u64, String> = differences.collect();
+        let rows = self.attempts.iter().map(|attempt| &attempt.row.fixed);
+        let elsewhere: Vec<&String> = rows
+            .filter_map(|row| differences.get(&row.launch))
+            .collect();
+        let difference = elsewhere.first()?;
+        Some(format!(
+            "{} of {} that are read again ran on another machine ({difference})",
+            elsewhere.len(),
+            counted(self.attempts.len(), "trial")
+        ))
+    }
 }
 
 /// `NAME/FOLDER` of a run.
@@ -224,6 +270,18 @@ fn check(request: &RunRequest, run: &RunFolder) -> Result<RunFile, String> {
             old.model.kind()
         ));
     }
+    let is_other = |name: &str, version: &str| {
+        let known = file.tables.get(name);
+        known.is_none_or(|known| known != version)
+    };
+    let mut tables = TABLES.iter();
+    if let Some(other) = tables.find(|table| is_other(table.file, table.version)) {
+        return Err(format!(
+            "its `{}` is not of version `{}`, which this kiln writes, so the new run cannot take it \
+             over; read it again with the kiln that made it, or leave `--read-again` out",
+            other.file, other.version
+        ));
+    }
     if let Some(pid) = process_record::launcher_in(request.locks, run.path()) {
         return Err(format!(
             "process {pid} works on this run; wait for its end, or stop it with `kill {pid}`"
@@ -243,7 +301,7 @@ fn check(request: &RunRequest, run: &RunFolder) -> Result<RunFile, String> {
     }
 }
 
-/// Compares the programs with those that wrote the output; returns what is only told.
+/// Compares the programs with those that wrote the output.
 ///
 /// # Errors
 /// One of them is another program.
@@ -252,18 +310,24 @@ fn same_programs(
     run: &RunFolder,
     file: &RunFile,
     table: &TrialTable,
-) -> Result<Vec<String>, RunStop> {
+) -> Result<OldPrograms, RunStop> {
     let rows = table.rows.iter().map(|row| &row.fixed);
     let measured = rows.filter(|row| row.outcome.is_final());
-    let first = measured.map(|row| row.launch).min();
-    let programs = programs_of(&request.wanted(), file)?;
-    let (Some(mut programs), Some(first)) = (programs, first) else {
-        return Ok(Vec::new());
+    let first_measured = measured.map(|row| row.launch).min();
+    let mut now = programs_of(&request.wanted(), file)?;
+    let changed = match (&mut now, first_measured) {
+        (Some(now), Some(first)) => {
+            let paths = Paths::here(Privacy::of(request.experiment));
+            now.compare(&file.launches, first, &paths)
+        }
+        _ => Changed::default(),
     };
-    let paths = Paths::here(Privacy::of(request.experiment));
-    let changed = programs.compare(&file.launches, first, &paths);
     if changed.refused.is_empty() {
-        return Ok(changed.told);
+        return Ok(OldPrograms {
+            now,
+            told: changed.told,
+            first_measured,
+        });
     }
     let each = changed.refused.iter();
     let lines: Vec<String> = each.map(|change| format!("  {change}")).collect();
@@ -295,7 +359,7 @@ fn read_one(
         seed: trial.train.seed,
         is_on_gpu: old.device_uuid.is_some(),
     };
-    let read = read_again(command, &kept, FIRST)?;
+    let read = read_again(command, &kept, old.attempt)?;
     let paths = Paths::here(Privacy::of(request.experiment));
     let mut notes = other_notes(old, &folder, &paths);
     for (column, told) in &read.notes {
@@ -305,11 +369,7 @@ fn read_one(
             false => format!("{note}; {told}"),
         };
     }
-    let mut origin = format!(
-        "metrics read again from the output of attempt {} in {}, which all else in this row is of",
-        old.attempt,
-        name_of(run)
-    );
+    let mut origin = origin(run, old);
     if let Some(told) = read.notes.get(READ_AGAIN) {
         origin = format!("{origin}; {told}");
     }
@@ -323,8 +383,23 @@ fn read_one(
     Ok(AttemptReadAgain {
         row: TableRow::new(row, &axes),
         result: read,
-        folder,
     })
+}
+
+/// The note on the attempt whose output was read. A run that was itself read again names the first one.
+fn origin(run: &RunFolder, old: &TrialRow) -> String {
+    let known = old.note(READ_AGAIN).and_then(|note| note.split_once(ALL_ELSE));
+    let first = known.map_or_else(
+        || {
+            format!(
+                "metrics read again from the output of attempt {} in {}",
+                old.attempt,
+                name_of(run)
+            )
+        },
+        |(first, _)| first.to_owned(),
+    );
+    first + ALL_ELSE
 }
 
 /// The old row with the outcome and the numbers that were read again, without its notes.
@@ -342,12 +417,12 @@ fn row(
     let row: TrialRow = serde_json::from_value(cells)?;
     Ok(TrialRow {
         kiln_table: TRIALS.version.to_owned(),
-        attempt: FIRST,
         number: trial.number,
         outcome: read.outcome,
         reason: read.reason.as_deref().map(in_one_line),
-        // It counts from the start of the other run.
-        run_seconds: None,
+        // Numbers of another plan would be those of other trials here.
+        block: row.block.filter(|block| *block == trial.block),
+        round: row.round.filter(|round| *round == trial.repeat + 1),
         cpu_threads: row.cpu_threads.or_else(|| command.count("cpu_threads")),
         metrics: own_metrics(command, read),
         ..row
@@ -373,39 +448,6 @@ fn other_notes(old: &TrialRow, folder: &Path, paths: &Paths) -> BTreeMap<String,
         }
     }
     notes
-}
-
-/// Blocks and rounds compare what ran side by side. One of which a trial runs only now has no number.
-fn leave_out_parts(attempts: &mut [AttemptReadAgain], trials: &[Trial]) {
-    let blocks = whole(trials, attempts, |trial| trial.block, |row| row.block);
-    let rounds = whole(trials, attempts, |trial| trial.repeat + 1, |row| row.round);
-    for attempt in attempts {
-        let row = &mut attempt.row.fixed;
-        row.block = row.block.filter(|block| blocks.contains(block));
-        row.round = row.round.filter(|round| rounds.contains(round));
-    }
-}
-
-/// The numbers of groups of which each trial is read again, and ran in the group of this number if it
-/// ran in any.
-fn whole(
-    trials: &[Trial],
-    attempts: &[AttemptReadAgain],
-    planned: fn(&Trial) -> u64,
-    measured: fn(&TrialRow) -> Option<u64>,
-) -> HashSet<u64> {
-    let rows = attempts.iter().map(|attempt| &*attempt.row.fixed);
-    let ran_in: HashMap<&TrialId, Option<u64>> =
-        rows.map(|row| (&row.trial, measured(row))).collect();
-    let mut groups: HashSet<u64> = trials.iter().map(planned).collect();
-    for trial in trials {
-        let group = planned(trial);
-        let number = ran_in.get(&trial.id).copied();
-        if !number.is_some_and(|number| number.is_none_or(|number| number == group)) {
-            groups.remove(&group);
-        }
-    }
-    groups
 }
 
 #[cfg(test)]

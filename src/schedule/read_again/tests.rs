@@ -1,48 +1,13 @@
 use std::sync::Arc;
 
-use kiln_core::{kinds::Model, record::note::BusyHost, spec::Experiment};
+use kiln_core::{
+    kinds::Model,
+    record::{attempt::RESULT_FILE, note::BusyHost, run_file::write_json},
+    spec::Experiment,
+};
 
 use super::*;
 use crate::schedule::sweep::tests::trial;
-
-fn attempt(number: u64, block: Option<u64>) -> AttemptReadAgain {
-    let id = TrialId(format!("{number:010}"));
-    let row = TrialRow {
-        trial: id.clone(),
-        block,
-        round: block,
-        ..TrialRow::default()
-    };
-    AttemptReadAgain {
-        row: TableRow::new(row, &[]),
-        result: TrialResult::empty(id, FIRST),
-        folder: PathBuf::new(),
-    }
-}
-
-#[test]
-fn a_block_of_which_a_trial_runs_now_has_no_number() {
-    let text = "{kiln: 1, name: x, model: {kind: command, argv: [x]}}";
-    let experiment: Experiment = serde_yaml::from_str(text).unwrap();
-    let trials: Vec<Trial> = [(1, 0), (2, 0), (3, 1), (4, 1), (5, 2), (6, 2)]
-        .into_iter()
-        .map(|(number, repeat)| trial(&experiment, number, repeat))
-        .collect();
-    // Trial 4 is not read again, trial 6 was a retry.
-    let mut attempts = vec![
-        attempt(1, Some(1)),
-        attempt(2, Some(1)),
-        attempt(3, Some(2)),
-        attempt(5, Some(3)),
-        attempt(6, None),
-    ];
-    leave_out_parts(&mut attempts, &trials);
-    let blocks = attempts.iter().map(|attempt| attempt.row.fixed.block);
-    let wanted = [Some(1), Some(1), None, Some(3), None];
-    assert_eq!(blocks.collect::<Vec<_>>(), wanted);
-    let rounds = attempts.iter().map(|attempt| attempt.row.fixed.round);
-    assert_eq!(rounds.collect::<Vec<_>>(), wanted);
-}
 
 #[test]
 fn what_was_measured_stays_and_what_was_read_is_replaced() {
@@ -60,6 +25,8 @@ fn what_was_measured_stays_and_what_was_read_is_replaced() {
         trial: trial.id.clone(),
         attempt: 2,
         launch: 3,
+        block: Some(1),
+        round: Some(2),
         outcome: Outcome::Failed,
         reason: Some("no number".to_owned()),
         trial_seconds: Some(36_000.5),
@@ -70,18 +37,18 @@ fn what_was_measured_stays_and_what_was_read_is_replaced() {
         seed: 4,
         ..TrialRow::default()
     };
-    let mut read = TrialResult::empty(trial.id.clone(), FIRST);
+    let mut read = TrialResult::empty(trial.id.clone(), 2);
     (read.outcome, read.figures.valid_loss) = (Outcome::Completed, Some(0.1));
     (read.figures.steps, read.figures.left_out_steps) = (None, None);
     read.metrics.insert("speed".to_owned(), 12.5);
     let row = row(&trial, &command, &old, &read).unwrap();
     let wanted = TrialRow {
         kiln_table: TRIALS.version.to_owned(),
-        attempt: FIRST,
         number: 7,
+        // The trial is of the first round in this plan.
+        round: None,
         outcome: Outcome::Completed,
         reason: None,
-        run_seconds: None,
         train_loss: None,
         valid_loss: Some(0.1),
         cpu_threads: Some(3),
@@ -112,19 +79,22 @@ fn the_notes_on_what_was_measured_stay() {
 }
 
 #[test]
-fn the_files_of_an_attempt_are_linked_with_its_folders() {
-    let place = tempfile::tempdir().unwrap();
-    let [from, to] = ["from", "to"].map(|name| place.path().join(name));
-    fs::create_dir_all(from.join("out")).unwrap();
-    fs::create_dir(&to).unwrap();
-    for name in ["stdout.txt", RESULT_FILE, "out/trial.json"] {
-        fs::write(from.join(name), name).unwrap();
-    }
-    symlink("stdout.txt", from.join("link")).unwrap();
-    link_all(&from, &to, &[ATTEMPT, RESULT_FILE]).unwrap();
-    let read = |name: &str| fs::read_to_string(to.join(name)).ok();
-    assert_eq!(read("stdout.txt").as_deref(), Some("stdout.txt"));
-    assert_eq!(read("link").as_deref(), Some("stdout.txt"));
-    assert_eq!(read("out/trial.json").as_deref(), Some("out/trial.json"));
-    assert_eq!(read(RESULT_FILE), None);
+fn the_note_names_the_attempt_that_ran() {
+    let note = |notes: Option<&str>| {
+        let old = TrialRow {
+            attempt: 2,
+            notes: notes.map(str::to_owned),
+            ..TrialRow::default()
+        };
+        origin(&RunFolder::at("results/x/20260101T000000Z-abc"), &old)
+    };
+    let first = note(Some("speed: N/A"));
+    assert_eq!(
+        first,
+        "metrics read again from the output of attempt 2 in x/20260101T000000Z-abc, which all else in \
+         this row is of"
+    );
+    let earlier = first.replace("x/20260101T000000Z-abc", "x/before");
+    let of_earlier = format!("read_again: {earlier}, the middle is not kept; speed: N/A");
+    assert_eq!(note(Some(&of_earlier)), earlier);
 }

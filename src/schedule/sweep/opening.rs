@@ -77,7 +77,10 @@ pub(super) fn run_on(
         }
     }
     let again = read_again::gather(request, &|| MachineIdentity::of(&instruments))?;
-    launch(request, found, again, instruments, has_room)
+    match again {
+        Some(again) if again.leaves_nothing(request) => end_with_rows(request, again),
+        again => launch(request, found, again, instruments, has_room),
+    }
 }
 
 /// The rows of a run that several launches work on are in their tables.
@@ -134,15 +137,41 @@ fn end_without_work(request: &RunRequest, old: &Old) -> Result<LaunchReport, Run
     ))
 }
 
-/// Leases the devices, opens the run, and runs the remaining trials.
+/// Makes the run of attempts that were read again, where no other trial is to run. There is no launch:
+/// nothing is measured.
+fn end_with_rows(request: &RunRequest, again: ReadAgain) -> Result<LaunchReport, RunStop> {
+    let new = again.make_run(request)?;
+    for notice in &new.told {
+        request.listener.hear(LaunchEvent::Notice(notice));
+    }
+    let retries = request.experiment.run.retries;
+    request.listener.hear(LaunchEvent::RunEnded {
+        how: "finished",
+        counts: LaunchCounts {
+            total: request.trials.len(),
+            plan: new.history.standing(request.trials, retries),
+            ..LaunchCounts::default()
+        },
+    });
+    Ok(report(
+        request,
+        request.trials,
+        new.folder.clone(),
+        LaunchEnd::Finished,
+        new.ends.iter(),
+    ))
+}
+
+/// Leases the devices, opens the run, and runs the remaining trials. A run that is read again is made
+/// before, and then resumed.
 fn launch(
     request: &RunRequest,
     found: ExistingRun,
-    again: ReadAgain,
+    again: Option<ReadAgain>,
     instruments: Instruments,
     has_room: HasRoom,
 ) -> Result<LaunchReport, RunStop> {
-    let of_again = again.history();
+    let of_again = again.as_ref().map(ReadAgain::history).unwrap_or_default();
     let history = match &found {
         ExistingRun::New { .. } => &of_again,
         ExistingRun::Old(old) => &old.history,
@@ -154,8 +183,11 @@ fn launch(
     };
     leftovers::refuse_living(&found, request)?;
     let prepared = PreparedLaunch::new(request, &known, instruments, None)?;
+    let found = match again {
+        Some(again) => ExistingRun::Old(Box::new(again.make_run(request)?)),
+        None => found,
+    };
     let mut open = open::open(request, found, &prepared.instruments, &prepared.checks)?;
-    again.keep(&mut open, request)?;
     leftovers::adopt(&mut open, request, &prepared.instruments)?;
     prepared.run(request, open, has_room, |_| None)
 }

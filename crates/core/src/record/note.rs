@@ -462,6 +462,9 @@ impl TrialRow {
     }
 }
 
+/// The name of the note of a row that `kiln run --read-again` made of the output of an earlier attempt.
+pub const READ_AGAIN: &str = "read_again";
+
 /// The cell `notes`: `column: reason; …`, or empty. A `;` inside a reason becomes a comma, so that
 /// the cell can be split.
 pub fn notes_cell(notes: &BTreeMap<String, String>) -> Option<String> {

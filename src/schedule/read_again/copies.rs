@@ -1,0 +1,228 @@
+//! Copies what a run that reads another run again has of it: the files of the attempts, and the
+//! records of the launches in which they ran.
+
+use std::{
+    collections::HashSet,
+    fs::{self, File, FileType},
+    io,
+    os::unix::fs::symlink,
+    path::{Path, PathBuf},
+};
+
+use csv::{ByteRecord, ReaderBuilder, Writer};
+use kiln_core::{
+    folder::{Folder, names_in, split},
+    plan::TrialId,
+    record::{
+        RunFolder, attempt::RESULT_FILE, launch_folder::samples_tables, run_file::write_json,
+        run_folder::TRIAL_YAML, tables::SNAPSHOTS,
+    },
+};
+
+use super::AttemptReadAgain;
+
+/// Makes the folder of an attempt in the new run: the old files, and the result of now.
+///
+/// # Errors
+/// A file cannot be read or written.
+pub(super) fn copy_attempt(
+    old: &RunFolder,
+    new: &RunFolder,
+    attempt: &AttemptReadAgain,
+) -> io::Result<()> {
+    let row = &attempt.row.fixed;
+    let from = old.attempt(&row.trial, row.attempt);
+    let to = new.make_attempt(&row.trial, row.attempt)?;
+    link_all(&from, &to, &from, &[RESULT_FILE])?;
+    write_json(&to.join(RESULT_FILE), &attempt.result)?;
+    let [from, to] = [old, new].map(|run| run.trial(&row.trial).join(TRIAL_YAML));
+    match from.symlink_metadata().is_ok_and(|found| found.is_file()) {
+        true => copy(&from, &to),
+        false => Ok(()),
+    }
+}
+
+/// Copies the snapshots and lists of packages of the launches, and the samples of these attempts. A
+/// trial that runs again may have an attempt of the same number as one that is not taken over.
+///
+/// # Errors
+/// A file cannot be read or written.
+pub(super) fn copy_records(
+    old: &RunFolder,
+    new: &RunFolder,
+    attempts: &HashSet<(TrialId, u64)>,
+) -> io::Result<()> {
+    for name in names_in(old.path())? {
+        if name.to_str().is_some_and(is_of_launches) {
+            copy(&old.path().join(&name), &new.path().join(&name))?;
+        }
+    }
+    let tables = samples_tables(old);
+    if tables.is_empty() {
+        return Ok(());
+    }
+    let to = new.samples_table();
+    copy_samples(&tables, &to, attempts).map_err(not_copied(&to))
+}
+
+/// Whether a name is that of `snapshots.csv`, of a page of it, or of a list of packages.
+fn is_of_launches(name: &str) -> bool {
+    let mut beginnings = ["snapshot-", "packages-"].into_iter();
+    let is_page = beginnings.any(|beginning| name.starts_with(beginning)) && name.ends_with(".txt");
+    is_page || name == SNAPSHOTS.file
+}
+
+/// Writes the rows of these attempts into one table. The columns of all are the same, and a torn line
+/// is of an attempt that has no row.
+fn copy_samples(
+    tables: &[PathBuf],
+    to: &Path,
+    attempts: &HashSet<(TrialId, u64)>,
+) -> io::Result<()> {
+    let file = File::create_new(to)?;
+    let mut writer = Writer::from_writer(&file);
+    let mut is_begun = false;
+    for table in tables {
+        let mut reader = ReaderBuilder::new().flexible(true).from_path(table)?;
+        let head = reader.byte_headers()?.clone();
+        let at = |column: &str| head.iter().position(|name| name == column.as_bytes());
+        let (trial, attempt) = (at("trial"), at("attempt"));
+        if !is_begun && !head.is_empty() {
+            writer.write_byte_record(&head)?;
+            is_begun = true;
+        }
+        let mut record = ByteRecord::new();
+        while reader.read_byte_record(&mut record)? {
+            let cell = |at: Option<usize>| {
+                let bytes = record.get(at?)?;
+                std::str::from_utf8(bytes).ok()
+            };
+            let number = cell(attempt).and_then(|number| number.parse::<u64>().ok());
+            let key = cell(trial).zip(number);
+            let is_kept = key.is_some_and(|(trial, attempt)| {
+                attempts.contains(&(TrialId(trial.to_owned()), attempt))
+            });
+            if is_kept && record.len() == head.len() {
+                writer.write_byte_record(&record)?;
+            }
+        }
+    }
+    writer.flush()?;
+    drop(writer);
+    file.sync_all()
+}
+
+/// Puts all that is in a folder below `root` into another one, as hard links where the file system has
+/// them.
+fn link_all(from: &Path, to: &Path, root: &Path, except: &[&str]) -> io::Result<()> {
+    for entry in fs::read_dir(from).map_err(not_copied(from))? {
+        let entry = entry.map_err(not_copied(from))?;
+        let name = entry.file_name();
+        if except.iter().any(|other| name.to_str() == Some(*other)) {
+            continue;
+        }
+        let (old, new) = (entry.path(), to.join(&name));
+        let kind = entry.file_type().map_err(not_copied(&old))?;
+        put(&old, &new, kind, root).map_err(not_copied(&old))?;
+        if kind.is_dir() {
+            link_all(&old, &new, root, &[])?;
+        }
+    }
+    Ok(())
+}
+
+/// Puts one entry of a folder into another one; of a folder, only itself.
+fn put(old: &Path, new: &Path, kind: FileType, root: &Path) -> io::Result<()> {
+    if kind.is_dir() {
+        fs::create_dir(new)
+    } else if kind.is_symlink() {
+        symlink(target_below(&fs::read_link(old)?, old, root), new)
+    } else if kind.is_file() {
+        fs::hard_link(old, new).or_else(|_| copy_bytes(old, new))
+    } else {
+        Ok(())
+    }
+}
+
+/// The target of a link, relative if it is an absolute path below `root`: in a copy of that folder it
+/// leads to the same place of the copy.
+fn target_below(target: &Path, link: &Path, root: &Path) -> PathBuf {
+    let Ok(below) = target.strip_prefix(root) else {
+        return target.to_owned();
+    };
+    let folder = link.parent().and_then(|folder| folder.strip_prefix(root).ok());
+    let up = folder.map_or(0, |folder| folder.components().count());
+    let mut relative = PathBuf::from(".");
+    relative.extend((0..up).map(|_| ".."));
+    relative.join(below)
+}
+
+fn copy(old: &Path, new: &Path) -> io::Result<()> {
+    copy_bytes(old, new).map_err(not_copied(old))
+}
+
+/// Copies a regular file.
+fn copy_bytes(old: &Path, new: &Path) -> io::Result<()> {
+    let (folder, name) = split(old)?;
+    let mut from = Folder::open(folder)?.read(name)?;
+    let mut to = File::create_new(new)?;
+    io::copy(&mut from, &mut to)?;
+    to.sync_all()
+}
+
+/// Names what was copied; the kind of the error says whether a disk is full.
+fn not_copied(path: &Path) -> impl Fn(io::Error) -> io::Error {
+    let path = path.to_owned();
+    move |error| {
+        let text = format!(
+            "{}: it cannot be copied into the new run, which was therefore not made: {error}; \
+             correct this and run the same command again, or leave `--read-again` out",
+            path.display()
+        );
+        io::Error::new(error.kind(), text)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_files_of_an_attempt_are_linked_with_its_folders() {
+        let place = tempfile::tempdir().unwrap();
+        let [from, to] = ["from", "to"].map(|name| place.path().join(name));
+        fs::create_dir_all(from.join("out/deep")).unwrap();
+        fs::create_dir(&to).unwrap();
+        for name in ["stdout.txt", RESULT_FILE, "out/trial.json"] {
+            fs::write(from.join(name), name).unwrap();
+        }
+        symlink("stdout.txt", from.join("link")).unwrap();
+        symlink(from.join("out/trial.json"), from.join("out/deep/own")).unwrap();
+        symlink("/nowhere/else", from.join("other")).unwrap();
+        link_all(&from, &to, &from, &[RESULT_FILE]).unwrap();
+        fs::remove_dir_all(&from).unwrap();
+        let read = |name: &str| fs::read_to_string(to.join(name)).ok();
+        assert_eq!(read("stdout.txt").as_deref(), Some("stdout.txt"));
+        assert_eq!(read("link").as_deref(), Some("stdout.txt"));
+        assert_eq!(read("out/trial.json").as_deref(), Some("out/trial.json"));
+        assert_eq!(read("out/deep/own").as_deref(), Some("out/trial.json"));
+        let other = fs::read_link(to.join("other")).unwrap();
+        assert_eq!(other, Path::new("/nowhere/else"));
+        assert_eq!(read(RESULT_FILE), None);
+    }
+
+    #[test]
+    fn samples_of_the_attempts_that_are_taken_over_are_copied() {
+        let place = tempfile::tempdir().unwrap();
+        let [one, two, to] = ["1", "2", "to"].map(|name| place.path().join(name));
+        let head = "launch,run_seconds,trial,attempt,device\n";
+        let of = |rows: &str| format!("{head}{rows}");
+        fs::write(&one, of("1,0.5,t000000000a,1,cpu\n1,0.5,t000000000b,1,cpu\n")).unwrap();
+        fs::write(&two, of("2,1.5,t000000000b,2,cpu\n2,2.5,t000000000b,2")).unwrap();
+        let attempts = [("t000000000a", 1), ("t000000000b", 2)];
+        let attempts = attempts.map(|(trial, attempt)| (TrialId(trial.to_owned()), attempt));
+        copy_samples(&[one, two], &to, &HashSet::from(attempts)).unwrap();
+        let wanted = of("1,0.5,t000000000a,1,cpu\n2,1.5,t000000000b,2,cpu\n");
+        assert_eq!(fs::read_to_string(to).unwrap(), wanted);
+    }
+}
