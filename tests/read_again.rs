@@ -172,7 +172,7 @@ fn output_of_which_the_middle_is_omitted_is_not_read_again() {
     place.write_command(&model("speed"), "");
     let refused = read_again(&place, &[]);
     assert_eq!(refused.status, Some(2), "{refused:?}");
-    let told = "(output not whole, of which the first MiB is kept: 1)";
+    let told = "(output not whole, of which the first MiB and the last 64 KiB are kept: 1)";
     assert!(refused.stderr.contains(told), "{refused:?}");
     assert_eq!((place.runs(), started(&place).len()), (1, 1));
 }

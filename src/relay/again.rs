@@ -53,7 +53,7 @@ impl fmt::Display for NotReadable {
         f.write_str(match self {
             Self::NoRecord => "without `program.json`, the record of its end",
             Self::OtherEnd => "not ended by itself with status 0",
-            Self::Cut => "output not whole, of which the first MiB is kept",
+            Self::Cut => "output not whole, of which the first MiB and the last 64 KiB are kept",
             Self::FileElsewhere => "a metric in a file outside of the attempt's folder",
         })
     }
@@ -146,9 +146,15 @@ fn placeholders(kept: &KeptAttempt<'_>, attempt: u64) -> Placeholders {
     }
 }
 
+/// Whether a file is below a folder by its name, and not elsewhere behind a link.
 fn is_below(file: &Path, folder: &Path) -> bool {
     let leads_up = file.components().any(|part| part == Component::ParentDir);
-    file.starts_with(folder) && !leads_up
+    let is_there = match (file.canonicalize(), folder.canonicalize()) {
+        (Ok(file), Ok(folder)) => file.starts_with(folder),
+        // A missing file leads nowhere, unlike a link to a missing file.
+        _ => !file.is_symlink(),
+    };
+    file.starts_with(folder) && !leads_up && is_there
 }
 
 /// Reads the lines that are kept of an output; returns its end.
@@ -194,7 +200,7 @@ fn note_on_omitted(metrics: &Metrics) -> Option<String> {
 
 #[cfg(test)]
 mod tests {
-    use std::{collections::BTreeMap, fs};
+    use std::{collections::BTreeMap, fs, os::unix::fs::symlink};
 
     use kiln_core::plan::Outcome;
 
@@ -360,6 +366,23 @@ mod tests {
             ..ended()
         };
         assert_eq!(why(lines, &newer), Some(NotReadable::NoRecord));
+    }
+
+    #[test]
+    fn a_file_behind_a_link_is_read_only_if_it_lies_in_the_attempt() {
+        let elsewhere = tempfile::tempdir().unwrap();
+        let outside = elsewhere.path().join("log.csv");
+        fs::write(&outside, "x\n9\n").unwrap();
+        let read = |target: &Path| {
+            let folder = attempt(&ended());
+            symlink(target, folder.path().join("link.csv")).unwrap();
+            let yaml = "metrics: {rows: {csv: '{folder}/link.csv', column: x}}";
+            again(yaml, folder.path()).map(|read| read.metrics["rows"])
+        };
+        assert_eq!(read(Path::new("log.csv")), Ok(3.0));
+        assert_eq!(read(&outside), Err(NotReadable::FileElsewhere));
+        let gone = elsewhere.path().join("gone");
+        assert_eq!(read(&gone), Err(NotReadable::FileElsewhere));
     }
 
     /// This standard output, kept as the relay keeps it, read again.
