@@ -4,11 +4,17 @@ use std::path::Path;
 
 use kiln_core::record::{RunFolder, TicketQueue, lock, run_folder};
 
-use super::{Stop, runs};
+use super::{Stop, runs, sources};
 
 /// # Errors
-/// There is no such run, or it is being run.
+/// There is no such run, it is being run, or it is one of a commit.
 pub(super) fn run_to_read(named: &str, results: &Path) -> Result<RunFolder, Stop> {
+    if sources::is_of_revision(named) {
+        return Err(Stop::bad_input(format!(
+            "{named}: a commit has the tables of a run and not the output of its trials, which git \
+             ignores; name a run's folder, such as `results/NAME/latest`"
+        )));
+    }
     let run = runs::run_folder(named, results)?;
     let queue = TicketQueue::of(&run);
     let taken = queue.map_or(0, |queue| queue.counts().unwrap_or_default().taken);
