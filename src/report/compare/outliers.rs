@@ -38,10 +38,16 @@ pub(super) fn outliers(side: &str, rows: &[&TrialRow], metrics: &[ComparedMetric
         let away = (value - middle).abs();
         away > WORTH * middle && away * TO_DEVIATION > OUTLIER_DEVIATIONS * distance
     };
-    let start = |row: &TrialRow| Some((row.launch, row.run_seconds?));
-    let earliest = values
-        .iter()
-        .filter_map(|(row, _)| start(row))
+    let has_run_seconds = values.iter().all(|(row, _)| row.run_seconds.is_some());
+    let start = |row: &TrialRow| match has_run_seconds {
+        true => Some((row.launch, row.run_seconds?)),
+        false => Some((row.launch, row.started_seconds()?)),
+    };
+    // Where the start of a run is unknown, none is known to be the first.
+    let starts: Option<Vec<(u64, f64)>> = values.iter().map(|(row, _)| start(row)).collect();
+    let earliest = starts
+        .into_iter()
+        .flatten()
         .min_by(|one, other| one.0.cmp(&other.0).then(one.1.total_cmp(&other.1)));
     let first = |row: &TrialRow| start(row).is_some() && start(row) == earliest;
     let tell = |(row, value): &(&TrialRow, f64)| {
@@ -78,4 +84,37 @@ fn likely_reason(row: &TrialRow) -> Option<String> {
         return Some(format!("throttled: {reasons}"));
     }
     row.note("samples_per_second").map(str::to_owned)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::report::points::tests::row;
+
+    /// The outlier of runs that began one after the other, of which the one at this place has no
+    /// `run_seconds`.
+    fn outlier(rates: [f64; 6], unknown: usize, has_time: bool) -> String {
+        let run = |(place, rate): (usize, f64)| TrialRow {
+            launch: 1,
+            run_seconds: (place != unknown).then_some(place as f64),
+            started_utc: has_time.then(|| format!("2026-01-01T00:00:0{place}Z")),
+            ..row(place as u64, rate)
+        };
+        let rows: Vec<TrialRow> = rates.into_iter().enumerate().map(run).collect();
+        let rows: Vec<&TrialRow> = rows.iter().collect();
+        let found = outliers("base", &rows, &[]);
+        assert_eq!(found.len(), 1, "{found:?}");
+        found.concat()
+    }
+
+    #[test]
+    fn the_first_run_is_known_by_its_time_where_one_lacks_run_seconds() {
+        let first = [200.0, 100.4, 99.7, 100.2, 99.9, 100.0];
+        let second = [100.4, 200.0, 99.7, 100.2, 99.9, 100.0];
+        let is_first = |text: &str| text.ends_with("(the first run of its side)");
+        assert!(is_first(&outlier(first, 0, true)));
+        assert!(!is_first(&outlier(second, 0, true)));
+        assert!(!is_first(&outlier(second, 0, false)));
+        assert!(is_first(&outlier(first, 6, false)));
+    }
 }
