@@ -8,6 +8,8 @@ use std::collections::HashMap;
 
 use kiln_core::record::{TrialRow, TrialTable, trials::host_id_kind};
 
+use super::comparable::is_same_run;
+
 /// Rows tell the second in which they started, so two runs in turns may seem to overlap by as much.
 const CLOCK_SECONDS: f64 = 1.0;
 /// Nor does it count where a run was still ending while the next one began: a smaller share of the
@@ -76,7 +78,10 @@ impl<'a> Spans<'a> {
             .rows
             .iter()
             .map(|row| &*row.fixed)
-            .filter(|row| others.get(&key(row)) != Some(row));
+            .filter(|row| {
+                let same = others.get(&key(row));
+                !same.is_some_and(|same| is_same_run(same, row))
+            });
         let mut spans: Vec<Span<'a>> = rows.filter_map(Span::of).collect();
         spans.sort_by(|one, other| one.start.total_cmp(&other.start));
         let ends = spans.iter().scan(f64::NEG_INFINITY, |latest, span| {

@@ -3,7 +3,7 @@
 
 use std::collections::BTreeSet;
 
-use kiln_core::record::{TrialRow, trials::host_id_kind};
+use kiln_core::record::{TrialRow, note::READ_AGAIN, trials::host_id_kind};
 use serde::Serialize;
 
 /// A field of a row that affects its numbers, besides the compared settings.
@@ -129,6 +129,20 @@ pub struct Unlike {
     pub field: RowFact,
     pub base: Vec<String>,
     pub new: Vec<String>,
+}
+
+/// Whether two rows are of one run and not of a repeat: one row twice, or one attempt read twice.
+pub(super) fn is_same_run(one: &TrialRow, other: &TrialRow) -> bool {
+    one.started_utc.is_some() && (one == other || is_read_twice(one, other))
+}
+
+/// Whether two rows are of one attempt whose output was read again for one of them.
+pub(super) fn is_read_twice(one: &TrialRow, other: &TrialRow) -> bool {
+    let is_one_attempt = one.trial == other.trial
+        && one.attempt == other.attempt
+        && one.started_utc == other.started_utc
+        && one.trial_seconds == other.trial_seconds;
+    is_one_attempt && [one, other].iter().any(|row| row.note(READ_AGAIN).is_some())
 }
 
 /// Returns the UUIDs of the GPUs of both sides, where the sides ran on different GPUs; `None` on

@@ -54,11 +54,11 @@ impl MeasuredPair {
             differences: Differences::of(&sides),
             missing,
             passed_over,
-            refusal: matchup
-                .options
-                .treatment
-                .as_ref()
-                .and_then(|treatment| scope::refusal(metric, column, treatment, pair))
+            refusal: scope::of_one_attempt(pair)
+                .or_else(|| {
+                    let treatment = matchup.options.treatment.as_ref()?;
+                    scope::refusal(metric, column, treatment, pair)
+                })
                 .or_else(|| scope::of_source(metric, column, &matchup.options.other_sources))
                 .or_else(|| scope::of_formula(column, pair))
                 .or_else(|| scope::of_meaning(column, pair, matchup.options.treatment.as_ref()))

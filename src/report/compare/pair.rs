@@ -8,7 +8,9 @@ use kiln_core::{
 };
 
 use super::{
-    Compared, ComparedMetric, DisturbedRun, Unlike, at_once::AtOnce, comparable,
+    Compared, ComparedMetric, DisturbedRun, Unlike,
+    at_once::AtOnce,
+    comparable::{self, is_same_run},
     matching::MatchedPair, outliers::outliers,
 };
 use crate::report::points::pieces;
@@ -52,11 +54,15 @@ pub(super) fn without_numbers(
         .map(|share| share.min(FURTHEST));
     let is_whole = |rows: &[&TrialRow]| rows.iter().all(|row| row.outcome == Outcome::Completed);
     let whole = is_whole(&pair.base) && is_whole(&pair.new);
-    let is_in_new = |old: &&&TrialRow| {
-        let new = in_new.get(&old.trial);
-        new.is_some_and(|new| is_same_run(old, new))
+    let are_in_new = |is_same: fn(&TrialRow, &TrialRow) -> bool| {
+        let same = pair.base.iter().filter(|old| {
+            let new = in_new.get(&old.trial);
+            new.is_some_and(|new| is_same(old, new))
+        });
+        same.count()
     };
-    let shared = pair.base.iter().filter(is_in_new).count();
+    let shared = are_in_new(is_same_run);
+    let equal = are_in_new(|old, new| old.started_utc.is_some() && old == new);
     Compared {
         name: pair.name.clone(),
         values: pair.values.clone(),
@@ -77,7 +83,7 @@ pub(super) fn without_numbers(
         shared,
         is_one_run: [&pair.base, &pair.new]
             .iter()
-            .all(|rows| rows.len() == shared),
+            .all(|rows| rows.len() == equal),
         boards: comparable::boards(&completed(&pair.base), &completed(&pair.new)),
         unusable: metrics
             .iter()
@@ -91,10 +97,6 @@ pub(super) fn without_numbers(
             .collect(),
         disturbed: Default::default(),
     }
-}
-
-fn is_same_run(old: &TrialRow, new: &TrialRow) -> bool {
-    old.started_utc.is_some() && old == new
 }
 
 /// The losses of two attempts of a trial, base first, as far as they compare.

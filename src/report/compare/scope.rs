@@ -1,18 +1,23 @@
 //! Which numbers can be compared under a treatment, and why others cannot.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeSet, HashMap};
 
 use kiln_core::{
     kinds::command::METRIC_PREFIX,
+    plan::TrialId,
     record::{TrialRow, redefined::Redefinition},
     spec::learned::OtherNumber,
     statistics::Nature,
-    units::listed,
+    units::{counted, listed},
 };
 
 use super::{
-    super::points::ended, ComparedMetric, comparable::RowFact, matching::MatchedPair,
-    pair::completed, treatment::Treatment,
+    super::points::ended,
+    ComparedMetric,
+    comparable::{RowFact, is_read_twice},
+    matching::MatchedPair,
+    pair::completed,
+    treatment::Treatment,
 };
 
 /// Settings that decide how many samples a training sees.
@@ -52,6 +57,23 @@ pub(super) fn refusal(
             .map(|key| format!("it is per sample, and `{key}` makes samples different")),
         ComparedMetric::Memory | ComparedMetric::Column(_) => None,
     }
+}
+
+/// Numbers of attempts that both sides have, because the output of one was read again for the other.
+pub(super) fn of_one_attempt(pair: &MatchedPair<'_>) -> Option<String> {
+    let base: HashMap<&TrialId, &TrialRow> =
+        pair.base.iter().map(|row| (&row.trial, *row)).collect();
+    let is_in_base = |row: &&&TrialRow| {
+        let old = base.get(&row.trial);
+        old.is_some_and(|old| is_read_twice(old, row))
+    };
+    let rows = pair.new.iter().filter(is_in_base).count();
+    (rows > 0).then(|| {
+        format!(
+            "both sides have the same attempts ({}), whose output was read twice: they are not repeats",
+            counted(rows, "row")
+        )
+    })
 }
 
 /// A program's number that the two sides take from different places, or in different units.

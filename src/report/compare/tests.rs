@@ -774,6 +774,37 @@ fn a_gate_does_not_pass_for_the_same_runs_twice_and_the_page_says_so() {
 }
 
 #[test]
+fn attempts_that_were_read_again_are_not_repeats_and_get_no_verdict() {
+    let base = lasting(timed(rates(1, &STEADY), 0, 20), 9.0);
+    let mut new = base.clone();
+    for row in &mut new.rows {
+        row.fixed.samples_per_second = row.fixed.samples_per_second.map(|rate| 2.0 * rate);
+        row.fixed.notes = Some("read_again: metrics read again from the output".to_owned());
+    }
+    let found = compare(&base, &new, &Options::default()).unwrap();
+    let pair = &found.pairs[0];
+    assert_eq!((pair.shared, pair.is_one_run), (5, false));
+    assert_eq!(pair.disturbed.each_ref().map(Vec::len), [0, 0]);
+    let mut comparisons = pair.comparisons.iter();
+    assert!(!pair.comparisons.is_empty());
+    assert!(comparisons.all(|one| one.verdict == Verdict::NotComparable));
+    let page = page(&found);
+    let told = "both sides have the same attempts (5 rows), whose output was read twice";
+    assert!(page.contains(told), "{page}");
+    assert!(!page.contains("in turns"), "{page}");
+    assert!(matches!(
+        gate(&found, ComparedMetric::Throughput),
+        Gate::CannotTell(_)
+    ));
+    // The same rows without that note are of other runs.
+    for row in &mut new.rows {
+        row.fixed.notes = None;
+    }
+    let others = compare(&base, &new, &Options::default()).unwrap();
+    assert_eq!(others.pairs[0].shared, 0);
+}
+
+#[test]
 fn a_gate_cannot_tell_where_one_side_alone_was_disturbed() {
     let [mut base, new] = in_turns(&STEADY, &STEADY);
     for row in &mut base.rows {
