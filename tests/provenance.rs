@@ -62,7 +62,7 @@ fn assert_refused(ended: &Ended, words: &[&str]) {
 }
 
 /// Runs git in a folder, as some user; returns what it printed.
-fn git_in(folder: &Path, arguments: &[&str]) -> String {
+pub(crate) fn git_in(folder: &Path, arguments: &[&str]) -> String {
     let mut git = Command::new("git");
     git.current_dir(folder)
         .args(["-c", "user.name=x", "-c", "user.email=x@example.com"])

@@ -3,7 +3,12 @@
 
 use std::fs;
 
-use crate::scripted_child::{Ended, Place, wait_until};
+use serde_json::Value;
+
+use crate::{
+    provenance::git_in,
+    scripted_child::{Ended, Place, wait_until},
+};
 
 const SWEEP: &str = "sweep: {grid: {model.values.n: [1, 2]}}";
 
@@ -31,7 +36,8 @@ fn a_corrected_pattern_completes_the_trials_without_their_programs() {
     let failed = place.run("", &[]);
     assert_eq!(failed.status, Some(1), "{failed:?}");
     assert_eq!(place.column("outcome"), ["failed", "failed"]);
-    let before = place.rows();
+    let (before, launches) = (place.rows(), place.run_file()["launches"].clone());
+    let snapshots = fs::read(place.latest().join("snapshots.csv")).unwrap();
     place.write_command(&model("speed"), SWEEP);
     let planned = read_again(&place, &["--dry-run"]);
     assert!(
@@ -50,6 +56,9 @@ fn a_corrected_pattern_completes_the_trials_without_their_programs() {
     for (old, new) in before.iter().zip(place.rows()) {
         for column in [
             "trial",
+            "attempt",
+            "launch",
+            "run_seconds",
             "started_utc",
             "trial_seconds",
             "window_seconds",
@@ -62,8 +71,11 @@ fn a_corrected_pattern_completes_the_trials_without_their_programs() {
         }
         let from = "read_again: metrics read again from the output of attempt 1 in x/";
         assert!(new["notes"].contains(from), "{}", new["notes"]);
-        assert_eq!(new["run_seconds"], "");
     }
+    // Nothing was measured, so no launch was added to those that measured.
+    assert_eq!(place.run_file()["launches"], launches);
+    let taken = fs::read(place.latest().join("snapshots.csv")).unwrap();
+    assert!(taken == snapshots);
     assert_eq!(place.attempts_with("stdout.txt"), 2);
     let resumed = place.run("", &[]);
     assert!(
@@ -79,7 +91,199 @@ fn a_corrected_pattern_completes_the_trials_without_their_programs() {
     let once_more = read_again(&place, &[]);
     assert_eq!(once_more.status, Some(0), "{once_more:?}");
     assert_eq!((place.runs(), place.rows().len()), (3, 2));
+    for (first, last) in before.iter().zip(place.rows()) {
+        assert_eq!(first["trial"], last["trial"]);
+        let last = &last["notes"];
+        assert!(last.contains(&oldest(&place)), "{last}");
+    }
     assert_eq!(started(&place), ["1", "2"]);
+}
+
+/// The name of the first run.
+fn oldest(place: &Place) -> String {
+    let entries = fs::read_dir(place.path("results/x")).unwrap().flatten();
+    let folders = entries.filter(|entry| entry.file_type().unwrap().is_dir());
+    let names = folders.map(|entry| entry.file_name().into_string().unwrap());
+    names
+        .min_by_key(|name| {
+            let run = place.path("results/x").join(name).join("run.json");
+            let run: Value = serde_json::from_slice(&fs::read(run).unwrap()).unwrap();
+            run["number"].as_u64()
+        })
+        .unwrap()
+}
+
+fn first_id(place: &Place) -> String {
+    let planned = place.kiln(&["plan", "x.yaml", "--json"]).output().unwrap();
+    let plan: Value = serde_json::from_slice(&planned.stdout).unwrap();
+    plan["trials"][0]["id"].as_str().unwrap().to_owned()
+}
+
+#[test]
+fn rows_of_two_launches_stay_rows_of_two_launches() {
+    let sweep = "sweep: {grid: {model.values.n: [1, 2]}, repeats: 4, together: [model.values.n]}";
+    let place = Place::of_command(&model("sped"), sweep);
+    place.run("", &["--only", &first_id(&place)]);
+    place.run("", &[]);
+    let (before, launches) = (place.rows(), place.run_file()["launches"].clone());
+    place.write_command(&model("speed"), sweep);
+    let ended = read_again(&place, &[]);
+    assert_eq!(ended.status, Some(0), "{ended:?}");
+    let mut of_launches = place.column("launch");
+    of_launches.sort();
+    assert_eq!(of_launches, ["1", "2", "2", "2", "2", "2", "2", "2"]);
+    for new in place.rows() {
+        let mut rows = before.iter();
+        let old = rows.find(|old| old["trial"] == new["trial"]).unwrap();
+        for column in ["launch", "block", "round", "run_seconds", "started_utc"] {
+            assert_eq!(old[column], new[column], "{column}");
+        }
+    }
+    assert_eq!(place.run_file()["launches"], launches);
+    let run = place.latest().display().to_string();
+    let between = ["--between", "model.values.n", "--format", "json"];
+    let compare = [&["compare", &run], &between[..]].concat();
+    let compared = Ended::of(place.kiln(&compare).output().unwrap());
+    let told = "begun in launch 1, ended in launch 2";
+    assert!(compared.stdout.contains(told), "{compared:?}");
+}
+
+#[test]
+fn a_run_that_goes_on_after_the_reading_keeps_what_made_the_rows() {
+    let model = |word: &str| {
+        format!(
+            "  argv: [sh, train.sh, '{{n}}']\n  values: {{n: 1}}\n  metrics: {{speed: {{line: '{word} \
+             (\\S+)'}}}}"
+        )
+    };
+    let place = Place::of_command(&model("sped"), "sweep: {grid: {model.values.n: [1]}}");
+    fs::write(place.path("train.sh"), ". ./model.sh; echo speed $1").unwrap();
+    fs::write(place.path("model.sh"), "true").unwrap();
+    let git = |arguments: &[&str]| git_in(&place.path(""), arguments);
+    git(&["init", "-q"]);
+    git(&["add", "train.sh", "model.sh", "x.yaml"]);
+    git(&["commit", "-q", "-m", "first"]);
+    let first = git(&["rev-parse", "HEAD"]);
+    place.run("", &[]);
+    fs::write(place.path("model.sh"), "true;").unwrap();
+    place.write_command(&model("speed"), "sweep: {grid: {model.values.n: [1, 2]}}");
+    git(&["commit", "-q", "-a", "-m", "another model"]);
+    let second = git(&["rev-parse", "HEAD"]);
+    let ended = read_again(&place, &[]);
+    assert_eq!(ended.status, Some(0), "{ended:?}");
+    assert_eq!(place.column("metric.speed"), ["1.0", "2.0"]);
+    assert_eq!(place.column("launch"), ["1", "2"]);
+    let launches = place.run_file()["launches"].clone();
+    let commits = [0_usize, 1].map(|launch| launches[launch]["git"]["commit"].clone());
+    assert_eq!(commits, [first, second]);
+    assert!(
+        ended.stderr.contains("has changed since launch 1") && ended.stderr.contains("model.sh"),
+        "{ended:?}"
+    );
+}
+
+#[test]
+fn a_file_that_cannot_be_copied_leaves_no_run() {
+    let place = Place::of_command(&model("sped"), SWEEP);
+    place.run("", &[]);
+    place.write_command(&model("speed"), SWEEP);
+    let table = place.latest().join("snapshots.csv");
+    fs::remove_file(&table).unwrap();
+    fs::create_dir(&table).unwrap();
+    let failed = read_again(&place, &[]);
+    assert_eq!(failed.status, Some(3), "{failed:?}");
+    let told = "it cannot be copied into the new run, which was therefore not made";
+    assert!(failed.stderr.contains(told), "{failed:?}");
+    assert_eq!((place.runs(), started(&place).len()), (1, 2));
+    fs::remove_dir(&table).unwrap();
+    let ended = read_again(&place, &[]);
+    assert_eq!((ended.status, place.runs()), (Some(0), 2), "{ended:?}");
+}
+
+#[test]
+fn a_trial_that_failed_again_is_told_and_run() {
+    let place = Place::of_command(&model("sped"), SWEEP);
+    place.run("", &[]);
+    let retries = format!("{SWEEP}\nrun: {{devices: cpu, retries: 1}}");
+    place.write_command(&model("spread"), &retries);
+    let ended = read_again(&place, &[]);
+    assert_eq!(ended.status, Some(1), "{ended:?}");
+    let told = "2 of them failed again and run, because of `run.retries`";
+    assert!(
+        ended
+            .stderr
+            .contains("the metrics of 2 of 2 trials are read again")
+            && ended.stderr.contains(told),
+        "{ended:?}"
+    );
+    assert_eq!(place.column("attempt"), ["1", "1", "2", "2"]);
+    assert_eq!(place.column("launch"), ["1", "1", "2", "2"]);
+    assert_eq!(started(&place), ["1", "2", "1", "2"]);
+}
+
+#[test]
+fn only_the_selected_trials_are_read_again() {
+    let place = Place::of_command(&model("sped"), SWEEP);
+    place.run("", &[]);
+    place.write_command(&model("speed"), SWEEP);
+    let ended = read_again(&place, &["--only", &first_id(&place)]);
+    assert_eq!(ended.status, Some(0), "{ended:?}");
+    let told = "1 of the 1 trials of `--only` are not started";
+    assert!(ended.stderr.contains(told), "{ended:?}");
+    assert_eq!(place.column("trial"), [first_id(&place)]);
+    assert_eq!(started(&place).len(), 2);
+}
+
+#[test]
+fn a_run_without_its_output_is_refused_with_the_reason() {
+    let place = Place::of_command(&model("sped"), SWEEP);
+    place.run("", &[]);
+    place.write_command(&model("speed"), SWEEP);
+    let of_commit = place.run("", &["--read-again", "HEAD:results/x/latest"]);
+    let told = "a commit has the tables of a run and not the output of its trials";
+    assert!(
+        of_commit.status == Some(2) && of_commit.stderr.contains(told),
+        "{of_commit:?}"
+    );
+    fs::remove_dir_all(place.latest().join("trials")).unwrap();
+    let of_clone = read_again(&place, &[]);
+    let told = "`trials/` is missing: git ignores it, so a clone has no output";
+    assert!(
+        of_clone.status == Some(2) && of_clone.stderr.contains(told),
+        "{of_clone:?}"
+    );
+    assert_eq!(place.runs(), 1);
+}
+
+#[test]
+fn a_run_of_another_machine_is_told_and_stays_one() {
+    let place = Place::of_command(&model("sped"), SWEEP);
+    place.run("", &[]);
+    place.move_elsewhere();
+    place.write_command(&model("speed"), SWEEP);
+    let ended = read_again(&place, &[]);
+    assert_eq!(ended.status, Some(0), "{ended:?}");
+    let told = "2 of 2 trials that are read again ran on another machine";
+    assert!(ended.stderr.contains(told), "{ended:?}");
+    assert_eq!(
+        place.run_file()["launches"][0]["machine_id"],
+        "0123456789ab"
+    );
+}
+
+#[test]
+fn a_run_and_its_reading_are_not_two_samples() {
+    let place = Place::of_command(&model("speed"), SWEEP);
+    place.run("", &[]);
+    let old = fs::canonicalize(place.latest()).unwrap();
+    let ended = read_again(&place, &[]);
+    assert_eq!((ended.status, place.runs()), (Some(0), 2), "{ended:?}");
+    let sides = [old, place.latest()].map(|run| run.display().to_string());
+    let compare = ["compare", &sides[0], &sides[1]];
+    let compared = Ended::of(place.kiln(&compare).output().unwrap());
+    let told = "both sides have the same attempts (1 row), whose output was read twice";
+    assert!(compared.stdout.contains(told), "{compared:?}");
+    assert!(!compared.stdout.contains("in turns"), "{compared:?}");
 }
 
 #[test]

@@ -170,6 +170,10 @@ fn say_how_to_go_on(report: &LaunchReport, args: &Args) {
             "interrupted; run the same command without `--read-again` to resume"
         }
         LaunchEnd::Interrupted => "interrupted; run the same command to resume",
+        LaunchEnd::Finished if report.left > 0 && args.read_again.is_some() => {
+            "some trials have no final result yet; run the same command without `--read-again` and \
+             `--only` to run them"
+        }
         LaunchEnd::Finished if report.left > 0 && args.only.is_empty() => {
             "some trials have no final result yet; run the same command again to run them"
         }

@@ -388,7 +388,9 @@ fn read_one(
 
 /// The note on the attempt whose output was read. A run that was itself read again names the first one.
 fn origin(run: &RunFolder, old: &TrialRow) -> String {
-    let known = old.note(READ_AGAIN).and_then(|note| note.split_once(ALL_ELSE));
+    let known = old
+        .note(READ_AGAIN)
+        .and_then(|note| note.split_once(ALL_ELSE));
     let first = known.map_or_else(
         || {
             format!(

@@ -74,14 +74,10 @@ impl<'a> Spans<'a> {
             .iter()
             .map(|row| (key(&row.fixed), &*row.fixed))
             .collect();
-        let rows = table
-            .rows
-            .iter()
-            .map(|row| &*row.fixed)
-            .filter(|row| {
-                let same = others.get(&key(row));
-                !same.is_some_and(|same| is_same_run(same, row))
-            });
+        let rows = table.rows.iter().map(|row| &*row.fixed).filter(|row| {
+            let same = others.get(&key(row));
+            !same.is_some_and(|same| is_same_run(same, row))
+        });
         let mut spans: Vec<Span<'a>> = rows.filter_map(Span::of).collect();
         spans.sort_by(|one, other| one.start.total_cmp(&other.start));
         let ends = spans.iter().scan(f64::NEG_INFINITY, |latest, span| {

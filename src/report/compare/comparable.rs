@@ -142,7 +142,10 @@ pub(super) fn is_read_twice(one: &TrialRow, other: &TrialRow) -> bool {
         && one.attempt == other.attempt
         && one.started_utc == other.started_utc
         && one.trial_seconds == other.trial_seconds;
-    is_one_attempt && [one, other].iter().any(|row| row.note(READ_AGAIN).is_some())
+    is_one_attempt
+        && [one, other]
+            .iter()
+            .any(|row| row.note(READ_AGAIN).is_some())
 }
 
 /// Returns the UUIDs of the GPUs of both sides, where the sides ran on different GPUs; `None` on

@@ -11,7 +11,8 @@ use super::{
     Compared, ComparedMetric, DisturbedRun, Unlike,
     at_once::AtOnce,
     comparable::{self, is_same_run},
-    matching::MatchedPair, outliers::outliers,
+    matching::MatchedPair,
+    outliers::outliers,
 };
 use crate::report::points::pieces;
 

@@ -150,7 +150,9 @@ fn target_below(target: &Path, link: &Path, root: &Path) -> PathBuf {
     let Ok(below) = target.strip_prefix(root) else {
         return target.to_owned();
     };
-    let folder = link.parent().and_then(|folder| folder.strip_prefix(root).ok());
+    let folder = link
+        .parent()
+        .and_then(|folder| folder.strip_prefix(root).ok());
     let up = folder.map_or(0, |folder| folder.components().count());
     let mut relative = PathBuf::from(".");
     relative.extend((0..up).map(|_| ".."));
@@ -217,7 +219,11 @@ mod tests {
         let [one, two, to] = ["1", "2", "to"].map(|name| place.path().join(name));
         let head = "launch,run_seconds,trial,attempt,device\n";
         let of = |rows: &str| format!("{head}{rows}");
-        fs::write(&one, of("1,0.5,t000000000a,1,cpu\n1,0.5,t000000000b,1,cpu\n")).unwrap();
+        fs::write(
+            &one,
+            of("1,0.5,t000000000a,1,cpu\n1,0.5,t000000000b,1,cpu\n"),
+        )
+        .unwrap();
         fs::write(&two, of("2,1.5,t000000000b,2,cpu\n2,2.5,t000000000b,2")).unwrap();
         let attempts = [("t000000000a", 1), ("t000000000b", 2)];
         let attempts = attempts.map(|(trial, attempt)| (TrialId(trial.to_owned()), attempt));
