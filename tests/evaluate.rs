@@ -250,6 +250,26 @@ fn a_copy_of_the_validation_data_has_its_loss_and_other_data_another() {
 }
 
 #[test]
+fn all_rows_of_other_data_are_answered_and_their_number_is_given() {
+    let rows = |arguments: &[&str]| {
+        let scores = evaluated(arguments).0["scores"].take();
+        [scores["samples"].as_u64(), scores["response_rows"].as_u64()]
+    };
+    // `generate.rows` is 3.
+    assert_eq!(rows(&["pairs"]), [Some(3), Some(3)]);
+    assert_eq!(rows(&["pairs", "--data", "rows.jsonl"]), [Some(8), Some(8)]);
+    assert_eq!(rows(&["book"])[1], None);
+    let text = kiln(&["pairs"]).stdout;
+    assert!(text.contains("response_rows"), "{text}");
+    let table = kiln(&["pairs", "--data", "rows.jsonl", "--format", "csv"]).stdout;
+    let lines: Vec<&str> = table.lines().collect();
+    assert!(
+        lines[0].ends_with(",response_rows") && lines[1].ends_with(",8"),
+        "{table}"
+    );
+}
+
+#[test]
 fn data_that_the_model_cannot_be_evaluated_on_is_named() {
     images(&TRAINED.path().join("others/dusk"), 90, 1);
     fs::write(TRAINED.path().join("greek.txt"), "the sea was Ω").unwrap();

@@ -144,6 +144,10 @@ impl EvaluationPage {
             ("majority_hit_rate", scores.majority_hit_rate.map(share)),
             ("bleu4", scores.bleu4.map(share)),
             ("chrf", scores.chrf.map(share)),
+            (
+                "response_rows",
+                scores.response_rows.map(|rows| rows.to_string()),
+            ),
         ];
         let there = all.into_iter();
         there

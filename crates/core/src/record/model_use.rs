@@ -207,6 +207,9 @@ pub struct EvaluationScores {
     pub bleu4: Option<f64>,
     #[serde(default)]
     pub chrf: Option<f64>,
+    /// Rows whose responses were generated and scored.
+    #[serde(default)]
+    pub response_rows: Option<u64>,
     /// Sentences on the data and the computation.
     #[serde(default)]
     pub notices: Vec<String>,

@@ -39,19 +39,20 @@ pub(super) fn evaluate<W: Write>(
     task: &EvaluateTask,
     answers: &mut Answers<W>,
 ) -> Result<(), TrialError> {
-    let data = match task.data.as_slice() {
+    let mut data = match task.data.as_slice() {
         [] => own_data(trained)?,
         named => other_data(trained, named)?,
     };
     let Some(batches) = feed::validation(&trained.file, &data.valid) else {
         return Err(without_samples(trained, task));
     };
-    let responses = Responses::new(&trained.file, data.pairs.clone())?;
+    let responses = responses(trained, task, data.pairs.clone())?;
     let mut learner = trained.learner(answers)?;
     let mut scores = validation::evaluate(&mut learner, batches.loader(), &mut |_| Ok(()))?;
     if let Some(asked) = responses {
         let written = asked.answers(&mut learner, &mut |_| Ok(()))?;
         scores = scores.with_responses(&asked.scores(&written));
+        data.response_rows = Some(written.len() as u64);
     }
     if !scores.loss.is_finite() {
         return Err(TrialError::Failed(format!(
@@ -69,6 +70,8 @@ struct EvaluationData {
     baselines: Option<Baselines>,
     /// Of prompts and responses.
     pairs: Option<OpenedPairs>,
+    /// Rows whose responses were scored.
+    response_rows: Option<u64>,
     /// Sentences for the user.
     notices: Vec<String>,
 }
@@ -79,9 +82,25 @@ impl EvaluationData {
             valid: Arc::new(valid),
             baselines: None,
             pairs: None,
+            response_rows: None,
             notices: Vec::new(),
         }
     }
+}
+
+/// The prompts to answer: those of the trial's evaluations, and all prompts of other data.
+fn responses(
+    trained: &Trained<'_>,
+    task: &EvaluateTask,
+    pairs: Option<OpenedPairs>,
+) -> Result<Option<Responses>, TrialError> {
+    let mut file = trained.file.clone();
+    if let Some(generate) = &mut file.train.evaluate.generate
+        && !task.data.is_empty()
+    {
+        generate.rows = None;
+    }
+    Responses::new(&file, pairs)
 }
 
 fn answer(trained: &Trained<'_>, data: EvaluationData, scores: Scores) -> EvaluationScores {
@@ -103,6 +122,7 @@ fn answer(trained: &Trained<'_>, data: EvaluationData, scores: Scores) -> Evalua
         majority_hit_rate: baselines.map(|baselines| baselines.majority_hit_rate),
         bleu4: scores.bleu4,
         chrf: scores.chrf,
+        response_rows: data.response_rows,
         notices: data.notices,
     }
 }
@@ -131,6 +151,7 @@ fn own_data(trained: &Trained<'_>) -> Result<EvaluationData, TrialError> {
         valid: opened.valid,
         baselines: opened.baselines,
         pairs: opened.pairs,
+        response_rows: None,
         notices: Vec::new(),
     })
 }
