@@ -270,6 +270,35 @@ fn all_rows_of_other_data_are_answered_and_their_number_is_given() {
 }
 
 #[test]
+fn rows_and_files_of_a_panel_that_are_not_evaluated_are_told() {
+    let write = |name: &str, rows: &[String]| {
+        let path = TRAINED.path().join(name);
+        fs::create_dir_all(path.parent().unwrap()).unwrap();
+        fs::write(path, format!("Date,Close\n{}\n", rows.join("\n"))).unwrap();
+    };
+    let mut rows: Vec<String> = (1..=10)
+        .map(|day| format!("2025-01-{day:02},{}", 9 + day * day % 7))
+        .collect();
+    write("short/BBB.csv", &rows[..4]);
+    rows[5] = "2025-01-06,null".to_owned();
+    write("newer/AAA.csv", &rows);
+    let (page, said) = evaluated(&["panel", "--data", "newer/AAA.csv", "short/BBB.csv"]);
+    // Nine rows are eight returns, of which five are before the first target.
+    assert_eq!(page["scores"]["samples"], 3);
+    for words in [
+        "1 row with a `null` dropped",
+        "short/BBB.csv has 4 rows and no sample; 7 are needed",
+    ] {
+        assert!(said.contains(words), "{said}");
+    }
+    let (_, said) = evaluated(&["panel", "--data", "prices/AAA.csv"]);
+    assert!(
+        !said.contains("dropped") && !said.contains("no sample"),
+        "{said}"
+    );
+}
+
+#[test]
 fn data_that_the_model_cannot_be_evaluated_on_is_named() {
     images(&TRAINED.path().join("others/dusk"), 90, 1);
     fs::write(TRAINED.path().join("greek.txt"), "the sea was Ω").unwrap();

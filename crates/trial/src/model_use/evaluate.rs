@@ -21,7 +21,7 @@ use kiln_data::{
     images::{self, ImagePixels},
     pairs,
     panel::{
-        PanelReader,
+        LoadedPanel, PanelReader,
         baseline::{self, Baselines},
     },
     text,
@@ -255,15 +255,54 @@ fn other_panel(
         .map(|split| split.target)
         .unwrap_or_default();
     let [_, valid] = PanelWindows::both(&panel, seq_len as usize, target);
-    let skipped = (panel.skipped_rows > 0).then(|| {
-        let rows = counted(panel.skipped_rows as usize, "row");
-        format!("{rows} dropped: not readable (`data.skip_bad`)")
-    });
     Ok(EvaluationData {
         baselines: baseline::with_majority(&panel, seq_len, reader.majority_rises()),
-        notices: skipped.into_iter().collect(),
+        notices: panel_notices(&panel, named, seq_len),
         ..EvaluationData::new(valid)
     })
+}
+
+/// Sentences on rows and files that are not evaluated on.
+fn panel_notices(panel: &LoadedPanel, named: &[(PathBuf, String)], seq_len: u64) -> Vec<String> {
+    let dropped = |rows: u64, why: &str| {
+        (rows > 0).then(|| format!("{} {why}", counted(rows as usize, "row")))
+    };
+    let notices = [
+        dropped(panel.null_rows, "with a `null` dropped"),
+        dropped(
+            panel.skipped_rows,
+            "dropped: not readable (`data.skip_bad`)",
+        ),
+        short_files(panel, named, seq_len),
+    ];
+    notices.into_iter().flatten().collect()
+}
+
+/// A sentence if files have too few rows for a sample.
+fn short_files(panel: &LoadedPanel, named: &[(PathBuf, String)], seq_len: u64) -> Option<String> {
+    let returns = |path: &Path| {
+        let symbol = path.file_stem().unwrap_or_default().to_string_lossy();
+        let mut all = panel.symbols.iter();
+        all.find(|series| series.symbol.as_str() == &*symbol)
+            .map_or(0, |series| series.returns.len())
+    };
+    let mut short = named.iter().filter_map(|(path, name)| {
+        let count = returns(path);
+        (count as u64 <= seq_len).then_some((name, count))
+    });
+    let (name, count) = short.next()?;
+    let rows = match count {
+        0 => "fewer than 2 rows".to_owned(),
+        _ => counted(count + 1, "row"),
+    };
+    let more = match short.count() {
+        0 => String::new(),
+        more => format!("; the same applies to {}", counted(more, "other file")),
+    };
+    Some(format!(
+        "{name} has {rows} and no sample; {} are needed{more}",
+        seq_len + 2
+    ))
 }
 
 fn other_pairs(trained: &Trained<'_>, path: &Path) -> Result<EvaluationData, TrialError> {
