@@ -299,6 +299,24 @@ fn rows_and_files_of_a_panel_that_are_not_evaluated_are_told() {
 }
 
 #[test]
+fn a_damaged_image_is_named_without_advice_to_a_training() {
+    images(&TRAINED.path().join("damaged/day"), 200, 2);
+    let path = TRAINED.path().join("damaged/day/1.png");
+    let bytes = fs::read(&path).unwrap();
+    fs::write(&path, &bytes[..bytes.len() / 2]).unwrap();
+    let said = refused(&["photos", "--data", "damaged"]);
+    assert!(
+        said.contains("damaged/day/1.png could not be read as an image: ")
+            && said.trim_end().ends_with("; repair or remove it"),
+        "{said}"
+    );
+    assert!(
+        !said.contains("--rerun") && !said.contains("could not be made"),
+        "{said}"
+    );
+}
+
+#[test]
 fn data_that_the_model_cannot_be_evaluated_on_is_named() {
     images(&TRAINED.path().join("others/dusk"), 90, 1);
     fs::write(TRAINED.path().join("greek.txt"), "the sea was Ω").unwrap();

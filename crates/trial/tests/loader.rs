@@ -423,6 +423,7 @@ fn a_workers_panic_or_error_reaches_the_trainer_as_a_typed_error_at_its_batch() 
                     sample: 9,
                     batch,
                     reason,
+                    ..
                 } => assert!(!panics && batch == expected && reason == "the disk went away"),
                 other => panic!("{other}"),
             }

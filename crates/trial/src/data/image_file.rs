@@ -51,25 +51,15 @@ pub(super) fn read(
     stream: Stream,
     sample: u64,
 ) -> Result<Vec<u8>, String> {
-    let named = |reason: String, remedy: &str| {
+    let failed = |reason: String| {
         let reason = reason.trim_end_matches('.');
         format!(
-            "{} could not be read as an image: {reason}; {remedy}; {AGAIN}",
+            "{} could not be read as an image: {reason}; repair or remove it",
             path.display()
         )
     };
-    let failed = |reason: String| named(reason, "repair or remove it");
     let bytes = input::read(path, &IMAGE_BYTES).map_err(|error| failed(error.to_string()))?;
-    let image = pixels::decode(&bytes).map_err(|reason| {
-        let remedy = match pixels::begins_as_image(&bytes) {
-            true => "repair or remove it (`data.skip_bad` looks only at the first bytes of files)",
-            false => {
-                "repair or remove it, or skip all files that do not begin as a PNG or JPEG with \
-                 `data.skip_bad: true`"
-            }
-        };
-        named(reason, remedy)
-    })?;
+    let image = pixels::decode(&bytes).map_err(failed)?;
     let piece = match crop {
         Crop::Center => return center(&image, size).map_err(failed),
         Crop::RandomResized => random(image.width, image.height, |number| {
@@ -78,6 +68,21 @@ pub(super) fn read(
     };
     let resized = resize(&image, piece, size).map_err(failed)?;
     Ok(planes(&resized))
+}
+
+/// Advice to a training that could not read a file: what else than a repair helps, and how the
+/// trial goes on.
+pub(super) fn training_advice(path: &Path) -> String {
+    let skipping = match input::read(path, &IMAGE_BYTES) {
+        Ok(bytes) if pixels::begins_as_image(&bytes) => {
+            "`data.skip_bad` does not skip it, because it looks only at the first bytes of files; "
+        }
+        Ok(_) => {
+            "or skip all files that do not begin as a PNG or JPEG with `data.skip_bad: true`; "
+        }
+        Err(_) => "",
+    };
+    format!("{skipping}{AGAIN}")
 }
 
 /// The middle piece of an image as [3, size, size]: what validation sees.
@@ -275,13 +280,12 @@ mod tests {
                 )),
                 "{error}"
             );
+            assert!(error.ends_with("; repair or remove it"), "{error}");
             // A file that begins well is not one that `skip_bad` skips.
-            let is_advised = error.contains("or skip all files");
-            assert_eq!(is_advised, !spoilt.starts_with(b"\x89PNG"), "{error}");
-            assert!(
-                error.contains("; repair or remove it") && error.contains("`--rerun failed`"),
-                "{error}"
-            );
+            let advice = training_advice(&path);
+            let is_advised = advice.contains("or skip all files");
+            assert_eq!(is_advised, !spoilt.starts_with(b"\x89PNG"), "{advice}");
+            assert!(advice.contains("`--rerun failed`"), "{advice}");
         }
         assert!(
             in_the_middle(&path.with_file_name("absent.png"), 8)

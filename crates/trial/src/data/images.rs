@@ -181,6 +181,15 @@ impl Source for ImageSource {
         }
         Ok(())
     }
+
+    fn training_advice(&self, sample: u64) -> Option<String> {
+        let ImagePixels::Files(paths) = &self.images.pixels else {
+            return None;
+        };
+        paths
+            .get(sample as usize)
+            .map(|path| image_file::training_advice(path))
+    }
 }
 
 #[cfg(test)]
@@ -410,5 +419,7 @@ mod tests {
         valid.lay_out(&[draw], &mut batch);
         let error = valid.write(draw, 0, &mut batch).unwrap_err();
         assert!(error.contains("val/mouse/0.png"), "{error}");
+        let advice = valid.training_advice(1).unwrap();
+        assert!(advice.contains("`--rerun failed`"), "{advice}");
     }
 }

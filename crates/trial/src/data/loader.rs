@@ -432,6 +432,7 @@ impl LoaderShared {
                     sample: draw.sample,
                     batch: number,
                     reason,
+                    training_advice: self.source.training_advice(draw.sample),
                 })?;
         }
         Ok(Made {

@@ -65,6 +65,11 @@ pub trait Source: Send + Sync + 'static {
     fn counted_targets(&self, _sample: u64) -> Option<u64> {
         None
     }
+
+    /// Advice to a training for which this sample could not be made, in words.
+    fn training_advice(&self, _sample: u64) -> Option<String> {
+        None
+    }
 }
 
 /// A source was given a batch that another kind of source laid out.
@@ -79,6 +84,8 @@ pub enum LoadError {
         sample: u64,
         batch: u64,
         reason: String,
+        /// What a training does about it, beside what the reason says.
+        training_advice: Option<String>,
     },
     #[error("a loader worker panicked while it made batch {batch}: {reason}")]
     Panicked { batch: u64, reason: String },
@@ -92,14 +99,31 @@ pub enum LoadError {
 }
 
 impl LoadError {
-    /// The trial's error; `of` says which batches, with its separator.
+    /// The error of a training; `of` says which batches, with its separator.
     pub(crate) fn into_trial_error(self, of: &str) -> TrialError {
         match self {
             Self::Thread { worker, source } => TrialError::of_starting(
                 &format!("{of}loader worker {worker} (`data.num_workers`) needs a thread"),
                 &source,
             ),
+            Self::Sample {
+                training_advice: Some(ref advice),
+                ..
+            } => TrialError::Failed(format!("{of}{self}; {advice}")),
             error => TrialError::Failed(format!("{of}{error}")),
+        }
+    }
+
+    /// The error of a training's evaluation.
+    pub(crate) fn in_validation(self) -> TrialError {
+        self.into_trial_error("validation: ")
+    }
+
+    /// The error of an evaluation of a trained model.
+    pub(crate) fn in_use(self) -> TrialError {
+        match self {
+            Self::Sample { reason, .. } => TrialError::Bad(reason),
+            error => error.into_trial_error(""),
         }
     }
 }
@@ -107,5 +131,29 @@ impl LoadError {
 impl From<LoadError> for TrialError {
     fn from(error: LoadError) -> Self {
         error.into_trial_error("")
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn advice_to_a_training_is_given_to_a_training_alone() {
+        let damaged = || LoadError::Sample {
+            sample: 3,
+            batch: 1,
+            reason: "a.png could not be read".to_owned(),
+            training_advice: Some("try again".to_owned()),
+        };
+        assert_eq!(
+            damaged().in_validation().to_string(),
+            "validation: sample 3 could not be made for batch 1: a.png could not be read; try again"
+        );
+        let in_use = damaged().in_use();
+        assert!(
+            matches!(&in_use, TrialError::Bad(text) if text == "a.png could not be read"),
+            "{in_use}"
+        );
     }
 }

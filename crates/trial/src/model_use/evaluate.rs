@@ -30,7 +30,10 @@ use kiln_data::{
 use super::{Answers, Trained, predict::image};
 use crate::{
     TrialError,
-    data::{self, ImageSource, OpenedPairs, PairRows, PanelWindows, Source, ValidationWindows},
+    data::{
+        self, ImageSource, LoadError, OpenedPairs, PairRows, PanelWindows, Source,
+        ValidationWindows,
+    },
     train::{feed, objective::Scores, responses::Responses, validation},
 };
 
@@ -48,7 +51,12 @@ pub(super) fn evaluate<W: Write>(
     };
     let responses = responses(trained, task, data.pairs.clone())?;
     let mut learner = trained.learner(answers)?;
-    let mut scores = validation::evaluate(&mut learner, batches.loader(), &mut |_| Ok(()))?;
+    let mut scores = validation::evaluate(
+        &mut learner,
+        batches.loader(),
+        LoadError::in_use,
+        &mut |_| Ok(()),
+    )?;
     if let Some(asked) = responses {
         let written = asked.answers(&mut learner, &mut |_| Ok(()))?;
         scores = scores.with_responses(&asked.scores(&written));

@@ -10,6 +10,7 @@ use kiln_core::{
 use super::{Ending, Training, diverged, report_progress};
 use crate::{
     TrialError,
+    data::LoadError,
     train::{
         ledger::{EpochPlace, Evaluation},
         measurement::{LowestLoss, Measurement},
@@ -128,7 +129,12 @@ impl<T: Trainable, W: Write> Training<'_, '_, T, W> {
             }
             Ok(())
         };
-        let scores = match validation::evaluate(&mut self.trainee, loader, &mut on_progress) {
+        let scores = match validation::evaluate(
+            &mut self.trainee,
+            loader,
+            LoadError::in_validation,
+            &mut on_progress,
+        ) {
             Err(TrialError::Interrupted) => return Ok(None),
             evaluated => evaluated?,
         };
