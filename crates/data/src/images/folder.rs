@@ -54,7 +54,7 @@ pub(super) fn of_classes(
     classes: &[String],
     skip_bad: bool,
 ) -> Result<(Images, u64), DataError> {
-    let mut lister = Lister::new(skip_bad);
+    let mut lister = Lister::of_use(skip_bad);
     let mut files = Vec::new();
     for class in lister.classes(root)? {
         let name = class.name.to_string_lossy();
@@ -537,6 +537,12 @@ mod tests {
             unknown.replace(&folder.path().display().to_string(), "own"),
             "own/cat is a class that the model does not know; expected folders for its classes: \
              ant, owl"
+        );
+        write(folder.path(), "cat/list.txt", b"1.png");
+        let stray = known(&["cat", "owl"]).unwrap_err().to_string();
+        assert!(
+            stray.contains("cat/list.txt is not an image") && stray.ends_with("; move it away"),
+            "{stray}"
         );
         std::fs::remove_dir_all(folder.path().join("cat")).unwrap();
         std::fs::remove_dir_all(folder.path().join("owl")).unwrap();

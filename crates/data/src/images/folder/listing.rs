@@ -62,6 +62,8 @@ fn is_image_name(path: &Path) -> bool {
 /// Lists folders, and counts skipped files.
 pub(super) struct Lister {
     skip_bad: bool,
+    /// The remedy for a file that does not belong there.
+    remedy: &'static str,
     pub(super) skipped_files: u64,
 }
 
@@ -80,7 +82,16 @@ impl Lister {
     pub(super) fn new(skip_bad: bool) -> Self {
         Self {
             skip_bad,
+            remedy: "move it away, or skip such files with `data.skip_bad: true`",
             skipped_files: 0,
+        }
+    }
+
+    /// The same for a folder that is not trained on, whose reader cannot change `skip_bad`.
+    pub(super) fn of_use(skip_bad: bool) -> Self {
+        Self {
+            remedy: "move it away",
+            ..Self::new(skip_bad)
         }
     }
 
@@ -174,7 +185,7 @@ impl Lister {
             return unfit(
                 path,
                 found.to_owned(),
-                format!("{expected}; move it away, or skip such files with `data.skip_bad: true`"),
+                format!("{expected}; {}", self.remedy),
             );
         }
         self.skipped_files += 1;
