@@ -341,8 +341,21 @@ fn data_that_the_model_cannot_be_evaluated_on_is_named() {
         (&["pairs", "--data", "end.txt"], "end.txt"),
         (
             &["book", "--data", "nowhere.txt"],
-            "nowhere.txt: there is no such file",
+            "nowhere.txt: there is no such file or folder",
         ),
+        (
+            &["panel", "--data", "prices"],
+            "prices is a folder; name its files",
+        ),
+        (
+            &["photos", "--data", "images/valid/day/0.png"],
+            "0.png is a file; expected a folder with a folder of images for each class",
+        ),
+        (
+            &["photos", "--data", "images/valid/day"],
+            "day is the folder of class day; expected the folder with all class folders",
+        ),
+        (&["photos", "--data", "images"], "images/valid"),
         (&["book", "--step", "2"], "there is no checkpoint of step 2"),
     ] {
         let said = refused(arguments);

@@ -91,7 +91,7 @@ pub(super) fn named_files(files: &[PathBuf]) -> Result<Vec<(PathBuf, String)>, S
             .map_err(|error| Stop::bad_input(format!("{}: {error}", file.display())))?;
         if !whole.exists() {
             return Err(Stop::bad_input(format!(
-                "{}: there is no such file",
+                "{}: there is no such file or folder",
                 file.display()
             )));
         }

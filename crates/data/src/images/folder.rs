@@ -4,16 +4,18 @@
 //! validation; `path/<class>/` holds both, as does `path/train/<class>/` alone. Classes are
 //! numbered in the byte order of their names. Names that start with a dot are ignored.
 
+mod known_classes;
 mod listing;
 
 use std::path::{Path, PathBuf};
 
 use kiln_core::{
     kinds::data::{Data, ImageFolder, ImageShape},
-    units::{counted, few},
+    units::counted,
 };
 use sha2::{Digest, Sha256};
 
+pub(super) use self::known_classes::of_classes;
 use self::listing::{ListedClass, Lister};
 use super::{ImagePixels, Images, LoadedImages, Normalization, unfit};
 use crate::{error::DataError, source};
@@ -26,9 +28,6 @@ pub(super) const NORMALIZATION: Normalization = Normalization {
 
 /// Names of validation folders, by priority.
 const VALID_FOLDERS: [&str; 3] = ["valid", "val", "test"];
-
-/// Most classes that a message names.
-const MOST_NAMED: usize = 12;
 
 /// One file, and the label of its class.
 type Labelled = (u32, listing::ImageFile);
@@ -45,36 +44,6 @@ pub(super) fn load(data: &Data, folder: &ImageFolder) -> Result<LoadedImages, Da
         skipped_files,
         ..LoadedImages::of(shape, [train, valid].map(images), sha256)
     })
-}
-
-/// The images of another folder with a folder for each class, and how many files were skipped.
-/// `classes` are the names of all classes in the order of their labels.
-pub(super) fn of_classes(
-    root: &Path,
-    classes: &[String],
-    skip_bad: bool,
-) -> Result<(Images, u64), DataError> {
-    let mut lister = Lister::of_use(skip_bad);
-    let mut files = Vec::new();
-    for class in lister.classes(root)? {
-        let name = class.name.to_string_lossy();
-        let Some(label) = classes.iter().position(|known| known.as_str() == &*name) else {
-            return unfit(
-                &root.join(&class.name),
-                "is a class that the model does not know".to_owned(),
-                format!("folders for its classes: {}", few(classes, MOST_NAMED)),
-            );
-        };
-        files.extend(class.files.into_iter().map(|file| (label as u32, file)));
-    }
-    if files.is_empty() {
-        return unfit(
-            root,
-            "has no images in folders of classes".to_owned(),
-            listing::expected_images(),
-        );
-    }
-    Ok((images(files), lister.skipped_files))
 }
 
 /// The shape of a folder's images once they are cropped and resized.

@@ -58,6 +58,10 @@ pub enum WindowError {
     },
     #[error(transparent)]
     Rows(PanelError),
+    #[error("{} is a folder; name its files, such as `{}`", .file.display(), .file.join("*.csv").display())]
+    Folder { file: PathBuf },
+    #[error("{} is compressed, and the files of symbols are read as plain CSV; decompress it", .file.display())]
+    Compressed { file: PathBuf },
     #[error("{}: no symbol `{symbol}` in the training data; a file is named for its symbol, and \
              there are {}", .file.display(), some(.there))]
     UnknownSymbol {
@@ -100,6 +104,25 @@ fn some(symbols: &[String]) -> String {
 fn symbol_of(file: &Path) -> String {
     let stem = file.file_stem().unwrap_or_default();
     stem.to_string_lossy().into_owned()
+}
+
+/// Endings of the names of compressed files.
+const COMPRESSED: [&str; 5] = ["gz", "xz", "zip", "bz2", "zst"];
+
+/// Errors: it is a folder or compressed.
+fn check_type(file: &Path) -> Result<(), WindowError> {
+    let ending = file.extension().and_then(|ending| ending.to_str());
+    if file.is_dir() {
+        return Err(WindowError::Folder {
+            file: file.to_owned(),
+        });
+    }
+    match ending.is_some_and(|ending| COMPRESSED.contains(&ending)) {
+        true => Err(WindowError::Compressed {
+            file: file.to_owned(),
+        }),
+        false => Ok(()),
+    }
 }
 
 fn majority_rises(symbols: &[returns::Returns], columns: usize, price: usize) -> bool {
@@ -247,6 +270,7 @@ impl PanelReader {
     /// The rows of a file whose name, without `.csv`, is the symbol's, after the number of the
     /// symbol.
     fn rows(&self, file: &Path) -> Result<(usize, Rows), WindowError> {
+        check_type(file)?;
         let symbol = symbol_of(file);
         let Some(index) = self.symbols.iter().position(|known| *known == symbol) else {
             return Err(WindowError::UnknownSymbol {
@@ -430,6 +454,18 @@ mod tests {
         );
         let twice = reader.panel(&[file("C.csv"), file("C.csv")]).unwrap_err();
         assert!(twice.to_string().contains("also of symbol `C`"), "{twice}");
+        let all = reader.panel(&[folder.path().to_owned()]).unwrap_err();
+        assert!(
+            all.to_string()
+                .contains(" is a folder; name its files, such as `")
+                && all.to_string().ends_with("/*.csv`"),
+            "{all}"
+        );
+        let packed = reader.panel(&[file("C.csv.gz")]).unwrap_err().to_string();
+        assert!(
+            packed.contains("C.csv.gz is compressed") && packed.ends_with("decompress it"),
+            "{packed}"
+        );
     }
 
     #[test]
