@@ -139,14 +139,12 @@ pub fn load(data: &Data, data_folder: Option<&Path>) -> Result<LoadedPairs, Data
 /// Reads the tokenizer that `data` names, without the rows; its bytes come second.
 ///
 /// # Errors
-/// The rows or the tokenizer do not exist, or the tokenizer cannot be read or lacks a required
-/// token.
+/// The tokenizer does not exist, cannot be read or lacks a required token. The rows need not exist.
 pub fn tokens(data: &Data, data_folder: Option<&Path>) -> Result<(TokenFile, Vec<u8>), DataError> {
     let request = PairsRequest::of(data).ok_or_else(|| other_content(data))?;
-    let parts = source::locate(data, data_folder)?;
-    let path = parts.last().ok_or_else(|| other_content(data))?;
-    let bytes = files::read_within(path, &TOKENIZER_BYTES)?;
-    Ok((TokenFile::read(path, &bytes, request.special())?, bytes))
+    let path = source::locate_tokenizer(data, data_folder)?;
+    let bytes = files::read_within(&path, &TOKENIZER_BYTES)?;
+    Ok((TokenFile::read(&path, &bytes, request.special())?, bytes))
 }
 
 /// Rows of another file, in the tokens of the rows that were trained on.

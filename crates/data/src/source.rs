@@ -64,6 +64,42 @@ pub fn locate(data: &Data, data_folder: Option<&Path>) -> Result<Vec<PathBuf>, D
     }
 }
 
+/// Returns the path of the tokenizer of prompts and responses; the rows need not be there.
+///
+/// # Errors
+/// It is in none of the searched places.
+pub(super) fn locate_tokenizer(
+    data: &Data,
+    data_folder: Option<&Path>,
+) -> Result<PathBuf, DataError> {
+    if let Data::SftJsonl(own) = data {
+        let path = Path::new(&own.tokenizer);
+        return existing(path).ok_or_else(|| DataError::NoFile {
+            key: "data.tokenizer",
+            path: path.to_owned(),
+        });
+    }
+    // A complete set has priority.
+    match locate(data, data_folder) {
+        Ok(parts) => parts
+            .last()
+            .cloned()
+            .ok_or_else(|| not_found(data, Vec::new())),
+        Err(error) => last_of_set(data, data_folder).ok_or(error),
+    }
+}
+
+/// The last file of a known set, whether the others are there or not.
+fn last_of_set(data: &Data, data_folder: Option<&Path>) -> Option<PathBuf> {
+    let set = data.dataset()?;
+    let folders = folders(set.folder, data.path(), data_folder);
+    folders.iter().find_map(|folder| {
+        set.forms
+            .iter()
+            .find_map(|names| existing(&folder.join(names.last()?)))
+    })
+}
+
 /// Returns the `path` that names the same bytes from any directory: the folder of a known set, the
 /// file of `text`. `None` for `generated`.
 ///

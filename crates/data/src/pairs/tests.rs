@@ -533,3 +533,23 @@ fn validation_rows_that_are_training_rows_are_counted() {
     // One text alone does not make a row the same.
     assert_eq!(seen(&(row("why", "is it") + &row("is", "so"))), 0);
 }
+
+#[test]
+fn other_rows_need_the_tokenizer_alone() {
+    let place = ten();
+    place.write("other.jsonl", &row("why", "so it is"));
+    let data = place.data("");
+    fs::remove_file(place.path("rows.jsonl")).unwrap();
+    assert!(load(&data, None).is_err());
+    let found = load_other(&data, None, &place.path("other.jsonl")).unwrap();
+    assert_eq!(found.rows[0].prompt, [2, 9]);
+    fs::remove_file(place.path("tokenizer.json")).unwrap();
+    let absent = tokens(&data, None).unwrap_err().to_string();
+    assert!(absent.starts_with("`data.tokenizer` names "), "{absent}");
+    // A published set, of which the rows are not there.
+    fs::create_dir(place.path("chatlm-mini-chinese")).unwrap();
+    place.write("chatlm-mini-chinese/tokenizer-20231214.json", TOKENIZER);
+    let published: Data = serde_yaml::from_str("{kind: chatlm}").unwrap();
+    let (found, _) = tokens(&published, Some(place.folder.path())).unwrap();
+    assert_eq!(found.len(), 10);
+}
