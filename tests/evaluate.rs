@@ -363,20 +363,59 @@ fn data_that_the_model_cannot_be_evaluated_on_is_named() {
     }
 }
 
-#[test]
-fn validation_data_that_has_changed_is_refused() {
+/// A copy of a run whose trials have the other of two names for each file of data.
+fn with_other_data(name: &str, copy: &str, names: &[(&str, &str)]) {
+    let run = format!("results/{name}/latest");
     let copied = Command::new("cp")
-        .args(["-rL", "results/book/latest", "moved"])
+        .args(["-rL", run.as_str(), copy])
         .current_dir(TRAINED.path())
         .status();
     assert!(copied.unwrap().success());
-    for trial in fs::read_dir(TRAINED.path().join("moved/trials")).unwrap() {
+    for trial in fs::read_dir(TRAINED.path().join(copy).join("trials")).unwrap() {
         let file = trial.unwrap().path().join("trial.yaml");
         let text = fs::read_to_string(&file).unwrap();
-        let changed = text.replace("book.txt", "other.txt");
+        let changed = names
+            .iter()
+            .fold(text.clone(), |text, (old, new)| text.replace(old, new));
         assert_ne!(changed, text);
         fs::write(&file, changed).unwrap();
     }
+}
+
+#[test]
+fn missing_data_of_the_training_are_told_with_what_needs_them() {
+    with_other_data("book", "gone-book", &[("book.txt", "gone.txt")]);
+    let rows = [("rows.jsonl", "gone.jsonl"), ("more.jsonl", "lost.jsonl")];
+    with_other_data("pairs", "gone-pairs", &rows);
+    for (arguments, words) in [
+        (
+            &["gone-book", "--data", "end.txt"][..],
+            "gone.txt: there is no such file or folder; the training's data number the tokens: put \
+             them back at that path, or link them there",
+        ),
+        (
+            &["gone-book"],
+            "the training's data contain the validation data: put them back",
+        ),
+        (
+            &["gone-pairs"],
+            "gone.jsonl: there is no such file or folder",
+        ),
+    ] {
+        let ended = kiln(arguments);
+        assert_eq!(ended.status, Some(3), "{arguments:?}: {ended:?}");
+        assert!(ended.stderr.contains(words), "{arguments:?}: {ended:?}");
+    }
+    // The tokenizer is enough for other rows.
+    assert_eq!(
+        loss(&["gone-pairs", "--data", "more.jsonl"]),
+        loss(&["pairs"])
+    );
+}
+
+#[test]
+fn validation_data_that_has_changed_is_refused() {
+    with_other_data("book", "moved", &[("book.txt", "other.txt")]);
     let said = refused(&["moved"]);
     assert!(
         said.contains("the data has changed since the training"),

@@ -114,6 +114,24 @@ impl DataError {
         }
     }
 
+    /// The path of data that are not there, if they can be nowhere else and cannot be downloaded.
+    pub fn missing_path(&self) -> Option<&Path> {
+        match self {
+            Self::NoFile { path, .. } if !path.exists() => Some(path.as_path()),
+            Self::NotFound {
+                looked,
+                fetch: None,
+                ..
+            }
+            | Self::Panel(PanelError::NotFound {
+                looked,
+                fetch: None,
+                ..
+            }) if looked.len() == 1 => looked.first().map(PathBuf::as_path),
+            _ => None,
+        }
+    }
+
     /// The error of bytes that are not UTF-8.
     pub(super) fn not_utf8(path: PathBuf, error: &FromUtf8Error) -> Self {
         let bytes = error.as_bytes();
@@ -186,6 +204,24 @@ mod tests {
         assert!(!no_file("/there is no such file").is_malformed());
         let empty = PanelError::NoFiles { path: "a".into() };
         assert!(!DataError::Panel(empty).is_malformed());
+    }
+
+    #[test]
+    fn a_missing_path_is_the_only_place() {
+        let not_found = |looked: &[&str], fetch: Option<&'static str>| DataError::NotFound {
+            kind: "x",
+            looked: looked.iter().map(PathBuf::from).collect(),
+            fetch,
+        };
+        let own = not_found(&["gone"], None);
+        assert_eq!(own.missing_path(), Some(Path::new("gone")));
+        assert_eq!(not_found(&["gone"], Some("x")).missing_path(), None);
+        assert_eq!(not_found(&["gone", "other"], None).missing_path(), None);
+        let folder = DataError::NoFile {
+            key: "data.path",
+            path: "/".into(),
+        };
+        assert_eq!(folder.missing_path(), None);
     }
 
     #[test]

@@ -18,13 +18,14 @@ use kiln_core::{
     units::counted,
 };
 use kiln_data::{
+    error::{DataError, PanelError},
     images::{self, ImagePixels},
     pairs,
     panel::{
         LoadedPanel, PanelReader,
         baseline::{self, Baselines},
     },
-    text,
+    source, text,
 };
 
 use super::{Answers, Trained, predict::image};
@@ -150,7 +151,12 @@ fn without_samples(trained: &Trained<'_>, task: &EvaluateTask) -> TrialError {
 
 /// The validation data of the trial.
 fn own_data(trained: &Trained<'_>) -> Result<EvaluationData, TrialError> {
-    let opened = data::open(&trained.file).map_err(TrialError::Bad)?;
+    let file = &trained.file;
+    if !matches!(file.data, Data::None(_)) {
+        source::locate(&file.data, trained.data_folder())
+            .map_err(|error| of_training(VALIDATES, &error))?;
+    }
+    let opened = data::open(file).map_err(TrialError::Bad)?;
     trained.check_data(
         &opened.facts.sha256,
         "the losses of the training are those of the data as it was",
@@ -195,8 +201,31 @@ fn bad(error: impl Display) -> TrialError {
     TrialError::Bad(error.to_string())
 }
 
+/// Why an evaluation needs something of the training, and the pronoun for it.
+type Need = [&'static str; 2];
+const NUMBERS_TOKENS: Need = ["the training's data number the tokens", "them"];
+const TOKENIZES: Need = ["the training's tokenizer numbers the tokens", "it"];
+const NORMALIZES: Need = ["the training's data normalize the columns", "them"];
+const VALIDATES: Need = ["the training's data contain the validation data", "them"];
+
+/// The error of data, which says so if they are those of the training and are missing here.
+fn of_training([need, them]: Need, error: &DataError) -> TrialError {
+    match (error.missing_path(), error) {
+        (Some(path), _) => TrialError::NoDevice(format!(
+            "{}: there is no such file or folder; {need}: put {them} back at that path, or link \
+             {them} there",
+            path.display()
+        )),
+        (None, DataError::NotFound { .. } | DataError::Panel(PanelError::NotFound { .. })) => {
+            TrialError::NoDevice(format!("{need}, and {error}"))
+        }
+        (None, _) => bad(error),
+    }
+}
+
 fn other_text(trained: &Trained<'_>, path: &Path) -> Result<EvaluationData, TrialError> {
-    let found = text::load_other(&trained.file.data, trained.data_folder(), path).map_err(bad)?;
+    let found = text::load_other(&trained.file.data, trained.data_folder(), path)
+        .map_err(|error| of_training(NUMBERS_TOKENS, &error))?;
     trained.check_data(&found.sha256, "tokens are numbered by it")?;
     let unknown_share = found.unknown_tokens as f64 / found.tokens.len().max(1) as f64;
     let unknown = UnknownTokens::noted(unknown_share, "text");
@@ -250,7 +279,8 @@ fn other_panel(
     named: &[(PathBuf, String)],
 ) -> Result<EvaluationData, TrialError> {
     let data = &trained.file.data;
-    let reader = PanelReader::new(data, trained.data_folder()).map_err(bad)?;
+    let reader = PanelReader::new(data, trained.data_folder())
+        .map_err(|error| of_training(NORMALIZES, &error))?;
     trained.check_data(
         reader.sha256(),
         "its columns are normalized with the training's moments",
@@ -315,7 +345,8 @@ fn short_files(panel: &LoadedPanel, named: &[(PathBuf, String)], seq_len: u64) -
 
 fn other_pairs(trained: &Trained<'_>, path: &Path) -> Result<EvaluationData, TrialError> {
     let data = &trained.file.data;
-    let found = pairs::load_other(data, trained.data_folder(), path).map_err(bad)?;
+    let found = pairs::load_other(data, trained.data_folder(), path)
+        .map_err(|error| of_training(TOKENIZES, &error))?;
     trained.check_tokens(&found.tokens)?;
     let bucket = data.pairs().cloned().unwrap_or_default().length_bucket;
     let (rows, tokens) = (Arc::new(found.rows), Arc::new(found.tokens));
@@ -341,4 +372,28 @@ fn other_pairs(trained: &Trained<'_>, path: &Path) -> Result<EvaluationData, Tri
             .collect(),
         ..EvaluationData::new(PairRows::sorted(rows, tokens.pad(), bucket))
     })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_missing_published_set_keeps_its_remedy() {
+        let missing = DataError::NotFound {
+            kind: "wikitext2",
+            looked: vec!["data/wikitext2".into()],
+            fetch: Some("wikitext2"),
+        };
+        let missing = of_training(NUMBERS_TOKENS, &missing);
+        let text = missing.to_string();
+        assert!(
+            text.starts_with("the training's data number the tokens, and the data of ")
+                && text.contains("`kiln data fetch wikitext2`"),
+            "{text}"
+        );
+        assert!(matches!(missing, TrialError::NoDevice(_)), "{text}");
+        let damaged = of_training(NUMBERS_TOKENS, &DataError::NoText);
+        assert!(matches!(damaged, TrialError::Bad(_)), "{damaged}");
+    }
 }
