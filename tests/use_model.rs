@@ -244,7 +244,7 @@ fn what_cannot_be_used_is_named_with_the_remedy() {
         (&["sample", "gpt:t"], "no trial `t`"),
         (
             &["sample", "flex", "--step", "3"],
-            "there is no checkpoint of step 3; there are 4",
+            "there is no checkpoint of step 3; the steps kept are: 4",
         ),
         (
             &["sample", "flex", "--prompt", "Ωmega x"],

@@ -446,7 +446,7 @@ fn checkpoint(
     };
     if !steps.contains(&step) {
         return Err(Stop::bad_input(format!(
-            "{}: there is no checkpoint of step {step}; there are {}",
+            "{}: there is no checkpoint of step {step}; the steps kept are: {}",
             checkpoints.folder().display(),
             listed()
         )));
