@@ -264,7 +264,7 @@ fn all_rows_of_other_data_are_answered_and_their_number_is_given() {
     let table = kiln(&["pairs", "--data", "rows.jsonl", "--format", "csv"]).stdout;
     let lines: Vec<&str> = table.lines().collect();
     assert!(
-        lines[0].ends_with(",response_rows") && lines[1].ends_with(",8"),
+        lines[0].ends_with(",response_rows,precision") && lines[1].ends_with(",8,f32"),
         "{table}"
     );
 }
@@ -443,8 +443,15 @@ fn a_person_reads_rounded_scores_and_a_program_a_row() {
     let lines: Vec<&str> = row.stdout.lines().collect();
     assert_eq!(
         lines[0],
-        "step,data,samples,targets,loss,recorded_loss,perplexity"
+        "step,data,samples,targets,loss,recorded_loss,perplexity,precision"
     );
+    assert!(
+        text.stdout.contains("precision") && lines[1].ends_with(",f32"),
+        "{}{}",
+        text.stdout,
+        row.stdout
+    );
+    assert_eq!(evaluated(&["book"]).0["scores"]["precision"], "f32");
     let exact = loss(&["book"]).to_string();
     let targets = book().len() - book().len() * 3 / 4 - 1;
     let cells: Vec<&str> = lines[1].split(',').collect();

@@ -148,6 +148,12 @@ impl EvaluationPage {
                 "response_rows",
                 scores.response_rows.map(|rows| rows.to_string()),
             ),
+            (
+                "precision",
+                scores
+                    .precision
+                    .map(|precision| precision.name().to_owned()),
+            ),
         ];
         let there = all.into_iter();
         there

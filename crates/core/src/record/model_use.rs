@@ -8,7 +8,7 @@ use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
 use super::trial_result::OutputNames;
-use crate::plan::TrialFile;
+use crate::{plan::TrialFile, spec::Precision};
 
 /// Version of request and answers.
 pub const MODEL_USE: u32 = 1;
@@ -210,6 +210,9 @@ pub struct EvaluationScores {
     /// Rows whose responses were generated and scored.
     #[serde(default)]
     pub response_rows: Option<u64>,
+    /// The number format of the computation.
+    #[serde(default)]
+    pub precision: Option<Precision>,
     /// Sentences on the data and the computation.
     #[serde(default)]
     pub notices: Vec<String>,

@@ -132,6 +132,7 @@ fn answer(trained: &Trained<'_>, data: EvaluationData, scores: Scores) -> Evalua
         bleu4: scores.bleu4,
         chrf: scores.chrf,
         response_rows: data.response_rows,
+        precision: Some(trained.file.train.precision),
         notices: data.notices,
     }
 }
