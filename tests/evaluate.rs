@@ -320,6 +320,7 @@ fn a_damaged_image_is_named_without_advice_to_a_training() {
 fn data_that_the_model_cannot_be_evaluated_on_is_named() {
     images(&TRAINED.path().join("others/dusk"), 90, 1);
     fs::write(TRAINED.path().join("greek.txt"), "the sea was Ω").unwrap();
+    fs::write(TRAINED.path().join("empty.txt"), "").unwrap();
     for (arguments, words) in [
         (
             &["photos", "--data", "others"][..],
@@ -329,6 +330,10 @@ fn data_that_the_model_cannot_be_evaluated_on_is_named() {
         (
             &["book", "--data", "greek.txt"],
             "contains \"Ω\", which is not in the training text",
+        ),
+        (
+            &["book", "--data", "empty.txt"],
+            "empty.txt is empty; a text needs at least 2 tokens",
         ),
         (
             &["book", "--data", "end.txt", "other.txt"],

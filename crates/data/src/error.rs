@@ -63,7 +63,7 @@ pub enum DataError {
         byte: usize,
         remedy: &'static str,
     },
-    #[error("{} is empty; a text needs at least one sample of `seq_len` + 1 tokens", .path.display())]
+    #[error("{} is empty; a text needs at least 2 tokens", .path.display())]
     Empty { path: PathBuf },
     #[error(
         "{}: `data.valid_fraction` {valid_fraction} of {whole} leaves {left} for validation; expected \
