@@ -203,6 +203,41 @@ fn a_sweep_over_the_data_shows_its_first_point_and_names_the_axes() {
 }
 
 #[test]
+fn axes_of_the_model_are_named_where_they_change_the_samples() {
+    let axes = |sweep: &str| {
+        let folder = folder_with(&format!(
+            "kiln: 1\nname: x\nmodel: {{kind: mlp}}\ndata: {{kind: generated}}\ntrain: \
+             {{batch_size: 1, steps: 1}}\nsweep: {{{sweep}}}\n"
+        ));
+        let found = shown(folder.path(), &["--format", "json"]);
+        serde_json::from_str::<Value>(&found).unwrap()["axes"].clone()
+    };
+    let small = json!({"kind": "mlp", "seq_len": 8});
+    for (sweep, expected) in [
+        (
+            "grid: {model.kind: [mlp, lstm], train.batch_size: [1, 2]}",
+            json!({"model.kind": "mlp"}),
+        ),
+        (
+            "grid: {model: [{kind: mlp, seq_len: 8}, {kind: mlp, seq_len: 9}]}",
+            json!({"model": small}),
+        ),
+        (
+            "grid: {data: [{kind: generated, characters: 5000}, {kind: generated, characters: \
+             6000}]}",
+            json!({"data": {"kind": "generated", "characters": 5000}}),
+        ),
+        (
+            "zip: {model.seq_len: [8, 9], train.batch_size: [1, 2]}",
+            json!({"model.seq_len": 8}),
+        ),
+        ("grid: {model.hidden: [8, 16]}", json!({})),
+    ] {
+        assert_eq!(axes(sweep), expected, "{sweep}");
+    }
+}
+
+#[test]
 fn data_that_cannot_be_read_are_refused_as_by_the_plan() {
     let folder = folder_with(
         "kiln: 1\nname: x\nmodel: {kind: mlp}\ndata: {kind: text, path: own.txt}\ntrain: {steps: \

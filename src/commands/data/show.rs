@@ -2,10 +2,10 @@
 
 mod page;
 
-use std::path::PathBuf;
+use std::{collections::HashMap, path::PathBuf};
 
 use kiln_core::{
-    kinds::{Content, data::Loader},
+    kinds::{Content, Data, data::Loader},
     plan::{Plan, Trial},
 };
 use kiln_data::{
@@ -100,29 +100,67 @@ fn refused(error: DataError) -> Stop {
     Stop::new(status, error)
 }
 
-/// The axes that decide the data or their samples, and on which a point has another value than the
-/// first one.
+/// The axes that decide the data or their samples, with their values at the first point.
 fn data_axes(plan: &Plan, first: &Trial) -> Map<String, Value> {
-    let differs = |axis: &(String, Value)| {
-        let mut trials = plan.trials.iter();
-        trials.any(|trial| !trial.axes.contains(axis))
-    };
-    let mut axes = Map::new();
-    for axis in &first.axes {
-        if decides_data(&axis.0) && differs(axis) {
-            axes.insert(axis.0.clone(), axis.1.clone());
+    let samples: Vec<String> = plan.trials.iter().map(samples_key).collect();
+    let candidates: Vec<usize> = (0..first.axes.len())
+        .filter(|axis| can_decide_data(&first.axes[*axis].0))
+        .collect();
+    let mut named: Vec<usize> = candidates
+        .iter()
+        .copied()
+        .filter(|axis| decides_alone(&plan.trials, &samples, *axis))
+        .collect();
+    // Axes that vary only together, as in `sweep.zip`.
+    let of_first = samples_key(first);
+    let others = plan.trials.iter().zip(&samples);
+    let mut together: Vec<Vec<usize>> = others
+        .filter(|(_, samples)| **samples != of_first)
+        .map(|(trial, _)| {
+            let differs = |axis: &usize| trial.axes.get(*axis) != first.axes.get(*axis);
+            candidates.iter().copied().filter(differs).collect()
+        })
+        .collect();
+    together.sort_by_key(Vec::len);
+    for axes in together {
+        if !axes.iter().any(|axis| named.contains(axis)) {
+            named.extend(axes);
         }
     }
-    axes
+    named.sort_unstable();
+    let values = named.iter().map(|axis| first.axes[*axis].clone());
+    values.collect()
 }
 
-/// Whether a key decides which samples there are; those of the loader do not.
-fn decides_data(key: &str) -> bool {
-    match key.strip_prefix("data.") {
-        Some(name) => {
+/// Everything that decides which samples a trial has.
+fn samples_key(trial: &Trial) -> String {
+    let mut data = Data::clone(&trial.data);
+    if let Some(loader) = data.loader_mut() {
+        *loader = Loader::default();
+    }
+    format!("{data:?} {:?}", trial.model.seq_len())
+}
+
+/// Whether trials that differ only in this axis have other samples.
+fn decides_alone(trials: &[Trial], samples: &[String], axis: usize) -> bool {
+    let mut seen: HashMap<String, &String> = HashMap::new();
+    trials.iter().zip(samples).any(|(trial, samples)| {
+        let mut others = trial.axes.clone();
+        if axis < others.len() {
+            others.remove(axis);
+        }
+        *seen.entry(format!("{others:?}")).or_insert(samples) != samples
+    })
+}
+
+/// Whether a key may decide which samples there are; those of the loader do not.
+fn can_decide_data(key: &str) -> bool {
+    match key.split_once('.') {
+        Some(("data", name)) => {
             !serde_json::to_value(Loader::default()).is_ok_and(|loader| loader.get(name).is_some())
         }
-        None => key == "model.seq_len",
+        Some((section, _)) => section == "model",
+        None => ["data", "model"].contains(&key),
     }
 }
 
@@ -132,11 +170,11 @@ mod tests {
 
     #[test]
     fn keys_of_the_loader_do_not_decide_the_data() {
-        for key in ["data.path", "data.tokenizer", "model.seq_len"] {
-            assert!(decides_data(key), "{key}");
+        for key in ["data", "data.path", "data.tokenizer", "model.seq_len"] {
+            assert!(can_decide_data(key), "{key}");
         }
         for key in ["data.num_workers", "data.pin_memory", "train.batch_size"] {
-            assert!(!decides_data(key), "{key}");
+            assert!(!can_decide_data(key), "{key}");
         }
     }
 }
