@@ -75,6 +75,7 @@ in both parts: 1 of 2 (50.0 %) validation images are also training images
 images: 3 × 32 × 32 (channels, height, width), 2 classes
 largest class: cat, 80.0 % of training, 100.0 % of validation
 no validation image of: dog
+notice: images: 2 classes, 2 to 10 images each; the largest class, cat, is 83.3 % (top-1 of always naming it: 100.0 % of validation); no validation image of class dog: top-1 says nothing about it
 
  class  train   share  valid    share
  cat        8  80.0 %      2  100.0 %
@@ -156,6 +157,7 @@ validation: the file valid.jsonl
 left out: 1 end of a response longer than `max_response_tokens` 3
 in both parts: 1 of 2 (50.0 %) validation rows are also training rows
 tokens: vocabulary 5
+notice: 12.5 % of the tokens of the validation rows are unknown to the tokenizer; is `data.tokenizer` the one for this text?; 1 of 2 validation rows are also training rows: their loss says nothing about new rows; take them out of one of the two parts
 
                                                train           valid
  rows                                              2               2

@@ -3,10 +3,12 @@
 
 mod cifar;
 mod classes;
+mod depth;
 mod duplicates;
 mod folder;
 pub mod generated;
 mod idx;
+pub mod png_file;
 
 use std::path::{Path, PathBuf};
 
@@ -15,6 +17,7 @@ use kiln_core::kinds::data::{Counts, Data, DataFacts, GeneratedImages, ImageShap
 use super::error::DataError;
 
 pub use classes::{about_classes, class_counts};
+pub use depth::about_depth;
 pub use duplicates::seen_valid_images;
 pub(super) use folder::valid_folder;
 

@@ -8,6 +8,7 @@ pub mod files;
 pub mod generated;
 pub mod images;
 pub mod left_out;
+pub mod notices;
 pub mod overview;
 pub mod pairs;
 pub mod panel;

@@ -20,7 +20,7 @@ use serde::Serialize;
 use super::{
     error::DataError,
     images::{self, class_counts, seen_valid_images},
-    left_out,
+    left_out, notices,
     pairs::{self, Pair},
     panel::{self, PanelOverview},
     source, text,
@@ -42,7 +42,7 @@ pub struct DataOverview {
     /// Validation samples that are training samples too, byte for byte; `None` for data whose
     /// samples are not compared.
     pub valid_samples_in_train: Option<u64>,
-    /// A sentence on a probable mistake, as in the notices of a trial.
+    /// Sentences on probable mistakes in the data, as in the notices of a trial.
     pub notice: Option<String>,
     /// Tokens, or rows of a panel, of a sample; `None` for other data.
     pub seq_len: Option<u64>,
@@ -204,6 +204,7 @@ fn of_text(
         unknown_valid_tokens: found.unknown_valid_tokens,
     });
     Ok(DataOverview {
+        notice: notices::of_text(data, &found),
         seq_len,
         ..whole(data, data_folder, &found.facts, parts)?
     })
@@ -231,6 +232,7 @@ fn of_images(data: &Data, data_folder: Option<&Path>) -> Result<DataOverview, Da
     Ok(DataOverview {
         left_out: left_out::of_images(&found),
         valid_samples_in_train: seen_valid_images(&found)?,
+        notice: notices::of_images(data, &found),
         ..whole(data, data_folder, &found.facts, parts)?
     })
 }
@@ -267,6 +269,7 @@ fn of_pairs(data: &Data, data_folder: Option<&Path>) -> Result<DataOverview, Dat
     Ok(DataOverview {
         left_out: left_out::of_pairs(&found.facts, &sampling),
         valid_samples_in_train: Some(found.seen_valid_rows),
+        notice: notices::of_pairs(data, &found),
         ..whole(data, data_folder, &found.facts, parts)?
     })
 }
@@ -329,5 +332,44 @@ mod tests {
         };
         assert_eq!(found.parts, PartsOverview::Text(expected));
         assert_eq!(found.read_from, [path.display().to_string()]);
+    }
+
+    #[test]
+    fn the_notices_of_a_trial_on_its_data_are_given() {
+        let folder = tempfile::tempdir().unwrap();
+        let notice = |data: &str| {
+            let data = serde_yaml::from_str(data).unwrap();
+            overview(&data, Some(2), None).unwrap().notice
+        };
+        let text = folder.path().join("own.txt");
+        std::fs::write(&text, "a b c\na x y\n").unwrap();
+        let words = format!(
+            "{{kind: text, path: {}, tokenizer: word, valid_fraction: 0.5}}",
+            text.display()
+        );
+        assert_eq!(
+            notice(&words).unwrap(),
+            "50.0 % of the tokens of the validation text are unknown to the tokenizer; the \
+             training text does not have them; use `data.tokenizer: byte`, or more text"
+        );
+        let photos = folder.path().join("photos");
+        for class in ["a", "b"] {
+            let class = photos.join(class);
+            std::fs::create_dir_all(&class).unwrap();
+            for number in 0..10 {
+                let file = std::fs::File::create(class.join(format!("{number}.png"))).unwrap();
+                let mut encoder = png::Encoder::new(file, 1, 1);
+                encoder.set_color(png::ColorType::Grayscale);
+                encoder.set_depth(png::BitDepth::Sixteen);
+                let mut writer = encoder.write_header().unwrap();
+                writer.write_image_data(&[3, 232]).unwrap();
+            }
+        }
+        let deep = format!("{{kind: image-folder, path: {}}}", photos.display());
+        let deep = notice(&deep).unwrap();
+        assert!(
+            deep.starts_with("18 of 18 images that were looked at have 16 bits per channel"),
+            "{deep}"
+        );
     }
 }

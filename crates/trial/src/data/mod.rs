@@ -5,7 +5,6 @@
 //! and the epoch alone. How they reach the device and how the model is trained is left to `train`.
 
 mod batch;
-mod depth;
 pub(crate) mod image_file;
 mod images;
 mod loader;
@@ -23,7 +22,7 @@ pub use batch::{
 };
 pub use images::ImageSource;
 pub use loader::{BatchLoader, LoadedBatch, LoaderOptions};
-pub(crate) use open::{Opened, OpenedPairs, open, with_remedy};
+pub(crate) use open::{Opened, OpenedPairs, open};
 pub use pairs::PairRows;
 pub use panel::PanelWindows;
 pub use schedule::{BatchSchedule, EvaluationSchedule};

@@ -5,22 +5,20 @@ use std::{collections::BTreeMap, path::Path, sync::Arc};
 use kiln_core::{
     kinds::{
         Content, Data,
-        data::{Counts, DataFacts, Sampling},
+        data::{DataFacts, Sampling},
     },
     plan::TrialFile,
     record::note::UnknownTokens,
 };
 use kiln_data::{
-    images, left_out,
+    images, left_out, notices,
     pairs::{self, Pair, TokenFile},
     panel::{self, baseline::Baselines},
     text,
     tokenizer::Vocabulary,
 };
 
-use super::{
-    ImageSource, PairRows, PanelWindows, Source, TextWindows, ValidationWindows, depth::about_depth,
-};
+use super::{ImageSource, PairRows, PanelWindows, Source, TextWindows, ValidationWindows};
 
 /// Data that a model can be trained on.
 pub(crate) struct Opened {
@@ -70,7 +68,7 @@ pub(crate) fn open(file: &TrialFile) -> Result<Opened, String> {
 
 fn open_text(data: &Data, folder: Option<&Path>, seq_len: usize) -> Result<Opened, String> {
     let found = text::load(data, folder).map_err(|error| error.to_string())?;
-    let unknown_share = found.unknown_valid_tokens as f64 / found.valid.len().max(1) as f64;
+    let unknown = notices::unknown_of_text(&found);
     let cut = data.sampling().cloned().unwrap_or_default();
     let stride = cut.stride.map_or(seq_len, |stride| stride.max(1) as usize);
     let strided = TextWindows {
@@ -99,7 +97,7 @@ fn open_text(data: &Data, folder: Option<&Path>, seq_len: usize) -> Result<Opene
         facts: found.facts,
         vocabulary: Some(found.vocabulary),
         left_out: BTreeMap::new(),
-        unknown: UnknownTokens::noted(unknown_share, "validation text"),
+        unknown,
         notice: None,
         baselines: None,
         pairs: None,
@@ -109,12 +107,7 @@ fn open_text(data: &Data, folder: Option<&Path>, seq_len: usize) -> Result<Opene
 fn open_images(data: &Data, folder: Option<&Path>, seed: u64) -> Result<Opened, String> {
     let found = images::load(data, folder).map_err(|error| error.to_string())?;
     let (facts, left_out) = (found.facts.clone(), left_out::of_images(&found));
-    let notices = [
-        images::about_classes(data, &found),
-        about_depth(&found.train),
-    ];
-    let notices: Vec<String> = notices.into_iter().flatten().collect();
-    let notice = (!notices.is_empty()).then(|| notices.join("; "));
+    let notice = notices::of_images(data, &found);
     let [train, valid] = ImageSource::both(data, found, seed);
     Ok(Opened {
         epoch_samples: train.sample_count(),
@@ -158,7 +151,7 @@ fn open_panel(data: &Data, folder: Option<&Path>, seq_len: usize) -> Result<Open
 fn open_pairs(data: &Data, folder: Option<&Path>) -> Result<Opened, String> {
     let sampling = data.pairs().cloned().unwrap_or_default();
     let found = pairs::load(data, folder).map_err(|error| error.to_string())?;
-    let notice = seen_rows(found.seen_valid_rows, found.valid.len() as u64);
+    let notice = notices::seen_rows(found.seen_valid_rows, found.valid.len() as u64);
     let (valid, tokens) = (Arc::new(found.valid), Arc::new(found.tokens));
     let train = Arc::new(
         PairRows::new(Arc::new(found.train), tokens.pad(), sampling.length_bucket)
@@ -175,7 +168,7 @@ fn open_pairs(data: &Data, folder: Option<&Path>) -> Result<Opened, String> {
         )),
         vocabulary: None,
         left_out: left_out::of_pairs(&found.facts, &sampling),
-        unknown: many_unknown(&found.facts),
+        unknown: notices::unknown_of_pairs(&found.facts),
         facts: found.facts,
         notice,
         baselines: None,
@@ -188,42 +181,10 @@ fn open_pairs(data: &Data, folder: Option<&Path>) -> Result<Opened, String> {
     })
 }
 
-/// A notice if more than so many of the validation rows are training rows.
-fn seen_rows(seen: u64, rows: u64) -> Option<String> {
-    const LEAST_SHARE: f64 = 0.05;
-    (seen as f64 > LEAST_SHARE * rows as f64).then(|| {
-        format!(
-            "{seen} of {rows} validation rows are also training rows: their loss says nothing \
-             about new rows; take them out of one of the two parts"
-        )
-    })
-}
-
-fn many_unknown(facts: &DataFacts) -> Option<UnknownTokens> {
-    let Counts::Pairs { train, valid, .. } = &facts.counts else {
-        return None;
-    };
-    let parts = [("training rows", train), ("validation rows", valid)];
-    parts
-        .into_iter()
-        .find_map(|(part, counts)| UnknownTokens::noted(counts.unknown_fraction()?, part))
-}
-
-/// Words to the user about unknown tokens.
-pub(crate) fn with_remedy(unknown: &UnknownTokens, data: &Data) -> String {
-    let remedy = match data {
-        Data::SftJsonl(_) => "is `data.tokenizer` the one for this text?",
-        _ if data.tokenizer_file().is_some() => "is `data.tokenizer_file` the one for this text?",
-        _ if data.content() == Content::Text => {
-            "the training text does not have them; use `data.tokenizer: byte`, or more text"
-        }
-        _ => "is the tokenizer file the published one?",
-    };
-    format!("{unknown}; {remedy}")
-}
-
 #[cfg(test)]
 mod tests {
+    use kiln_data::notices::{seen_rows, with_remedy};
+
     use super::*;
 
     #[test]

@@ -3,22 +3,13 @@
 //! Uses `png` and `zune-jpeg`, as the crate `image` does; that crate also brings color management
 //! and metadata, which no training reads and which add a minute to the build.
 
-use std::io::Cursor;
-
-use kiln_core::limits::IMAGE_PIXELS;
-use png::{BitDepth, ColorType, Transformations};
+use kiln_data::images::png_file::{self, PngSamples, check_size};
+use png::{BitDepth, ColorType};
 use zune_jpeg::{
     JpegDecoder,
     zune_core::{bytestream::ZCursor, colorspace::ColorSpace, options::DecoderOptions},
 };
 
-/// Bytes that a pixel may take while it is decoded, of those that [`IMAGE_PIXELS`] allows: a file of
-/// some kilobytes can claim any size.
-const PIXEL_BYTES: u64 = 3;
-/// The first bytes of a PNG file. Source: PNG specification, third edition, 5.2.
-const PNG_SIGNATURE: &[u8] = b"\x89PNG\r\n\x1a\n";
-/// Place of the bits per channel in a PNG file. Source: the same, 11.2.1.
-pub(super) const PNG_DEPTH: usize = 24;
 /// The first bytes of a JPEG file: start of image, then another marker. Source: ITU-T T.81,
 /// B.1.1.3.
 const JPEG_SIGNATURE: &[u8] = &[0xff, 0xd8, 0xff];
@@ -33,13 +24,13 @@ pub(crate) struct RgbPixels {
 
 /// Whether a file begins with the signature of a PNG or a JPEG.
 pub(crate) fn begins_as_image(bytes: &[u8]) -> bool {
-    bytes.starts_with(PNG_SIGNATURE) || bytes.starts_with(JPEG_SIGNATURE)
+    bytes.starts_with(png_file::SIGNATURE) || bytes.starts_with(JPEG_SIGNATURE)
 }
 
 /// Decodes a file. Gray becomes color, transparency is dropped. The first bytes decide the format,
 /// not the file's name. The error says what is wrong with the bytes.
 pub(crate) fn decode(bytes: &[u8]) -> Result<RgbPixels, String> {
-    if bytes.starts_with(PNG_SIGNATURE) {
+    if bytes.starts_with(png_file::SIGNATURE) {
         png(bytes)
     } else if bytes.starts_with(JPEG_SIGNATURE) {
         jpeg(bytes)
@@ -55,7 +46,7 @@ fn png(bytes: &[u8]) -> Result<RgbPixels, String> {
         color,
         depth,
         mut samples,
-    } = png_samples(bytes)?;
+    } = png_file::decode(bytes)?;
     if depth == BitDepth::Sixteen {
         // To the nearest: 65,535 is 255 × 257.
         let narrow =
@@ -76,57 +67,6 @@ fn png(bytes: &[u8]) -> Result<RgbPixels, String> {
         ColorType::Indexed => return Err("its palette could not be read".to_owned()),
     };
     Ok(RgbPixels { width, height, rgb })
-}
-
-/// A decoded PNG file, its channels as they are.
-struct PngSamples {
-    width: u32,
-    height: u32,
-    color: ColorType,
-    depth: BitDepth,
-    /// [height, width, channel, byte]; of 16 bits the high byte comes first.
-    samples: Vec<u8>,
-}
-
-fn png_samples(bytes: &[u8]) -> Result<PngSamples, String> {
-    let mut decoder = png::Decoder::new(Cursor::new(bytes));
-    decoder.set_transformations(Transformations::EXPAND);
-    let mut reader = decoder.read_info().map_err(|error| error.to_string())?;
-    let (width, height) = reader.info().size();
-    let size = checked(width, height, reader.output_buffer_size())?;
-    let (color, depth) = reader.output_color_type();
-    let mut samples = vec![0; size];
-    reader
-        .next_frame(&mut samples)
-        .map_err(|error| error.to_string())?;
-    Ok(PngSamples {
-        width,
-        height,
-        color,
-        depth,
-        samples,
-    })
-}
-
-/// Whether a file begins as a PNG of 16 bits per channel.
-pub(super) fn begins_as_deep_png(bytes: &[u8]) -> bool {
-    bytes.starts_with(PNG_SIGNATURE) && bytes.get(PNG_DEPTH) == Some(&16)
-}
-
-/// The largest value of a PNG of 16 bits per channel, transparency aside; `None` for other files.
-pub(super) fn largest_of_16_bits(bytes: &[u8]) -> Option<u16> {
-    let found = Some(bytes).filter(|bytes| begins_as_deep_png(bytes));
-    let found = png_samples(found?).ok()?;
-    let channels = match found.color {
-        ColorType::GrayscaleAlpha => 2,
-        ColorType::Rgba => 4,
-        // None of them is transparency.
-        _ => usize::MAX,
-    };
-    let values = found.samples.chunks_exact(2).enumerate();
-    let colors = values.filter(|(place, _)| place % channels != channels - 1);
-    let values = colors.map(|(_, pair)| u16::from_be_bytes([pair[0], pair[1]]));
-    values.max()
 }
 
 fn jpeg(bytes: &[u8]) -> Result<RgbPixels, String> {
@@ -154,7 +94,7 @@ fn jpeg(bytes: &[u8]) -> Result<RgbPixels, String> {
         .info()
         .map(|info| (u32::from(info.width), u32::from(info.height)))
         .ok_or("it has no size")?;
-    checked(width, height, decoder.output_buffer_size())?;
+    check_size(width, height, decoder.output_buffer_size())?;
     let samples = decoder.decode().map_err(|error| error.to_string())?;
     let rgb = if is_grey {
         samples.into_iter().flat_map(|grey| [grey; 3]).collect()
@@ -189,18 +129,6 @@ fn has_end(bytes: &[u8]) -> bool {
     }
     // The decoder knows better what is wrong with it.
     bytes.len() > at
-}
-
-/// The bytes that the decoded image takes, if they are few enough.
-fn checked(width: u32, height: u32, bytes: Option<usize>) -> Result<usize, String> {
-    let pixels = u64::from(width) * u64::from(height);
-    let bytes = bytes.unwrap_or(usize::MAX);
-    // Deep and transparent images take more than three bytes for a pixel.
-    let taken = (bytes as u64).div_ceil(PIXEL_BYTES).max(pixels);
-    match IMAGE_PIXELS.check(taken) {
-        Ok(()) => Ok(bytes),
-        Err(exceeded) => Err(format!("it has {width} × {height} pixels: {exceeded}")),
-    }
 }
 
 /// Writes a PNG file of [height, width, 3].
@@ -274,19 +202,6 @@ mod tests {
             ),
             [0, 1, 255]
         );
-    }
-
-    #[test]
-    fn the_largest_value_of_16_bits_is_one_of_a_color() {
-        let largest =
-            |color, depth, samples: &[u8]| largest_of_16_bits(&encoded(color, depth, 2, samples));
-        let (grey, alpha) = (ColorType::Grayscale, ColorType::GrayscaleAlpha);
-        let deep = BitDepth::Sixteen;
-        assert_eq!(largest(grey, deep, &[3, 232, 0, 255]), Some(1000));
-        let transparent = [3, 232, 255, 255, 0, 255, 255, 255];
-        assert_eq!(largest(alpha, deep, &transparent), Some(1000));
-        assert_eq!(largest(grey, BitDepth::Eight, &[3, 232]), None);
-        assert_eq!(largest_of_16_bits(b"no image"), None);
     }
 
     #[test]

@@ -51,7 +51,7 @@ use kiln_core::{
         Message, TrialResult, message::PROTOCOL, note::UnknownTokens, trial_result::OutputNames,
     },
 };
-use kiln_data::images;
+use kiln_data::{images, notices::with_remedy};
 pub use learner::Learner;
 use learner::{Beginning, SavedLearner};
 pub use optimizer::NamedValues;
@@ -78,8 +78,7 @@ use self::{
     trial_device::step_clock,
 };
 use crate::{
-    TrialError,
-    data::{self, with_remedy},
+    TrialError, data,
     engine::{self, EngineDevice, guard_result},
     model::Registry,
 };

@@ -7,9 +7,8 @@ use std::{
 };
 
 use kiln_core::{input, limits::IMAGE_BYTES, units::counted};
-use kiln_data::images::{ImagePixels, Images};
 
-use super::pixels::{self, PNG_DEPTH};
+use super::{ImagePixels, Images, png_file};
 
 /// Files whose first bytes are looked at, spread over all of them.
 const LOOKED_AT: usize = 64;
@@ -20,7 +19,7 @@ const DARK: u16 = u16::MAX / 2;
 
 /// A line on images of 16 bits per channel, with one of them; `None` if there are none among those
 /// that are looked at.
-pub(super) fn about_depth(images: &Images) -> Option<String> {
+pub fn about_depth(images: &Images) -> Option<String> {
     let ImagePixels::Files(paths) = &images.pixels else {
         return None;
     };
@@ -33,7 +32,7 @@ pub(super) fn about_depth(images: &Images) -> Option<String> {
         .collect();
     let first = deep.first()?;
     let bytes = input::read(first, &IMAGE_BYTES).ok()?;
-    let largest = pixels::largest_of_16_bits(&bytes)?;
+    let largest = png_file::largest_of_16_bits(&bytes)?;
     let remedy = match largest {
         0..DARK => format!(
             ", so {} of 256 are used; stretch the values of all images to the whole range first",
@@ -57,9 +56,9 @@ fn levels(largest: u16) -> usize {
 }
 
 fn is_deep(path: &Path) -> bool {
-    let mut head = [0; PNG_DEPTH + 1];
+    let mut head = [0; png_file::DEPTH + 1];
     let read = File::open(path).and_then(|mut file| file.read_exact(&mut head));
-    read.is_ok() && pixels::begins_as_deep_png(&head)
+    read.is_ok() && png_file::begins_as_deep(&head)
 }
 
 #[cfg(test)]
