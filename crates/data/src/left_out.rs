@@ -52,7 +52,9 @@ pub fn of_pairs(facts: &DataFacts, sampling: &PairSampling) -> BTreeMap<String, 
 }
 
 /// The parts that were left out, each named in words for one and for several.
-fn counted<T: Into<String>, const N: usize>(counts: [([T; 2], u64); N]) -> BTreeMap<String, u64> {
+pub(super) fn counted<T: Into<String>, const N: usize>(
+    counts: [([T; 2], u64); N],
+) -> BTreeMap<String, u64> {
     counts
         .into_iter()
         .filter(|(_, count)| *count > 0)

@@ -42,8 +42,7 @@ pub fn unknown_of_text(found: &LoadedText) -> Option<UnknownTokens> {
     UnknownTokens::noted(share, "validation text")
 }
 
-/// Present if the tokenizer seems to belong to other prompts and responses: the first part with many
-/// unknown tokens.
+/// Present if the tokenizer seems to belong to other rows: the first part with many unknown tokens.
 pub fn unknown_of_pairs(facts: &DataFacts) -> Option<UnknownTokens> {
     let Counts::Pairs { train, valid, .. } = &facts.counts else {
         return None;

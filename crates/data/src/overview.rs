@@ -3,6 +3,7 @@
 //!
 //! Every number comes from the functions with which a trial reads its data.
 
+mod untaken;
 mod validation;
 
 use std::{
@@ -244,8 +245,10 @@ fn of_panel(
 ) -> Result<DataOverview, DataError> {
     let (overview, found) = panel::overview(data, data_folder, seq_len)?;
     let parts = PartsOverview::Panel(overview);
+    let mut left_out = left_out::of_panel(&found);
+    left_out.extend(untaken::symbols(data, data_folder, &found, seq_len)?);
     Ok(DataOverview {
-        left_out: left_out::of_panel(&found),
+        left_out,
         notice: found.chained.clone(),
         seq_len,
         ..whole(data, data_folder, &found.facts, parts)?
@@ -266,8 +269,10 @@ fn of_pairs(data: &Data, data_folder: Option<&Path>) -> Result<DataOverview, Dat
         train: pairs_part(&found.train, &train),
         valid: pairs_part(&found.valid, &valid),
     });
+    let mut left_out = left_out::of_pairs(&found.facts, &sampling);
+    left_out.extend(untaken::rows(data, data_folder)?);
     Ok(DataOverview {
-        left_out: left_out::of_pairs(&found.facts, &sampling),
+        left_out,
         valid_samples_in_train: Some(found.seen_valid_rows),
         notice: notices::of_pairs(data, &found),
         ..whole(data, data_folder, &found.facts, parts)?

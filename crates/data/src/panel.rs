@@ -21,6 +21,7 @@ use kiln_core::kinds::data::{Counts, Data, DataFacts, PanelShape, PanelSplit, Sy
 use sha2::{Digest, Sha256};
 
 pub use self::columns::{LeftOutColumn, NumberColumn, PanelColumns, columns};
+pub(super) use self::overview::symbols_after;
 pub use self::overview::{ColumnOverview, PanelOverview, PanelPart, overview};
 pub use self::reader::{PanelReader, PanelWindow, WindowError};
 pub use self::rows::SkipReason;

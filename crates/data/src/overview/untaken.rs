@@ -1,0 +1,170 @@
+//! Rows and symbols that keys of an experiment leave out, and symbols without a sample.
+
+use std::{collections::BTreeMap, path::Path};
+
+use kiln_core::{kinds::data::Data, limits::JSONL_LINE_BYTES, units::few};
+
+use crate::{
+    error::DataError,
+    files,
+    left_out::counted,
+    panel::{self, LoadedPanel},
+    source, split,
+};
+
+/// Most symbols that are named; the others are counted.
+const MOST_NAMED: usize = 5;
+
+/// Rows of prompts and responses after those that `train_rows` and `valid_rows` take.
+pub(super) fn rows(
+    data: &Data,
+    data_folder: Option<&Path>,
+) -> Result<BTreeMap<String, u64>, DataError> {
+    let sampling = data.pairs().cloned().unwrap_or_default();
+    let (train, valid) = (sampling.train_rows, sampling.valid_rows);
+    if train.is_none() && valid.is_none() {
+        return Ok(BTreeMap::new());
+    }
+    let [all_train, all_valid] = row_counts(data, data_folder)?;
+    let untaken = |part: &str, key: &str, all: u64, taken: Option<u64>| {
+        let taken = taken.unwrap_or(all);
+        let words = ["row", "rows"]
+            .map(|rows| format!("{part} {rows} after the first {taken} (`data.{key}`)"));
+        (words, all.saturating_sub(taken))
+    };
+    Ok(counted([
+        untaken("training", "train_rows", all_train, train),
+        untaken("validation", "valid_rows", all_valid, valid),
+    ]))
+}
+
+/// The rows of both parts, before any is left out.
+fn row_counts(data: &Data, data_folder: Option<&Path>) -> Result<[u64; 2], DataError> {
+    let paths = source::locate(data, data_folder)?;
+    // The last one is the tokenizer.
+    let [train, valid @ ..] = &paths[..paths.len().saturating_sub(1)] else {
+        return Ok([0, 0]);
+    };
+    let all = row_count(data, train)?;
+    let [train, valid] = match valid.first() {
+        Some(valid) => [all, row_count(data, valid)?],
+        None => {
+            let train = split::train_count(all, data.valid_fraction().unwrap_or_default());
+            [train, all - train]
+        }
+    };
+    Ok([train as u64, valid as u64])
+}
+
+/// The lines of a file that was read as rows.
+fn row_count(data: &Data, path: &Path) -> Result<usize, DataError> {
+    let bytes = files::read_lines(path, source::most_bytes(data), &JSONL_LINE_BYTES)?;
+    let text = String::from_utf8_lossy(&bytes);
+    Ok(text.trim_end().split('\n').count())
+}
+
+/// Symbols after those that `limit` takes, and those that are too short for a sample.
+pub(super) fn symbols(
+    data: &Data,
+    data_folder: Option<&Path>,
+    found: &LoadedPanel,
+    seq_len: Option<u64>,
+) -> Result<BTreeMap<String, u64>, DataError> {
+    let taken = found.symbols.len();
+    let untaken = panel::symbols_after(data, data_folder, taken)?;
+    let short: Vec<String> = found
+        .symbols
+        .iter()
+        .filter(|series| seq_len.is_some_and(|seq_len| series.returns.len() as u64 <= seq_len))
+        .map(|series| series.symbol.clone())
+        .collect();
+    let names = few(&short, MOST_NAMED);
+    let words = ["symbol", "symbols"];
+    Ok(counted([
+        (
+            words.map(|symbols| format!("{symbols} after the first {taken} (`data.limit`)")),
+            untaken,
+        ),
+        (
+            words.map(|symbols| format!("{symbols} with too few rows for a sample ({names})")),
+            short.len() as u64,
+        ),
+    ]))
+}
+
+#[cfg(test)]
+mod tests {
+    use crate::overview::overview;
+
+    fn left_out(data: &str) -> Vec<(String, u64)> {
+        let data = serde_yaml::from_str(data).unwrap();
+        let found = overview(&data, Some(2), None).unwrap();
+        found.left_out.into_iter().collect()
+    }
+
+    #[test]
+    fn symbols_after_the_limit_and_without_a_sample_are_counted() {
+        let folder = tempfile::tempdir().unwrap();
+        let written = [
+            ("header", 0),
+            ("long", 20),
+            ("one", 1),
+            ("short", 3),
+            ("z", 20),
+        ];
+        for (name, rows) in written {
+            let rows = (1..=rows).map(|day| format!("2020-01-{day:02},{day}\n"));
+            let text = format!("Date,Close\n{}", rows.collect::<String>());
+            std::fs::write(folder.path().join(format!("{name}.csv")), text).unwrap();
+        }
+        let path = folder.path().display();
+        let data = |limit: &str| {
+            left_out(&format!(
+                "{{kind: panel-csv, path: {path}, price: Close, columns: [Close]{limit}}}"
+            ))
+        };
+        let short = (
+            "symbols with too few rows for a sample (header, one, short)".to_owned(),
+            3,
+        );
+        let untaken = ("symbol after the first 4 (`data.limit`)".to_owned(), 1);
+        assert_eq!(data(", limit: 4"), [untaken, short.clone()]);
+        assert_eq!(data(""), [short]);
+    }
+
+    #[test]
+    fn rows_after_the_first_ones_are_counted() {
+        let folder = tempfile::tempdir().unwrap();
+        let [rows, tokenizer] = ["rows.jsonl", "t.json"].map(|name| folder.path().join(name));
+        let words = r#"{"version": "1.0", "truncation": null, "padding": null, "added_tokens": [],
+            "normalizer": null, "pre_tokenizer": {"type": "WhitespaceSplit"},
+            "post_processor": null, "decoder": null, "model": {"type": "WordLevel", "vocab":
+            {"[PAD]": 0, "[UNK]": 1, "[EOS]": 2, "a": 3, "b": 4}, "unk_token": "[UNK]"}}"#;
+        std::fs::write(&tokenizer, words).unwrap();
+        let row = "{\"prompt\": \"a\", \"response\": \"b\"}\n";
+        std::fs::write(&rows, row.repeat(20)).unwrap();
+        let (rows, tokenizer) = (rows.display(), tokenizer.display());
+        let data = |keys: &str| {
+            left_out(&format!(
+                "{{kind: sft-jsonl, path: {rows}, tokenizer: {tokenizer}{keys}}}"
+            ))
+        };
+        let train = (
+            "training rows after the first 5 (`data.train_rows`)".to_owned(),
+            13,
+        );
+        assert_eq!(data(", train_rows: 5, valid_rows: 2"), [train.clone()]);
+        let valid = (
+            "validation row after the first 1 (`data.valid_rows`)".to_owned(),
+            1,
+        );
+        assert_eq!(data(", train_rows: 5, valid_rows: 1"), [train, valid]);
+        let own_file = data(&format!(", valid_path: {rows}, valid_rows: 1"));
+        let valid = (
+            "validation rows after the first 1 (`data.valid_rows`)".to_owned(),
+            19,
+        );
+        assert_eq!(own_file, [valid]);
+        assert!(data("").is_empty());
+    }
+}
