@@ -13,7 +13,7 @@ use std::{
 
 use kiln_core::kinds::{
     Content, Data,
-    data::{Counts, DataFacts, ImageShape, PairCounts, Sampling, Tokenizer},
+    data::{Counts, DataFacts, ImageShape, PairCounts, Tokenizer},
     samples::evaluation_windows,
 };
 use serde::Serialize;
@@ -80,8 +80,7 @@ pub struct TextPart {
     pub bytes: u64,
     pub characters: u64,
     pub tokens: u64,
-    /// Of an epoch, or of an evaluation; `None` if the length of a sample or the number of rows is
-    /// not known.
+    /// Of an epoch, or of an evaluation; `None` if the length of a sample is not known.
     pub samples: Option<u64>,
 }
 
@@ -185,7 +184,6 @@ fn of_text(
     });
     let found = text::tokenize(data, read)?;
     let (train_tokens, valid_tokens) = (found.train.len() as u64, found.valid.len() as u64);
-    let is_contiguous = data.sampling().map(|cut| cut.sampling) == Some(Sampling::Contiguous);
     let parts = PartsOverview::Text(TextOverview {
         tokenizer: data.tokenizer().filter(|_| data.tokenizer_file().is_none()),
         tokenizer_file: data.tokenizer_file().map(str::to_owned),
@@ -197,9 +195,7 @@ fn of_text(
         },
         valid: TextPart {
             tokens: valid_tokens,
-            samples: seq_len
-                .filter(|_| !is_contiguous)
-                .map(|seq_len| evaluation_windows(valid_tokens, seq_len)),
+            samples: seq_len.map(|seq_len| evaluation_windows(valid_tokens, seq_len)),
             ..valid
         },
         unknown_valid_tokens: found.unknown_valid_tokens,
@@ -335,8 +331,15 @@ mod tests {
             valid: part(5, 4, 4, 2),
             unknown_valid_tokens: 1,
         };
-        assert_eq!(found.parts, PartsOverview::Text(expected));
+        assert_eq!(found.parts, PartsOverview::Text(expected.clone()));
         assert_eq!(found.read_from, [path.display().to_string()]);
+        let rows = format!(
+            "{{kind: text, path: {}, valid_fraction: 0.4, sampling: contiguous}}",
+            path.display()
+        );
+        let rows = serde_yaml::from_str(&rows).unwrap();
+        let rows = overview(&rows, Some(2), None).unwrap();
+        assert_eq!(rows.parts, PartsOverview::Text(expected));
     }
 
     #[test]
