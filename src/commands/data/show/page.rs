@@ -193,17 +193,52 @@ fn of_images(images: &ImagesOverview) -> Section {
     }
 }
 
+/// The class with most images of both parts together; `None` for a single class.
 fn largest_class(images: &ImagesOverview) -> Option<String> {
-    let both = |class: &ClassOverview| class.train_images + class.valid_images;
+    let train = |class: &ClassOverview| class.train_images;
+    let valid = |class: &ClassOverview| class.valid_images;
+    let is_even = [are_equal(images, train), are_equal(images, valid)];
+    if images.classes.len() < 2 {
+        return None;
+    }
+    if is_even == [true, true] {
+        return Some("all classes are equally large".to_owned());
+    }
     // Of several that are equally large the first one.
     let classes = images.classes.iter().rev();
-    let largest = classes.max_by_key(|class| both(class))?;
+    let largest = classes.max_by_key(|class| train(class) + valid(class))?;
+    let of_part = |count: u64, all: u64, is_even: bool, part: &str| {
+        let like_others = if is_even && all > 0 {
+            " (like every class)"
+        } else {
+            ""
+        };
+        format!("{} of {part}{like_others}", share(count, all))
+    };
+    let [train_is_even, valid_is_even] = is_even;
     Some(format!(
-        "largest class: {}, {} of training, {} of validation",
+        "largest class: {}, {}, {}",
         largest.name,
-        share(largest.train_images, images.train_images),
-        share(largest.valid_images, images.valid_images)
+        of_part(
+            largest.train_images,
+            images.train_images,
+            train_is_even,
+            "training"
+        ),
+        of_part(
+            largest.valid_images,
+            images.valid_images,
+            valid_is_even,
+            "validation"
+        )
     ))
+}
+
+/// Whether all classes have equally many images of a part.
+fn are_equal(images: &ImagesOverview, count: impl Fn(&ClassOverview) -> u64) -> bool {
+    let mut counts = images.classes.iter().map(count);
+    let first = counts.next();
+    counts.all(|count| Some(count) == first)
 }
 
 /// The classes without an image in a part that has others.
@@ -330,4 +365,60 @@ fn of_pairs(pairs: &PairsOverview) -> Section {
 fn three_lengths(lengths: Lengths) -> String {
     let Lengths { min, median, max } = lengths;
     format!("{min}, {median}, {max}")
+}
+
+#[cfg(test)]
+mod tests {
+    use kiln_core::kinds::data::ImageShape;
+
+    use super::*;
+
+    fn images(counts: &[(u64, u64)]) -> ImagesOverview {
+        let class = |(number, (train, valid)): (usize, &(u64, u64))| ClassOverview {
+            name: number.to_string(),
+            train_images: *train,
+            valid_images: *valid,
+        };
+        ImagesOverview {
+            shape: ImageShape {
+                channels: 1,
+                height: 8,
+                width: 8,
+                classes: counts.len() as u64,
+            },
+            train_images: counts.iter().map(|count| count.0).sum(),
+            valid_images: counts.iter().map(|count| count.1).sum(),
+            classes: counts.iter().enumerate().map(class).collect(),
+        }
+    }
+
+    #[test]
+    fn of_equally_large_classes_none_is_the_largest() {
+        for (counts, expected) in [
+            (
+                &[(8, 2), (8, 2), (8, 2)][..],
+                Some("all classes are equally large"),
+            ),
+            (
+                &[(8, 1), (8, 3)],
+                Some(
+                    "largest class: 1, 50.0 % of training (like every class), 75.0 % of validation",
+                ),
+            ),
+            (
+                &[(3, 1), (1, 1)],
+                Some(
+                    "largest class: 0, 75.0 % of training, 50.0 % of validation (like every class)",
+                ),
+            ),
+            (
+                &[(3, 0), (1, 0)],
+                Some("largest class: 0, 75.0 % of training, – of validation"),
+            ),
+            (&[(8, 2)], None),
+        ] {
+            let line = largest_class(&images(counts));
+            assert_eq!(line.as_deref(), expected, "{counts:?}");
+        }
+    }
 }
