@@ -103,7 +103,16 @@ fn in_both(data: &DataOverview) -> Option<String> {
 fn share_of(count: u64, all: u64) -> String {
     match all {
         0 => format!("{count} of 0"),
-        _ => format!("{count} of {all} ({})", Fraction(count as f64 / all as f64)),
+        _ => format!("{count} of {all} ({})", percent(count as f64 / all as f64)),
+    }
+}
+
+/// A fraction of 1 in percent. One above 0 never prints as 0.
+fn percent(share: f64) -> String {
+    let text = Fraction(share).to_string();
+    match share > 0.0 && text == Fraction(0.0).to_string() {
+        true => "< 0.1 %".to_owned(),
+        false => text,
     }
 }
 
@@ -111,7 +120,7 @@ fn share_of(count: u64, all: u64) -> String {
 fn share(count: u64, all: u64) -> String {
     match all {
         0 => NOTHING.to_owned(),
-        _ => Fraction(count as f64 / all as f64).to_string(),
+        _ => percent(count as f64 / all as f64),
     }
 }
 
@@ -335,7 +344,7 @@ fn of_pairs(pairs: &PairsOverview) -> Section {
     let responses = |part: &PairsPart| cell(part.response_tokens.map(three_lengths));
     let cut_prompts = |part: &PairsPart| share_of(part.cut_prompts, part.rows);
     let cut_responses = |part: &PairsPart| share_of(part.cut_responses, part.rows);
-    let unknown = |part: &PairsPart| cell(part.unknown_fraction.map(Fraction));
+    let unknown = |part: &PairsPart| cell(part.unknown_fraction.map(percent));
     let lengths = "tokens (min, median, max)";
     Section {
         lines: vec![format!("tokens: vocabulary {}", pairs.vocabulary)],
@@ -390,6 +399,15 @@ mod tests {
             valid_images: counts.iter().map(|count| count.1).sum(),
             classes: counts.iter().enumerate().map(class).collect(),
         }
+    }
+
+    #[test]
+    fn a_small_share_is_not_0() {
+        assert_eq!(share_of(1, 3000), "1 of 3000 (< 0.1 %)");
+        assert_eq!(share_of(0, 3000), "0 of 3000 (0.0 %)");
+        assert_eq!(share(1, 3000), "< 0.1 %");
+        assert_eq!(share(2, 3000), "0.1 %");
+        assert_eq!(share(0, 3000), "0.0 %");
     }
 
     #[test]
