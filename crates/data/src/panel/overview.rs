@@ -2,7 +2,7 @@
 
 use std::path::Path;
 
-use jiff::civil::DateTime;
+use jiff::civil::{DateTime, Time};
 use kiln_core::kinds::data::{Data, SymbolReturns};
 use serde::Serialize;
 
@@ -62,8 +62,10 @@ pub fn overview(
     let first_valid = first_valid_date(&read.rows, valid_fraction);
     let is_train = |date: DateTime| first_valid.is_none_or(|first| date < first);
     let columns = columns(&read);
-    let train = part(&read.rows, is_train);
-    let valid = part(&read.rows, |date| !is_train(date));
+    let mut dates = read.rows.iter().flat_map(|rows| &rows.dates);
+    let has_times = dates.any(|date| date.time() != Time::midnight());
+    let train = part(&read.rows, has_times, is_train);
+    let valid = part(&read.rows, has_times, |date| !is_train(date));
     let is_utc = read.rows.iter().any(|rows| rows.zones.has_offset());
     let symbols = read.symbols.clone();
     let panel = assemble(read, valid_fraction);
@@ -123,17 +125,25 @@ fn columns(read: &Read) -> Vec<ColumnOverview> {
         .collect()
 }
 
-/// The rows whose date is of the part; their samples are not counted.
-fn part(rows: &[Rows], is_of_part: impl Fn(DateTime) -> bool) -> PanelPart {
+/// The rows whose date is of the part; their samples are not counted. If a date of the panel has a
+/// time of day, all are shown with it.
+fn part(rows: &[Rows], has_times: bool, is_of_part: impl Fn(DateTime) -> bool) -> PanelPart {
     let mut dates = Vec::new();
     for rows in rows {
         let of_part = rows.dates.iter().copied().filter(|date| is_of_part(*date));
         dates.extend(of_part);
     }
+    let shown = |date: DateTime| {
+        if has_times {
+            date.to_string()
+        } else {
+            day(date)
+        }
+    };
     PanelPart {
         rows: dates.len() as u64,
-        first_date: dates.iter().copied().min().map(day),
-        last_date: dates.iter().copied().max().map(day),
+        first_date: dates.iter().copied().min().map(shown),
+        last_date: dates.iter().copied().max().map(shown),
         samples: None,
     }
 }
@@ -210,5 +220,28 @@ mod tests {
         };
         assert_eq!(panel.null_rows, 1);
         assert_eq!(overview, expected);
+    }
+
+    #[test]
+    fn every_date_of_a_panel_with_times_has_one() {
+        let folder = tempfile::tempdir().unwrap();
+        let rows: String = (0..10)
+            .map(|hour| format!("2024-01-01T{hour:02}:00:00,{}\n", hour + 1))
+            .collect();
+        std::fs::write(folder.path().join("A.csv"), format!("Date,Close\n{rows}")).unwrap();
+        let data = format!(
+            "{{kind: panel-csv, path: {}, price: Close, valid_fraction: 0.5}}",
+            folder.path().display()
+        );
+        let data = serde_yaml::from_str(&data).unwrap();
+        let (overview, _) = overview(&data, None, Some(1)).unwrap();
+        let dates = |part: PanelPart| [part.first_date.unwrap(), part.last_date.unwrap()];
+        assert_eq!(
+            [overview.train, overview.valid].map(dates),
+            [
+                ["2024-01-01T00:00:00", "2024-01-01T04:00:00"],
+                ["2024-01-01T05:00:00", "2024-01-01T09:00:00"]
+            ]
+        );
     }
 }
