@@ -171,7 +171,10 @@ fn check_validation(data: &Data, train: usize, valid: usize) -> Result<(), DataE
             valid_fraction,
             whole: counted(train + valid, "token"),
             left: counted(valid, "token"),
-            expected: "at least 2 (`tokenizer: word` cuts at the end of a line)",
+            expected: match data.tokenizer() {
+                Some(Tokenizer::Word) => "at least 2 (`tokenizer: word` cuts at the end of a line)",
+                _ => "at least 2",
+            },
         }),
         _ => Ok(()),
     }
@@ -376,6 +379,7 @@ mod tests {
              it to 0 to train without validation"
         );
         assert!(fault("abcdefghij", "").contains(" 0.1 of 10 tokens leaves 1 token for "));
+        assert!(fault("abcdefghij", "").contains("expected at least 2; raise it"));
     }
 
     #[test]
