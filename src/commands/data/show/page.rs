@@ -1,5 +1,7 @@
 //! The page of `kiln data show`: lines about the data, then tables of its two parts.
 
+use std::path::Path;
+
 use kiln_core::{
     kinds::text_of,
     units::{Fraction, few, significant, without_controls},
@@ -41,7 +43,7 @@ pub(super) fn page(shown: &ShownData<'_>) -> String {
     lines.extend(of_point(shown));
     lines.push(match data.read_from.as_slice() {
         [] => "read from: no file; kiln generates the data".to_owned(),
-        files => format!("read from: {}", few(files, MOST_NAMED)),
+        files => format!("read from: {}", names_of(files)),
     });
     lines.push(format!("validation: {}", data.validation));
     lines.push(format!("left out: {}", left_out(data)));
@@ -56,6 +58,27 @@ pub(super) fn page(shown: &ShownData<'_>) -> String {
     let tables = of_parts.tables.iter();
     let tables = tables.map(|table| format!("\n{}\n", table.text()));
     lines.chain(tables).collect()
+}
+
+/// The paths of files; of several in one folder the folder, then their names.
+fn names_of(files: &[String]) -> String {
+    let split = |file: &String| {
+        let path = Path::new(file);
+        let (folder, name) = (path.parent()?.to_str()?, path.file_name()?.to_str()?);
+        Some((folder.to_owned(), name.to_owned()))
+    };
+    let (folders, names): (Vec<String>, Vec<String>) = files.iter().filter_map(split).unzip();
+    match folders.first() {
+        Some(folder)
+            if files.len() > 1
+                && names.len() == files.len()
+                && !folder.is_empty()
+                && folders.iter().all(|other| other == folder) =>
+        {
+            format!("{folder} ({})", few(&names, MOST_NAMED))
+        }
+        _ => few(files, MOST_NAMED),
+    }
 }
 
 /// Which point of a sweep is shown, if points have different data.
@@ -399,6 +422,18 @@ mod tests {
             valid_images: counts.iter().map(|count| count.1).sum(),
             classes: counts.iter().enumerate().map(class).collect(),
         }
+    }
+
+    #[test]
+    fn a_folder_is_named_once_for_all_its_files() {
+        let named = |files: &[&str]| {
+            let files: Vec<String> = files.iter().map(|file| (*file).to_owned()).collect();
+            names_of(&files)
+        };
+        assert_eq!(named(&["/a/x.gz", "/a/y.gz"]), "/a (x.gz, y.gz)");
+        assert_eq!(named(&["/sets/a/x.gz"]), "/sets/a/x.gz");
+        assert_eq!(named(&["a/x.gz", "b/y.gz"]), "a/x.gz, b/y.gz");
+        assert_eq!(named(&["x.jsonl", "t.json"]), "x.jsonl, t.json");
     }
 
     #[test]
