@@ -214,20 +214,10 @@ fn axes_of_the_model_are_named_where_they_change_the_samples() {
         let found = shown(folder.path(), &["--format", "json"]);
         serde_json::from_str::<Value>(&found).unwrap()["axes"].clone()
     };
-    let small = json!({"kind": "mlp", "seq_len": 8});
     for (sweep, expected) in [
         (
             "grid: {model.kind: [mlp, lstm], train.batch_size: [1, 2]}",
             json!({"model.kind": "mlp"}),
-        ),
-        (
-            "grid: {model: [{kind: mlp, seq_len: 8}, {kind: mlp, seq_len: 9}]}",
-            json!({"model": small}),
-        ),
-        (
-            "grid: {data: [{kind: generated, characters: 5000}, {kind: generated, characters: \
-             6000}]}",
-            json!({"data": {"kind": "generated", "characters": 5000}}),
         ),
         (
             "zip: {model.seq_len: [8, 9], train.batch_size: [1, 2]}",

@@ -160,7 +160,7 @@ fn can_decide_data(key: &str) -> bool {
             !serde_json::to_value(Loader::default()).is_ok_and(|loader| loader.get(name).is_some())
         }
         Some((section, _)) => section == "model",
-        None => ["data", "model"].contains(&key),
+        None => false,
     }
 }
 
@@ -170,7 +170,7 @@ mod tests {
 
     #[test]
     fn keys_of_the_loader_do_not_decide_the_data() {
-        for key in ["data", "data.path", "data.tokenizer", "model.seq_len"] {
+        for key in ["data.path", "data.tokenizer", "model.seq_len"] {
             assert!(can_decide_data(key), "{key}");
         }
         for key in ["data.num_workers", "data.pin_memory", "train.batch_size"] {
