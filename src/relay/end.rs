@@ -5,7 +5,9 @@
 
 use std::path::Path;
 
-use kiln_core::{kinds::command::Exits, plan::Outcome, record::message::exit_status};
+use kiln_core::{
+    kinds::command::Exits, plan::Outcome, record::message::exit_status, units::shorten_line,
+};
 
 use super::{
     metrics::MetricFault,
@@ -156,12 +158,7 @@ pub fn shown(argv: &[String]) -> String {
 
 /// A line of a program's output for a reason: without control characters, and cut if it is long.
 pub fn shortened(line: &str) -> String {
-    let clean = |c: char| if c.is_control() { ' ' } else { c };
-    let line: String = line.chars().map(clean).collect();
-    match line.char_indices().nth(LONGEST_SHOWN) {
-        Some((at, _)) => format!("{}…", &line[..at]),
-        None => line,
-    }
+    shorten_line(line, LONGEST_SHOWN)
 }
 
 #[cfg(test)]

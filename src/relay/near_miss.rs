@@ -1,5 +1,6 @@
 //! The lines of an output that come nearest to a pattern that matched none of them.
 
+use kiln_core::units::shorten_line;
 use regex::Regex;
 
 const MOST_LINES: usize = 3;
@@ -91,12 +92,7 @@ fn last_lines(output: &str, is_near: impl Fn(&str) -> bool) -> Vec<String> {
 
 /// A line for a message: without control characters, cut if it is long, in quotation marks.
 fn quoted(line: &str) -> String {
-    let clean = |c: char| if c.is_control() { ' ' } else { c };
-    let mut shown: String = line.chars().take(LONGEST_SHOWN).map(clean).collect();
-    if line.chars().nth(LONGEST_SHOWN).is_some() {
-        shown.push('…');
-    }
-    format!("'{shown}'")
+    format!("'{}'", shorten_line(line, LONGEST_SHOWN))
 }
 
 #[cfg(test)]

@@ -11,11 +11,10 @@ use kiln_core::{
         AttemptEnd, RunFile, RunFolder, TableError, TableRow, TableWriter, TicketQueue, TrialTable,
         attempt::attempts,
         run_folder::runs,
-        table::shorten,
         tables::{SAMPLES, SNAPSHOTS, TRIALS},
     },
     spec::{self, Experiment},
-    units::listed,
+    units::{listed, shorten},
 };
 
 use super::{

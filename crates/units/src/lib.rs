@@ -51,6 +51,11 @@ pub fn shorten(text: &str, characters: usize) -> String {
     }
 }
 
+/// Same as [`shorten`], on one line: control characters become spaces.
+pub fn shorten_line(text: &str, characters: usize) -> String {
+    shorten(text, characters).replace(char::is_control, " ")
+}
+
 /// The first digits of a hash, or of each of several that commas separate: `5c7710aa3e9d…`; any
 /// other text as it is.
 pub fn short_hash(text: &str) -> String {
@@ -431,6 +436,7 @@ mod tests {
         assert_eq!(shorten("über", 4), "über");
         assert_eq!(shorten("über", 3), "übe…");
         assert_eq!(shorten("", 0), "");
+        assert_eq!(shorten_line("a\tb\nc", 3), "a b…");
     }
 
     #[test]

@@ -25,11 +25,11 @@ use self::{
     extent::{check_rest, whole_extent},
     head::check_version,
 };
-pub use crate::units::shorten;
 use crate::{
     folder, input,
     kinds::text_of,
     limits::{Limit, SAMPLES_BYTES, TABLE_BYTES},
+    units::shorten,
 };
 
 /// The column every table starts with; its cells name the table and its version, such as

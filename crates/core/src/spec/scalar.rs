@@ -6,7 +6,10 @@
 
 use serde_json::{Number, Value};
 
-use crate::units::shorten;
+use crate::units::shorten_line;
+
+/// Characters of a text that a message shows.
+const LONGEST_SHOWN: usize = 60;
 
 /// One scalar: its text and its meaning.
 #[derive(Clone, Debug)]
@@ -88,15 +91,10 @@ impl Scalar {
     pub(super) fn found(&self) -> String {
         match self.value {
             Resolved::Empty => "empty".to_owned(),
-            _ if self.quoted => format!("`\"{}\"`", shortened(&self.text)),
-            _ => format!("`{}`", shortened(&self.text)),
+            _ if self.quoted => format!("`\"{}\"`", shorten_line(&self.text, LONGEST_SHOWN)),
+            _ => format!("`{}`", shorten_line(&self.text, LONGEST_SHOWN)),
         }
     }
-}
-
-/// The first 60 characters, on one line.
-fn shortened(text: &str) -> String {
-    shorten(&text.replace(char::is_control, " "), 60)
 }
 
 /// The meaning of a plain scalar.
