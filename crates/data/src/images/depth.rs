@@ -8,12 +8,13 @@ use std::{
 
 use kiln_core::{input, limits::IMAGE_BYTES, units::counted};
 
-use super::{ImagePixels, Images, png_file};
+use super::{
+    ImagePixels, Images,
+    png_file::{self, STEP},
+};
 
 /// Files whose first bytes are looked at, spread over all of them.
 const LOOKED_AT: usize = 64;
-/// 16 bits are divided by this number: 65,535 is 255 × 257.
-const STEP: u32 = 257;
 /// Below this value fewer than half of the 256 levels are left.
 const DARK: u16 = u16::MAX / 2;
 
@@ -50,9 +51,9 @@ pub fn about_depth(images: &Images) -> Option<String> {
     ))
 }
 
-/// Values of 8 bits from black to that of a value of 16, which is rounded to the nearest.
+/// Number of values of 8 bits from black to that of `largest`.
 fn levels(largest: u16) -> usize {
-    ((u32::from(largest) + STEP / 2) / STEP) as usize + 1
+    usize::from(png_file::to_8_bits(largest)) + 1
 }
 
 fn is_deep(path: &Path) -> bool {

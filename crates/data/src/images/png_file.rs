@@ -9,6 +9,8 @@ use png::{BitDepth, ColorType, Transformations};
 pub const SIGNATURE: &[u8] = b"\x89PNG\r\n\x1a\n";
 /// Place of the bits per channel in a PNG file. Source: the same, 11.2.1.
 pub(super) const DEPTH: usize = 24;
+/// A value of 16 bits is divided by this number to become one of 8: 65,535 is 255 × 257.
+pub(super) const STEP: u32 = 257;
 /// Bytes that a pixel may take while it is decoded, of those that [`IMAGE_PIXELS`] allows: a file of
 /// some kilobytes can claim any size.
 const PIXEL_BYTES: u64 = 3;
@@ -45,6 +47,11 @@ pub fn decode(bytes: &[u8]) -> Result<PngSamples, String> {
         depth,
         samples,
     })
+}
+
+/// A value of 16 bits as one of 8, rounded to the nearest.
+pub fn to_8_bits(value: u16) -> u8 {
+    ((u32::from(value) + STEP / 2) / STEP) as u8
 }
 
 /// Whether a file begins as a PNG of 16 bits per channel.

@@ -3,7 +3,7 @@
 //! Uses `png` and `zune-jpeg`, as the crate `image` does; that crate also brings color management
 //! and metadata, which no training reads and which add a minute to the build.
 
-use kiln_data::images::png_file::{self, PngSamples, check_size};
+use kiln_data::images::png_file::{self, PngSamples, check_size, to_8_bits};
 use png::{BitDepth, ColorType};
 use zune_jpeg::{
     JpegDecoder,
@@ -48,9 +48,7 @@ fn png(bytes: &[u8]) -> Result<RgbPixels, String> {
         mut samples,
     } = png_file::decode(bytes)?;
     if depth == BitDepth::Sixteen {
-        // To the nearest: 65,535 is 255 × 257.
-        let narrow =
-            |pair: &[u8]| ((u32::from(pair[0]) * 256 + u32::from(pair[1]) + 128) / 257) as u8;
+        let narrow = |pair: &[u8]| to_8_bits(u16::from_be_bytes([pair[0], pair[1]]));
         samples = samples.chunks_exact(2).map(narrow).collect();
     }
     let rgb = match color {
