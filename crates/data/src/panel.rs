@@ -23,7 +23,7 @@ use sha2::{Digest, Sha256};
 pub use self::columns::{LeftOutColumn, NumberColumn, PanelColumns, columns};
 pub(super) use self::overview::symbols_after;
 pub use self::overview::{ColumnOverview, PanelOverview, PanelPart, overview};
-pub use self::reader::{PanelReader, PanelWindow, WindowError};
+pub use self::reader::{PanelReader, PanelWindow, WindowError, symbol_of_file};
 pub use self::rows::SkipReason;
 use self::{
     files::CsvFile,

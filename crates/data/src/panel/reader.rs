@@ -101,13 +101,13 @@ fn some(symbols: &[String]) -> String {
 }
 
 /// The symbol that a file is named for.
-fn symbol_of(file: &Path) -> String {
+pub fn symbol_of_file(file: &Path) -> String {
     let stem = file.file_stem().unwrap_or_default();
     stem.to_string_lossy().into_owned()
 }
 
-/// Endings of the names of compressed files.
-const COMPRESSED: [&str; 5] = ["gz", "xz", "zip", "bz2", "zst"];
+/// Endings of the names of compressed files, none of which is read here.
+const UNREADABLE: [&str; 5] = ["gz", "xz", "zip", "bz2", "zst"];
 
 /// Errors: it is a folder or compressed.
 fn check_type(file: &Path) -> Result<(), WindowError> {
@@ -117,7 +117,7 @@ fn check_type(file: &Path) -> Result<(), WindowError> {
             file: file.to_owned(),
         });
     }
-    match ending.is_some_and(|ending| COMPRESSED.contains(&ending)) {
+    match ending.is_some_and(|ending| UNREADABLE.contains(&ending)) {
         true => Err(WindowError::Compressed {
             file: file.to_owned(),
         }),
@@ -226,7 +226,7 @@ impl PanelReader {
             let symbol = &self.symbols[index];
             if files[..number]
                 .iter()
-                .any(|earlier| symbol_of(earlier) == *symbol)
+                .any(|earlier| symbol_of_file(earlier) == *symbol)
             {
                 return Err(WindowError::Twice {
                     file: file.clone(),
@@ -271,7 +271,7 @@ impl PanelReader {
     /// symbol.
     fn rows(&self, file: &Path) -> Result<(usize, Rows), WindowError> {
         check_type(file)?;
-        let symbol = symbol_of(file);
+        let symbol = symbol_of_file(file);
         let Some(index) = self.symbols.iter().position(|known| *known == symbol) else {
             return Err(WindowError::UnknownSymbol {
                 file: file.to_owned(),

@@ -24,6 +24,7 @@ use kiln_data::{
     panel::{
         LoadedPanel, PanelReader,
         baseline::{self, Baselines},
+        symbol_of_file,
     },
     source, text,
 };
@@ -320,9 +321,9 @@ fn panel_notices(panel: &LoadedPanel, named: &[(PathBuf, String)], seq_len: u64)
 /// A sentence if files have too few rows for a sample.
 fn short_files(panel: &LoadedPanel, named: &[(PathBuf, String)], seq_len: u64) -> Option<String> {
     let returns = |path: &Path| {
-        let symbol = path.file_stem().unwrap_or_default().to_string_lossy();
+        let symbol = symbol_of_file(path);
         let mut all = panel.symbols.iter();
-        all.find(|series| series.symbol.as_str() == &*symbol)
+        all.find(|series| series.symbol == symbol)
             .map_or(0, |series| series.returns.len())
     };
     let mut short = named.iter().filter_map(|(path, name)| {
