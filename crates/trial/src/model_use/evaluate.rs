@@ -66,7 +66,7 @@ pub(super) fn evaluate<W: Write>(
     }
     if !scores.loss.is_finite() {
         return Err(TrialError::Failed(format!(
-            "the loss is {}; is the training of this model diverged?",
+            "the loss is {}; the training of this model has probably diverged",
             scores.loss
         )));
     }
