@@ -6,6 +6,8 @@ use kiln_core::record::{RunFolder, TicketQueue, lock, run_folder};
 
 use super::{Stop, runs, sources};
 
+/// Finds the run whose output is to be read.
+///
 /// # Errors
 /// There is no such run, it is being run, or it is one of a commit.
 pub(super) fn run_to_read(named: &str, results: &Path) -> Result<RunFolder, Stop> {

@@ -1,5 +1,5 @@
-//! Reads the metrics of an ended attempt again, from the output and files that it kept. What that
-//! needs to know of the program's end is in `program.json`.
+//! Reads the metrics of an ended attempt again, from the output and files that it kept. The facts of
+//! the program's end are in `program.json`.
 
 use std::{
     fmt,
@@ -59,8 +59,8 @@ impl fmt::Display for NotReadable {
     }
 }
 
-/// The result of an ended attempt by these metrics, for the attempt of number `attempt`, as after its
-/// run.
+/// The result that an ended attempt would have had with the metrics of `command`. `attempt` is its
+/// number in the new run.
 ///
 /// # Errors
 /// See [`NotReadable`].
@@ -79,7 +79,7 @@ pub fn read_again(
     if !metrics.files().all(|file| is_below(file, kept.folder)) {
         return Err(NotReadable::FileElsewhere);
     }
-    // Why the window is missing is in its lines.
+    // The reason for a window without bounds takes all lines of standard output.
     let needs_window = command.window.is_some() && ended.window_nanoseconds.is_none();
     let mut read = |stream: Stream, name: &str, bytes: u64| {
         let needs_all = stream == Stream::Stdout && needs_window;
@@ -133,7 +133,8 @@ pub fn read_again(
         .map_err(|_| NotReadable::NoRecord)
 }
 
-/// Those that were the same in the attempt. `attempt` is the number that it had when it ran.
+/// The placeholders of metrics, with their values in the attempt. `attempt` is the number that it
+/// had when it ran.
 fn placeholders(kept: &KeptAttempt<'_>, attempt: u64) -> Placeholders {
     let device = if kept.is_on_gpu { "cuda" } else { "cpu" };
     Placeholders {
@@ -172,7 +173,7 @@ fn read_output(metrics: &mut Metrics, ends: &KeptEnds<'_>, stream: Stream) -> St
 
 fn read_lines(metrics: &mut Metrics, pieces: &[&[u8]], stream: Stream) {
     let mut lines = Lines::default();
-    // When a line came is not kept: the window was measured.
+    // The times of lines are not kept, and not needed: the window was measured.
     let mut line = |line: &str| {
         let _ = metrics.line(line, stream, 0);
     };
@@ -182,7 +183,8 @@ fn read_lines(metrics: &mut Metrics, pieces: &[&[u8]], stream: Stream) {
     lines.finish(&mut line);
 }
 
-/// Which metrics are read although lines of their output are not kept, and what is not known of those.
+/// A note on the metrics that were read although lines of their output are not kept; `None` if
+/// there are none.
 fn note_on_omitted(metrics: &Metrics) -> Option<String> {
     let names: Vec<&str> = metrics.without_all_lines().collect();
     let rose = match names.contains(&LossRose::COLUMN) {

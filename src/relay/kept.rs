@@ -57,22 +57,22 @@ impl KeptOutput {
     }
 }
 
-/// What stands in the file in place of the middle.
+/// The line that replaces the omitted middle in the file.
 fn omission(bytes: u64) -> String {
     format!("\n… at least {bytes} bytes omitted …\n")
 }
 
-/// An output as its file has it.
+/// The parts of an output that its file has.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct KeptEnds<'a> {
     pub(super) head: &'a [u8],
-    /// What follows the head and the omitted bytes.
+    /// The end of the output, behind the omitted bytes; empty if the head is all of it.
     pub(super) tail: &'a [u8],
     pub(super) omitted: u64,
 }
 
 impl<'a> KeptEnds<'a> {
-    /// Those of an output of `total` bytes; `None` if the file is not that of such an output.
+    /// Finds the parts of an output of `total` bytes; `None` if the file is not of such an output.
     pub(super) fn of(file: &'a [u8], total: u64) -> Option<Self> {
         let behind = total.saturating_sub(HEAD_BYTES as u64);
         if behind == 0 {

@@ -112,7 +112,7 @@ impl Metrics {
         metrics.any(|metric| metric.is_of_lines_of(stream) && metric.is_of_result())
     }
 
-    /// The next lines of this output follow some that are not kept.
+    /// Tells the metrics of this output that lines before the next ones are not kept.
     pub(super) fn skip_omitted_lines(&mut self, stream: Stream) {
         for metric in &mut self.metrics {
             if metric.is_of_lines_of(stream) {

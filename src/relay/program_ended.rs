@@ -32,7 +32,7 @@ pub(super) struct ProgramEnded {
     /// `None` if a line that begins or ends the window never came.
     pub(super) window_nanoseconds: Option<(u64, u64)>,
     pub(super) finds_checkpoint: bool,
-    /// What it wrote to each output, of which the files may have a part.
+    /// Bytes that it wrote to each output. The files may have fewer.
     pub(super) stdout_bytes: u64,
     pub(super) stderr_bytes: u64,
 }

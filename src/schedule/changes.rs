@@ -55,7 +55,7 @@ impl KeyChange {
         self.is_in(&OF_READING)
     }
 
-    /// Whether trials of a command with the same id were run in the same way whatever its value is.
+    /// Whether trials of a command with one id were run in the same way, although this key changed.
     pub(super) fn is_told_by_ids(&self) -> bool {
         self.is_in(&TOLD_BY_IDS)
     }
@@ -70,7 +70,7 @@ impl KeyChange {
 
 /// Sections that say how the output of a command is read and what is looked for in it.
 const OF_READING: [&str; 3] = ["model.metrics", "model.exits", "objective"];
-/// Sections that ids of trials of a command have, the plan, and names.
+/// Sections that are part of the id of a command's trial, or change no trial: the plan and names.
 const TOLD_BY_IDS: [&str; 8] = [
     "model.argv",
     "model.values",

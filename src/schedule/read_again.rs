@@ -38,7 +38,8 @@ use crate::{
 };
 
 const NOT_THERE: &str = "not in that run";
-/// Said of the attempt whose output was read, in the note of a row.
+/// The end of the note of a row, behind the attempt whose output was read: all other cells are of
+/// that attempt.
 const ALL_ELSE: &str = ", which all else in this row is of";
 
 /// A run, and those of its attempts whose metrics were read again.
@@ -60,7 +61,7 @@ struct AttemptReadAgain {
 struct OldPrograms {
     /// `None` if the run recorded none.
     now: Option<Programs>,
-    /// What is only told about them.
+    /// Sentences on changes that do not forbid the reading.
     told: Vec<String>,
     /// The first launch that measured something.
     first_measured: Option<u64>,
@@ -347,7 +348,7 @@ fn read_one(
     old: &TrialRow,
 ) -> Result<AttemptReadAgain, NotReadable> {
     let command = trial.model.command().ok_or(NotReadable::NoRecord)?;
-    // Others were ended by kiln, or by a lack of memory, whatever the status.
+    // Attempts with other outcomes were ended by kiln or ran out of memory, whatever their status.
     let ends = [Outcome::Completed, Outcome::Failed, Outcome::Diverged];
     if !ends.contains(&old.outcome) {
         return Err(NotReadable::OtherEnd);
@@ -422,7 +423,7 @@ fn row(
         number: trial.number,
         outcome: read.outcome,
         reason: read.reason.as_deref().map(in_one_line),
-        // Numbers of another plan would be those of other trials here.
+        // A block and a round are kept only where this plan numbers them alike.
         block: row.block.filter(|block| *block == trial.block),
         round: row.round.filter(|round| *round == trial.repeat + 1),
         cpu_threads: row.cpu_threads.or_else(|| command.count("cpu_threads")),

@@ -186,7 +186,7 @@ impl Metric {
         self.file.as_ref().map(|(_, path)| path.as_path())
     }
 
-    /// Its file is what an attempt that has ended left.
+    /// Reads its file as an attempt that has ended left it, whatever its time.
     pub(super) fn take_file_as_it_is(&mut self) {
         if let Some((before, _)) = &mut self.file {
             *before = FileBefore::default();
@@ -311,12 +311,12 @@ impl Metric {
             && self.settings.measured.is_none()
     }
 
-    /// Whether the result has it.
+    /// Whether it is part of the result; progress is only shown.
     pub(super) fn is_of_result(&self) -> bool {
         self.target != MetricTarget::Progress
     }
 
-    /// The next lines of its output follow some that are not kept.
+    /// Notes that lines of its output before the next ones are not kept.
     pub(super) fn skip_omitted_lines(&mut self) {
         self.before_omitted = Some(self.found.count);
     }
