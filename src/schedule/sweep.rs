@@ -13,22 +13,18 @@ use std::{
 };
 
 use kiln_core::{
-    plan::{Outcome, Trial, TrialId},
-    record::{
-        AttemptEnd, RunFolder, StoreError, TableChange, TableRow, TicketQueue, run_file::EndCause,
-    },
+    plan::{Trial, TrialId},
+    record::{AttemptEnd, RunFolder, TicketQueue, run_file::EndCause},
 };
 
 use super::{
-    Event, Instruments, LaunchCounts, LaunchEvent, LaunchReport, RunRequest, RunStop, attempt,
-    attempt::{Attempt, Hindrance, Lost},
+    Event, Instruments, LaunchCounts, LaunchEvent, LaunchReport, RunRequest, RunStop,
+    attempt::{self, Attempt},
     clock::WatchClock,
-    devices::{DeviceRequest, cpu_instead},
+    devices::DeviceRequest,
     disk,
-    instruments::LeasedGpu,
     open::OpenRun,
     pools::Pools,
-    programs,
     queue::Queue,
     remaining::{History, PlanCount, fallback, remaining},
     signals::StopRequest,
@@ -38,7 +34,6 @@ use super::{
 };
 use crate::readings::{Paths, Privacy};
 pub(super) use closing::report;
-use kiln_hardware::host::usable_cores;
 use oom_trials::OomTrials;
 use opening::run_on;
 pub(super) use opening::{PreparedLaunch, collect_newest, collect_of};
@@ -312,215 +307,11 @@ impl<'a> LaunchState<'a> {
         }
     }
 
-    fn ended(&mut self, token: u64) {
-        let Some(at) = self
-            .running
-            .iter()
-            .position(|attempt| attempt.token == token)
-        else {
-            return;
-        };
-        let _ = self.instruments.tick();
-        self.look_whose_it_is(at);
-        let attempt = self.running.remove(at);
-        let (index, slot) = (attempt.index, attempt.slot);
-        self.slots.rest(slot);
-        let gpus = self.slots.gpus(slot);
-        let trial = &self.trials[index].clone();
-        let full = !(self.has_room)(self.open.folder.path());
-        let facts = self.surroundings(&gpus, full);
-        let finished = attempt.finish(trial, &facts, &mut self.instruments, &mut self.supervisor);
-        if let Some(text) = &finished.other_model {
-            self.tell(LaunchEvent::TrialNotice { trial, text });
-        }
-        if let Some(hindrance) = finished.hindrance {
-            self.hinder(hindrance, &trial.id, !gpus.is_empty());
-        }
-        self.record(finished, index, full);
-        let is_settled = self
-            .history
-            .is_settled(&trial.id, self.request.experiment.run.retries);
-        if full && !(is_settled && self.queue.is_empty()) {
-            self.start_no_more(self.disk_full());
-        }
-    }
-
-    /// Keeps the row of an ended attempt, and what it says of its device, of this node and of its
-    /// program. `is_full` if the disk was full at its end.
-    fn record(&mut self, finished: attempt::Finished, index: usize, is_full: bool) {
-        let attempt::Finished {
-            mut row,
-            was_ready,
-            disk_full,
-            lost,
-            libraries,
-            flags,
-            ..
-        } = finished;
-        let trial = &self.trials[index].clone();
-        for cell in [&mut row.fixed.reason, &mut row.fixed.notes]
-            .into_iter()
-            .flatten()
-        {
-            *cell = self.paths.hide(cell);
-        }
-        // Its process has ended, so nobody writes them.
-        let _ = attempt::sweep_drafts(&self.open.folder, trial, row.fixed.attempt);
-        if let Some(reason) = disk_full.filter(|_| !is_full) {
-            let stop = disk::full_in_the_child(&reason, self.open.folder.path());
-            self.start_no_more(RunStop::CannotRun(stop));
-        }
-        let is_command = trial.model.command().is_some();
-        self.judge_node(&row, was_ready, is_command);
-        self.keep(row, index);
-        if let Some(lost) = lost {
-            self.lose(&lost);
-        }
-        let program = programs::key(trial);
-        let file = &mut self.open.file;
-        if file.add_libraries(program.as_deref(), &libraries, &flags) {
-            self.write_record();
-        }
-    }
-
-    /// Fails the run, of which no trial can run here.
-    fn hinder(&mut self, hindrance: Hindrance, trial: &TrialId, is_on_gpu: bool) {
-        self.fail(RunStop::CannotRun(match hindrance {
-            Hindrance::Absent => cannot_run_here(
-                trial,
-                match is_on_gpu {
-                    true => cpu_instead(self.tickets.is_some(), self.history.has_final()),
-                    false => "",
-                },
-            ),
-            Hindrance::OtherVersion => format!(
-                "the program of trial {trial} is of another version, so no more are started"
-            ),
-        }));
-    }
-
     fn write_record(&mut self) {
         if let Err(error) = self.open.write_record() {
             self.fail(disk::cannot_write(self.request)(error));
         }
     }
-
-    /// The facts for the row of an attempt on these devices that has ended.
-    fn surroundings<'g>(&self, gpus: &'g [LeasedGpu], is_full: bool) -> attempt::Surroundings<'g> {
-        let fault_of_the_disk = match (is_full, self.open.store.is_in_place()) {
-            (true, _) => Some("the disk is full"),
-            (false, false) => Some("the folder of the run was moved or removed"),
-            (false, true) => None,
-        };
-        attempt::Surroundings {
-            launch: self.open.launch,
-            memory_limit: self.request.experiment.run.memory_limit,
-            devices: gpus,
-            driver: self.instruments.driver(),
-            cpu_name: self.instruments.cpu_name(),
-            processor: self.instruments.processor(),
-            host_id: self.instruments.host_id(),
-            has_blocks: self.request.has_blocks(),
-            has_rounds: self.request.has_rounds(),
-            cores: usable_cores(),
-            fault_of_the_disk,
-        }
-    }
-
-    /// Handles a lost device: the waiting trials use other devices, or no more are started.
-    fn lose(&mut self, Lost { uuid, words: lost }: &Lost) {
-        self.notice(&format!("{lost}; no more trials are scheduled on it"));
-        for slot in self.slots.lose(uuid) {
-            self.queue.lose(slot);
-        }
-        while let Some(wanted) = self.queue.stranded(&self.trials) {
-            let Some(slot) = self.slots.add(&wanted, self.request, &self.instruments) else {
-                let left = "no other device is left for the waiting trials; reset the device or \
-                            reboot, then run the same command to resume";
-                return self.start_no_more(RunStop::CannotRun(format!("{lost}, and {left}")));
-            };
-            self.queue.add_slot(&wanted, slot);
-            let names: Vec<String> = self
-                .slots
-                .gpus(slot)
-                .iter()
-                .map(|gpu| format!("GPU {} ({})", gpu.index, gpu.name))
-                .collect();
-            self.notice(&format!("continuing on {}", names.join(" and ")));
-        }
-    }
-
-    /// Writes a row; on a full disk it uses the reserved space.
-    fn keep(&mut self, row: TableRow, index: usize) {
-        let mut kept = self.open.store.keep(&row);
-        if kept.as_ref().is_err_and(StoreError::is_disk_full) {
-            disk::release_reserve(&self.open.tables);
-            kept = self.open.store.settle();
-            let stop = self.disk_full();
-            self.fail(stop);
-        }
-        self.tell_changes(kept);
-        if self.open.store.unwritten() > 0 {
-            return;
-        }
-        let retries = self.request.experiment.run.retries;
-        let end = AttemptEnd::of(&row);
-        let (history, trials) = (&mut self.history, &self.trials);
-        self.counts.plan = self.progress.add(history, &end, trials, retries);
-        if let Some(tickets) = &mut self.tickets {
-            tickets.note_end(end);
-        }
-        let settled = self.history.is_settled(&row.fixed.trial, retries);
-        let is_retried = row.fixed.outcome == Outcome::Failed && !settled && self.is_its(index);
-        if is_retried && !self.pass_on(index) {
-            self.queue.again(index);
-        }
-        self.tell(LaunchEvent::TrialEnded {
-            trial: &self.trials[index],
-            row: &row.fixed,
-            counts: self.counts,
-        });
-        if row.fixed.outcome.is_final() {
-            self.settle_checkpoints(&self.trials[index], row.fixed.outcome);
-        }
-        let is_out_of_memory = row.fixed.outcome == Outcome::Oom;
-        if is_out_of_memory {
-            self.note_oom_trial(index);
-            self.let_a_smaller_one_stand_in(index);
-        }
-        self.settle_tickets();
-    }
-
-    /// Tells what became of a table that somebody else changed; an error ends the launch.
-    pub(super) fn tell_changes(&mut self, settled: Result<Vec<TableChange>, StoreError>) {
-        match settled {
-            Ok(changes) => changes
-                .iter()
-                .for_each(|change| self.notice(&change.to_string())),
-            Err(error) => {
-                let stop = disk::cannot_write(self.request)(error.into());
-                self.fail(stop);
-            }
-        }
-    }
-
-    /// Deletes unneeded checkpoints once the final row of a trial is on the disk.
-    fn settle_checkpoints(&self, trial: &Trial, outcome: Outcome) {
-        if let Err(error) = attempt::settle_checkpoints(&self.open.folder, trial, outcome) {
-            self.notice(&format!(
-                "trial {}: its checkpoints could not be deleted: {error}",
-                trial.id
-            ));
-        }
-    }
-}
-
-/// The line of the trial has already given the reason.
-fn cannot_run_here(trial: &TrialId, instead: &str) -> String {
-    format!(
-        "this machine cannot run trial {trial}, so no more are started; `kiln doctor` says what is \
-         missing{instead}"
-    )
 }
 
 /// Assigns blocks to the devices where they ran in earlier launches.
@@ -555,6 +346,7 @@ fn shown(request: &RunRequest, open: &OpenRun) -> String {
 }
 
 mod closing;
+mod ended;
 mod memory;
 mod oom_trials;
 mod opening;

@@ -1,14 +1,14 @@
 use std::{cell::RefCell, fs, io, path::PathBuf, sync::Arc};
 
 use kiln_core::{
-    plan::Trial,
+    plan::{Outcome, Trial},
     spec::{DeviceName, Devices, Engine, Experiment},
 };
 
 use super::*;
 use crate::{
     program::write_program,
-    schedule::{LaunchEnd, LaunchListener, Selection, worker::join},
+    schedule::{LaunchEnd, LaunchListener, Selection, instruments::LeasedGpu, worker::join},
 };
 
 fn run(request: &RunRequest, instruments: Instruments) -> Result<LaunchReport, RunStop> {
