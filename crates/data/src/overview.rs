@@ -266,7 +266,7 @@ fn of_pairs(data: &Data, data_folder: Option<&Path>) -> Result<DataOverview, Dat
         valid: pairs_part(&found.valid, &valid),
     });
     let mut left_out = left_out::of_pairs(&found.facts, &sampling);
-    left_out.extend(untaken::rows(data, data_folder)?);
+    left_out.extend(untaken::rows(&found, &sampling));
     Ok(DataOverview {
         left_out,
         valid_samples_in_train: Some(found.seen_valid_rows),

@@ -42,6 +42,9 @@ pub struct LoadedPairs {
     pub valid: Vec<Pair>,
     /// Validation rows whose prompt and response are those of a training row.
     pub seen_valid_rows: u64,
+    /// Numbers of training and validation rows that there are, of which `train_rows` and
+    /// `valid_rows` take the first ones.
+    pub(crate) all_rows: [u64; 2],
     pub tokens: TokenFile,
     pub facts: DataFacts,
 }
@@ -119,6 +122,8 @@ impl<'a> PairsRequest<'a> {
 pub(super) struct ReadPairs {
     train: Vec<PairTexts>,
     valid: Vec<PairTexts>,
+    /// As in [`LoadedPairs`].
+    all_rows: [u64; 2],
     tokenizer: PathBuf,
     tokenizer_bytes: Vec<u8>,
     /// SHA-256 over the uncompressed bytes of the training rows, the validation rows if they have a
@@ -216,6 +221,7 @@ pub(super) fn read(data: &Data, data_folder: Option<&Path>) -> Result<ReadPairs,
         }
         None => train.split_off(split::train_count(train.len(), request.valid_share)),
     };
+    let all_rows = [train.len() as u64, valid.len() as u64];
     let sampling = request.sampling;
     let train = first_rows(train, sampling.train_rows, "train_rows", train_path)?;
     let valid = first_rows(
@@ -229,6 +235,7 @@ pub(super) fn read(data: &Data, data_folder: Option<&Path>) -> Result<ReadPairs,
     Ok(ReadPairs {
         train,
         valid,
+        all_rows,
         tokenizer,
         tokenizer_bytes,
         sha256: hex::encode(hasher.finalize()),
@@ -280,6 +287,7 @@ pub(super) fn tokenize(data: &Data, read: ReadPairs) -> Result<LoadedPairs, Data
         train,
         valid,
         seen_valid_rows,
+        all_rows: read.all_rows,
         tokens,
         facts: DataFacts {
             counts,

@@ -2,65 +2,34 @@
 
 use std::{collections::BTreeMap, path::Path};
 
-use kiln_core::{kinds::data::Data, limits::JSONL_LINE_BYTES, units::few};
+use kiln_core::{
+    kinds::data::{Data, PairSampling},
+    units::few,
+};
 
 use crate::{
     error::DataError,
-    files,
     left_out::counted,
+    pairs::LoadedPairs,
     panel::{self, LoadedPanel},
-    source, split,
 };
 
 /// Most symbols that are named; the others are counted.
 const MOST_NAMED: usize = 5;
 
 /// Rows of prompts and responses after those that `train_rows` and `valid_rows` take.
-pub(super) fn rows(
-    data: &Data,
-    data_folder: Option<&Path>,
-) -> Result<BTreeMap<String, u64>, DataError> {
-    let sampling = data.pairs().cloned().unwrap_or_default();
-    let (train, valid) = (sampling.train_rows, sampling.valid_rows);
-    if train.is_none() && valid.is_none() {
-        return Ok(BTreeMap::new());
-    }
-    let [all_train, all_valid] = row_counts(data, data_folder)?;
+pub(super) fn rows(found: &LoadedPairs, sampling: &PairSampling) -> BTreeMap<String, u64> {
+    let [all_train, all_valid] = found.all_rows;
     let untaken = |part: &str, key: &str, all: u64, taken: Option<u64>| {
         let taken = taken.unwrap_or(all);
         let words = ["row", "rows"]
             .map(|rows| format!("{part} {rows} after the first {taken} (`data.{key}`)"));
         (words, all.saturating_sub(taken))
     };
-    Ok(counted([
-        untaken("training", "train_rows", all_train, train),
-        untaken("validation", "valid_rows", all_valid, valid),
-    ]))
-}
-
-/// The rows of both parts, before any is left out.
-fn row_counts(data: &Data, data_folder: Option<&Path>) -> Result<[u64; 2], DataError> {
-    let paths = source::locate(data, data_folder)?;
-    // The last one is the tokenizer.
-    let [train, valid @ ..] = &paths[..paths.len().saturating_sub(1)] else {
-        return Ok([0, 0]);
-    };
-    let all = row_count(data, train)?;
-    let [train, valid] = match valid.first() {
-        Some(valid) => [all, row_count(data, valid)?],
-        None => {
-            let train = split::train_count(all, data.valid_fraction().unwrap_or_default());
-            [train, all - train]
-        }
-    };
-    Ok([train as u64, valid as u64])
-}
-
-/// The lines of a file that was read as rows.
-fn row_count(data: &Data, path: &Path) -> Result<usize, DataError> {
-    let bytes = files::read_lines(path, source::most_bytes(data), &JSONL_LINE_BYTES)?;
-    let text = String::from_utf8_lossy(&bytes);
-    Ok(text.trim_end().split('\n').count())
+    counted([
+        untaken("training", "train_rows", all_train, sampling.train_rows),
+        untaken("validation", "valid_rows", all_valid, sampling.valid_rows),
+    ])
 }
 
 /// Symbols after those that `limit` takes, and those that are too short for a sample.
