@@ -88,7 +88,7 @@ impl PlannedFile {
         self.selection = selection;
     }
 
-    /// Starts a new run, with what this run kept of the trials.
+    /// Lets the launch make a new run from the output that this run kept.
     pub(super) fn read_again(&mut self, run: RunFolder) {
         self.read_again = Some(run);
     }

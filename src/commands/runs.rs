@@ -22,7 +22,7 @@ use kiln_core::{
 
 use super::{Stop, note};
 
-/// What is said of a folder that a switch to another branch has left of a run.
+/// The sentence on a folder that a switch to another branch has left of a run.
 pub(super) const LEFTOVER: &str = "no record of a run is here, only what git ignores; the record may \
                                    be on another branch";
 

@@ -76,7 +76,7 @@ mod tests {
         assert!(!finds_checkpoint(2, Some(&folder.path().join("none"))));
     }
 
-    /// What is left of these numbers, with its notes.
+    /// The figures that are left of these numbers, with their notes.
     fn left(yaml: &str, finds: bool, numbers: &[(&str, f64)]) -> Figures {
         let command: Command = serde_yaml::from_str(&format!("argv: [x]\n{yaml}")).unwrap();
         let own = |(name, value): &(&str, f64)| ((*name).to_owned(), *value);

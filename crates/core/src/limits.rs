@@ -160,13 +160,12 @@ impl Limit {
 }
 
 impl LimitExceeded {
-    /// What the input has; `None` if reading ended at the limit.
+    /// The amount that the input has; `None` if reading ended at the limit.
     pub fn found(&self) -> Option<u64> {
         self.found
     }
 
-    /// What the input has and what is allowed, without a remedy: `it has 3 points, more than the 2
-    /// points allowed for a sweep`.
+    /// The sentence without a remedy: `it has 3 points, more than the 2 points allowed for a sweep`.
     pub fn excess(&self) -> String {
         let Self {
             limit,

@@ -38,7 +38,7 @@ pub struct DataOverview {
     pub sha256: String,
     /// How the validation part is made, in words.
     pub validation: String,
-    /// What is left out, in words, and how often.
+    /// The parts that are left out, in words, and how many there are.
     pub left_out: BTreeMap<String, u64>,
     /// Validation samples that are training samples too, byte for byte; `None` for data whose
     /// samples are not compared.
@@ -76,11 +76,11 @@ pub struct TextOverview {
 
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct TextPart {
-    /// Of the uncompressed text.
+    /// Length of the uncompressed text.
     pub bytes: u64,
     pub characters: u64,
     pub tokens: u64,
-    /// Of an epoch, or of an evaluation; `None` if the length of a sample is not known.
+    /// Samples of an epoch or of an evaluation; `None` if the length of a sample is not known.
     pub samples: Option<u64>,
 }
 

@@ -7,7 +7,7 @@ use super::MOST_MARKS;
 /// if all points were kept.
 const MOST_KEPT: usize = 64 * MOST_MARKS;
 
-/// What stands for a piece of a series.
+/// The points that stand for a piece of a series.
 #[derive(Clone, Copy, Debug)]
 enum Piece {
     /// Its mean position and mean value.
@@ -20,7 +20,7 @@ enum Piece {
 #[derive(Clone, Debug)]
 pub(super) struct LongSeries {
     piece: Piece,
-    /// Those of whole pieces, in order.
+    /// The points of whole pieces, in order.
     kept: Vec<(f64, f64)>,
     /// Number of points in a piece; 1 as long as all are kept.
     size: usize,

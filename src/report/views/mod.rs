@@ -208,7 +208,7 @@ pub(super) fn name_in(runs: &[RunView<'_>], run: usize, point: &Point<'_>) -> St
     }
 }
 
-/// What was read; an error is listed in `faults`.
+/// The value that was read; an error is listed in `faults`.
 fn or_fault<T>(read: Result<T, TableError>, faults: &mut Vec<String>) -> Option<T> {
     read.map_err(|error| faults.push(error.to_string())).ok()
 }

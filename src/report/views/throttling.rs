@@ -46,7 +46,7 @@ impl Throttling {
     fn hold(&mut self, from: f64, to: f64) {
         self.stretches.push((from, to));
         if self.stretches.len() >= MOST_KEPT {
-            // What is near now is near at the end, too.
+            // Stretches that are near now are near at the end, too.
             self.stretches = joined(mem::take(&mut self.stretches), self.near());
         }
     }

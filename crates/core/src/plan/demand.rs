@@ -1,5 +1,5 @@
-//! What decides the memory that a trial needs: which trials need at least as much as one that ran
-//! out of it.
+//! Compares the memory that trials need, by their settings: which trials need at least as much as
+//! one that ran out of it.
 
 use serde_json::{Value, json};
 
@@ -37,7 +37,7 @@ pub struct DemandKind {
 #[derive(Clone, Debug, PartialEq)]
 pub struct DemandSize(Vec<(String, f64)>);
 
-/// What decides the memory that a trial needs, to be compared with that of other trials.
+/// The settings that decide the memory of a trial, in a form to compare with other trials.
 #[derive(Clone, Debug, PartialEq)]
 pub struct MemoryDemand {
     pub kind: DemandKind,
@@ -64,7 +64,7 @@ impl Trial {
         mine.kind == failed.kind && mine.size.is_no_less_than(&failed.size)
     }
 
-    /// Returns what [`Trial::needs_no_less_than`] compares, for many comparisons.
+    /// Returns the two sides of [`Trial::needs_no_less_than`] for many comparisons.
     pub fn memory_demand(&self) -> MemoryDemand {
         let mut settings = self.memory_settings();
         let mut grown = Vec::new();

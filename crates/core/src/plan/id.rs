@@ -101,9 +101,9 @@ fn identity_of_model(model: &Model) -> serde_json::Result<Value> {
     }
 }
 
-/// Removes paths, and a stride equal to its default. The facts that validation has its own file, and
-/// that a text has a file of a tokenizer, stay. The default of `pin_memory` was `false` and is `auto` now: ids of old files must not
-/// change, so the two values have the same id.
+/// Removes paths, and a stride equal to its default. Whether validation has its own file, and whether
+/// a text has the file of a tokenizer, stays. The default of `pin_memory` was `false` and is `auto`
+/// now: ids of old files must not change, so the two values have the same id.
 fn identity_of_data(data: &Data, model: &Model) -> serde_json::Result<Value> {
     let mut value = serde_json::to_value(data)?;
     if let Value::Object(map) = &mut value {

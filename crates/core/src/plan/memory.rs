@@ -25,7 +25,7 @@ const OUT_OF_MEMORY: [&str; 11] = [
     "not enough memory",
     "std::bad_alloc",
 ];
-/// What TensorFlow says of a lack of memory, each behind the class of its exception, in small letters.
+/// TensorFlow's phrases for a lack of memory, each behind the class of its exception, in small letters.
 /// The classes also stand for other faults.
 const OF_TENSORFLOW: [(&str, &str); 3] = [
     ("resourceexhaustederror:", "failed to allocate memory"),

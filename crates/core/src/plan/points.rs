@@ -97,7 +97,7 @@ impl<'a> SweepLists<'a> {
 /// Points or trials beyond which no higher limit is advised: a million take gigabytes of memory.
 const MOST_ADVISED: u64 = 1_000_000;
 
-/// What the sweep has too many of, and what to do.
+/// The message on a sweep with too many points or trials, with a remedy.
 fn too_many(exceeded: &LimitExceeded) -> String {
     match exceeded.found() {
         Some(found) if found > MOST_ADVISED => format!(

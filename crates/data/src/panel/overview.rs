@@ -41,7 +41,7 @@ pub struct ColumnOverview {
 /// The training or the validation part.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct PanelPart {
-    /// Of all symbols.
+    /// Rows of all symbols.
     pub rows: u64,
     pub first_date: Option<String>,
     pub last_date: Option<String>,

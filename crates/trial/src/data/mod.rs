@@ -83,7 +83,7 @@ pub enum LoadError {
         sample: u64,
         batch: u64,
         reason: String,
-        /// What a training does about it, beside what the reason says.
+        /// Advice to a training, for the end of the message.
         training_advice: Option<String>,
     },
     #[error("a loader worker panicked while it made batch {batch}: {reason}")]

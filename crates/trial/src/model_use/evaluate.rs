@@ -76,9 +76,9 @@ pub(super) fn evaluate<W: Write>(
 /// Samples to evaluate on.
 struct EvaluationData {
     valid: Arc<dyn Source>,
-    /// Forecasts without a model; of a panel.
+    /// Forecasts without a model; for a panel.
     baselines: Option<Baselines>,
-    /// Of prompts and responses.
+    /// The rows and the tokenizer, for prompts and responses.
     pairs: Option<OpenedPairs>,
     /// Rows whose responses were scored.
     response_rows: Option<u64>,

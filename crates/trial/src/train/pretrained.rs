@@ -19,7 +19,7 @@ pub(crate) struct Pretrained {
     model: kinds::Model,
     naming: WeightNaming,
     taken: RefCell<BTreeSet<String>>,
-    /// What the user should know of them.
+    /// Notices for the user.
     notices: Vec<String>,
 }
 
@@ -127,7 +127,7 @@ impl Pretrained {
         Ok(pretrained)
     }
 
-    /// What the user should know of these weights.
+    /// Returns the notices for the user.
     pub(crate) fn into_notices(self) -> Vec<String> {
         self.notices
     }
@@ -255,7 +255,7 @@ fn config_beside(path: &Path) -> Option<Value> {
     serde_json::from_slice(&bytes).ok()
 }
 
-/// What kiln has written of the model of these weights: in the file, or beside an export.
+/// The description of the model that kiln has written into the file of weights, or beside an export.
 fn description(tensors: &TensorFile, config: Option<&Value>) -> Value {
     if let Some(own) = tensors.said(MODEL) {
         return serde_json::from_str(own).unwrap_or_default();
@@ -271,7 +271,7 @@ fn description(tensors: &TensorFile, config: Option<&Value>) -> Value {
     about
 }
 
-/// What a file of weights says of the numbering of its tokens.
+/// SHA-256 of the numbering of the tokens, if the file of weights has it.
 pub(crate) fn token_sum_of(weights: &TensorFile) -> Option<String> {
     let about: Value = serde_json::from_str(weights.said(MODEL)?).ok()?;
     about[TOKENS].as_str().map(str::to_owned)

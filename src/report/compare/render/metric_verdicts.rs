@@ -36,7 +36,7 @@ impl MetricVerdicts<'_> {
             .comparisons
             .iter()
             .all(|(_, one)| one.refusal.is_some());
-        // What a training reached is worth reading without a verdict too.
+        // A loss or an accuracy is worth reading without a verdict too.
         let is_reached = matches!(
             self.metric,
             ComparedMetric::Loss | ComparedMetric::Accuracy(_)

@@ -75,7 +75,7 @@ impl Gpt2Form {
     }
 }
 
-/// What the `config.json` beside a file of GPT-2 says of what shapes do not show.
+/// The check of the `config.json` beside a file of GPT-2: it has settings that shapes do not show.
 #[derive(Debug, Default)]
 pub(super) struct Gpt2Config {
     pub(super) fault: Option<String>,
