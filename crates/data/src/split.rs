@@ -3,6 +3,10 @@
 use kiln_core::kinds::data::{Checksum, Data};
 use sha2::{Digest, Sha256};
 
+/// The validation part of Tiny Shakespeare, which has no key for it. Source: nanoGPT,
+/// data/shakespeare_char/prepare.py.
+pub(super) const SHAKESPEARE_VALID: f64 = 0.1;
+
 /// Number of items for training: all but the last `valid_fraction`, rounded down.
 pub(super) fn train_count(items: usize, valid_fraction: f64) -> usize {
     // A product that is an integer except for rounding is that integer: 90 less 30 % are 63.

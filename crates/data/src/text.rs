@@ -240,7 +240,7 @@ fn utf8(path: PathBuf, bytes: Vec<u8>) -> Result<String, DataError> {
 
 /// Tiny Shakespeare, which has no such key, is split as nanoGPT splits it.
 fn valid_fraction(data: &Data) -> f64 {
-    data.valid_fraction().unwrap_or(0.1)
+    data.valid_fraction().unwrap_or(split::SHAKESPEARE_VALID)
 }
 
 /// Cuts off the last `valid_fraction` of the characters; at whole lines if requested.

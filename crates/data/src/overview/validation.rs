@@ -7,7 +7,7 @@ use kiln_core::{
     units::Fraction,
 };
 
-use crate::images::valid_folder;
+use crate::{images::valid_folder, split::SHAKESPEARE_VALID};
 
 /// `the last 10.0 % of the characters (data.valid_fraction)`.
 pub(super) fn in_words(data: &Data) -> String {
@@ -25,7 +25,10 @@ pub(super) fn in_words(data: &Data) -> String {
             format!("the file {path}")
         }
         (Data::GeneratedImages(_), _) => "generated (`data.valid_images`)".to_owned(),
-        (Data::Tinyshakespeare(_), _) => format!("{}{}", last(0.1, "characters"), at_line(data)),
+        (Data::Tinyshakespeare(_), _) => {
+            let part = last(SHAKESPEARE_VALID, "characters");
+            format!("{part}{}", at_line(data))
+        }
         (_, None) => "files of its own, as published".to_owned(),
         (Data::ImageFolder(_), Some(share)) => format!(
             "{} of each class (`data.valid_fraction`), chosen by a hash of the file names",
