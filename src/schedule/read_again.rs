@@ -40,7 +40,7 @@ use crate::{
 const NOT_THERE: &str = "not in that run";
 /// The end of the note of a row, behind the attempt whose output was read: all other cells are of
 /// that attempt.
-const ALL_ELSE: &str = ", which all else in this row is of";
+const ALL_ELSE: &str = ", to which all other cells belong";
 
 /// A run, and those of its attempts whose metrics were read again.
 pub(super) struct ReadAgain {

@@ -91,8 +91,8 @@ fn the_note_names_the_attempt_that_ran() {
     let first = note(Some("speed: N/A"));
     assert_eq!(
         first,
-        "metrics read again from the output of attempt 2 in x/20260101T000000Z-abc, which all else in \
-         this row is of"
+        "metrics read again from the output of attempt 2 in x/20260101T000000Z-abc, to which all other \
+         cells belong"
     );
     let earlier = first.replace("x/20260101T000000Z-abc", "x/before");
     let of_earlier = format!("read_again: {earlier}, the middle is not kept; speed: N/A");
