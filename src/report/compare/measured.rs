@@ -213,7 +213,8 @@ pub(super) fn fill(
         .collect();
     let looks = points.len();
     let mut estimate_of: Vec<Option<Estimate>> = vec![None; measured.len()];
-    judged.into_iter()
+    judged
+        .into_iter()
         .zip(found)
         .for_each(|(place, found)| estimate_of[place] = Some(measured[place].estimate(found)));
     for (one, estimate) in measured.into_iter().zip(estimate_of) {

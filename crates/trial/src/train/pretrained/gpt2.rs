@@ -93,10 +93,17 @@ impl Gpt2Config {
             );
         };
         // That of an export describes a model of kiln's.
-        if config["model_type"] != "gpt2" {
+        if config.get("kiln_export").is_some() {
             return Self::default();
         }
-        if let Some(heads) = config["n_head"].as_u64().filter(|it| *it != gpt.num_heads) {
+        if let Some(other) = config["model_type"].as_str().filter(|it| *it != "gpt2") {
+            return Self::of_notice(format!(
+                "initial weights: the `config.json` beside them has `model_type: {other}`, so nothing \
+                 shows whether `model.num_heads` and the activation are those of their model"
+            ));
+        }
+        let heads = config["n_head"].as_u64().unwrap_or(DEFAULT_HEADS);
+        if heads != gpt.num_heads {
             return Self::of_fault(format!(
                 "`n_head` is {heads} in the `config.json` beside these weights, and \
                  `model.num_heads` is {}; set it to {heads}",
@@ -146,8 +153,9 @@ const BY_TANH: [&str; 5] = [
     "gelu_fast",
     "gelu_accurate",
 ];
-/// That of a configuration without the key.
+/// Those of a configuration without these keys.
 const DEFAULT_ACTIVATION: &str = "gelu_new";
+const DEFAULT_HEADS: u64 = 12;
 
 /// The first key of a configuration by which GPT-2 computes what kiln does not, and its value.
 fn other_computation(config: &Value) -> Option<(&'static str, &Value)> {

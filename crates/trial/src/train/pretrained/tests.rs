@@ -174,4 +174,14 @@ fn the_config_beside_a_gpt2_is_compared() {
         heads.contains("`n_head` is 2") && heads.contains("`model.num_heads` is 1; set it to 2"),
         "{heads}"
     );
+    // A configuration without its kind or its heads is read as `transformers` reads a GPT-2's.
+    assert_eq!(read("{\"n_head\": 2}"), Err(heads));
+    let default = read("{\"model_type\": \"gpt2\"}").unwrap_err();
+    assert!(default.contains("`n_head` is 12"), "{default}");
+    assert_eq!(read("{\"kiln_export\": 1}"), Ok(Vec::new()));
+    let other = read("{\"model_type\": \"imagegpt\", \"n_head\": 2}").unwrap();
+    assert!(
+        other.len() == 1 && other[0].contains("has `model_type: imagegpt`"),
+        "{other:?}"
+    );
 }
