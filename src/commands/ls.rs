@@ -348,10 +348,8 @@ fn line(experiment: &str, run: &RunFolder, is_newest: bool, holder: Option<&Hold
         .and_then(|text| spec::objective_of(&text));
     let started = file.launches.last().map(|last| &last.anchor.started_utc);
     let work = Work::of(run, holder.filter(|_| is_newest), done == trials);
-    let is_complete = done == trials
-        && !file.is_searching
-        && !work.is_open
-        && !(is_newest && was_killed_in_a_rerun(run, &file, &table));
+    let is_cut_off = is_newest && was_killed_in_a_rerun(run, &file, &table);
+    let is_complete = done == trials && !file.is_searching && !work.is_open && !is_cut_off;
     let state = match (is_newest, work.is_running, is_complete) {
         (_, true, _) => RunState::Running,
         (_, _, true) => RunState::Finished,

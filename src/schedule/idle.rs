@@ -246,7 +246,7 @@ mod tests {
             idle_listed_devices(&experiment, &trials, has_final)
         };
         let said = |run: &str| of(run, false);
-        assert_eq!(of("devices: [0, 1, 2, 3]", true), [String::new(); 0]);
+        assert_eq!(of("devices: [0, 1, 2, 3]", true), Vec::<String>::new());
         let [line] = <[String; 1]>::try_from(said("devices: [0, 1, 2, 3]")).unwrap();
         assert!(
             line.starts_with("2 rounds of repeats on 4 devices: 2 have no work"),
@@ -264,7 +264,7 @@ mod tests {
             "devices: [0, 1]",
             "devices: [0, 1, 2, 3], on: workers",
         ] {
-            assert_eq!(said(run), [String::new(); 0], "{run}");
+            assert_eq!(said(run), Vec::<String>::new(), "{run}");
         }
     }
 }

@@ -122,7 +122,10 @@ mod tests {
             "training rows after the first 5 (`data.train_rows`)".to_owned(),
             13,
         );
-        assert_eq!(data(", train_rows: 5, valid_rows: 2"), [train.clone()]);
+        assert_eq!(
+            data(", train_rows: 5, valid_rows: 2"),
+            std::slice::from_ref(&train)
+        );
         let valid = (
             "validation row after the first 1 (`data.valid_rows`)".to_owned(),
             1,

@@ -71,7 +71,7 @@ fn gradients(parallel: &Parallel) -> [Vec<NamedValues>; 2] {
 fn replicas_begin_alike_and_of_one_batch_draw_their_dropout_apart() {
     let _alone = drawing();
     for engine in engines() {
-        let mut plain = parallel(engine.clone(), 0.0);
+        let mut plain = parallel(engine, 0.0);
         plain.check().unwrap();
         round(&mut plain, [1, 1]);
         let [first, second] = gradients(&plain);
@@ -79,7 +79,7 @@ fn replicas_begin_alike_and_of_one_batch_draw_their_dropout_apart() {
         // A test of another file may seed the generator between the replicas, so that they draw
         // alike; not three times in a row.
         let draw_apart = (0..3).any(|_| {
-            let mut dropping = parallel(engine.clone(), 0.5);
+            let mut dropping = parallel(engine, 0.5);
             round(&mut dropping, [1, 1]);
             let [first, second] = gradients(&dropping);
             first != second
