@@ -230,6 +230,25 @@ fn a_block_stays_on_one_worker() {
 }
 
 #[test]
+fn a_worker_goes_on_after_trials_that_it_skips() {
+    let place = Place::of_command(
+        "  argv: [sh, -c, 'test $KILN_VALUE_SIZE -gt 0; exit 4']\n  values: {size: 4}\n  grows: \
+         [size]\n  exits: {oom: [4]}",
+        "run: {devices: cpu, on_oom: skip-larger}\nsweep: {grid: {model.values.size: {from: 1, to: \
+         12, steps: 12}}}",
+    );
+    submit(&place, &[]);
+    assert_eq!(tickets(&place), states(&[("open", 12)]));
+    assert_eq!(work(&place).status, Some(0));
+    assert_eq!(tickets(&place), states(&[("done", 12)]));
+    assert_eq!(end(&place, &["wait", "x"]).status, Some(0));
+    // Which size is the first is left to chance.
+    let outcomes = place.column("outcome");
+    let skipped = outcomes.iter().filter(|outcome| *outcome == "skipped");
+    assert!(skipped.count() > 1, "{outcomes:?}");
+}
+
+#[test]
 fn what_a_single_launch_began_goes_on_with_workers_and_back() {
     let place = sweep(6, "0.3");
     let mut kiln_run = place.start("");

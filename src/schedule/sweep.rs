@@ -164,7 +164,8 @@ impl<'a> LaunchState<'a> {
         }
         loop {
             let has_skipped = self.start_what_may();
-            if self.running.is_empty() && (self.is_stopping() || self.queue.is_empty()) {
+            let is_idle = self.running.is_empty() && !has_skipped;
+            if is_idle && (self.is_stopping() || self.queue.is_empty()) {
                 if !self.is_stopping() && self.ask_for_more() {
                     continue;
                 }
