@@ -201,21 +201,25 @@ fn a_file_that_cannot_be_copied_leaves_no_run() {
 }
 
 #[test]
-fn a_trial_that_failed_again_is_told_and_run() {
+fn a_trial_that_failed_again_is_told_and_runs_only_when_it_is_asked_for() {
     let place = Place::of_command(&model("sped"), SWEEP);
     place.run("", &[]);
     let retries = format!("{SWEEP}\nrun: {{devices: cpu, retries: 1}}");
     place.write_command(&model("spread"), &retries);
     let ended = read_again(&place, &[]);
     assert_eq!(ended.status, Some(1), "{ended:?}");
-    let told = "2 of them failed again and run, because of `run.retries`";
+    let told = "2 of them failed again (`--rerun failed`";
     assert!(
-        ended
-            .stderr
-            .contains("the metrics of 2 of 2 trials are read again")
-            && ended.stderr.contains(told),
+        ended.stderr.contains("2 of 2 trials are not started") && ended.stderr.contains(told),
         "{ended:?}"
     );
+    assert_eq!(place.column("attempt"), ["1", "1"]);
+    let resumed = place.run("", &[]);
+    let told = "every trial already has its result";
+    assert!(resumed.stderr.contains(told), "{resumed:?}");
+    assert_eq!(started(&place), ["1", "2"]);
+    let asked_for = place.run("", &["--rerun", "failed"]);
+    assert_eq!(asked_for.status, Some(1), "{asked_for:?}");
     assert_eq!(place.column("attempt"), ["1", "1", "2", "2"]);
     assert_eq!(place.column("launch"), ["1", "1", "2", "2"]);
     assert_eq!(started(&place), ["1", "2", "1", "2"]);

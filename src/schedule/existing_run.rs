@@ -214,6 +214,7 @@ fn add_lost(history: &mut History, folder: &RunFolder, plan: &[TrialId]) {
                 cut_off: None,
                 device_uuid: None,
                 memory_limit_bytes: None,
+                is_read_again: false,
             });
         }
     }

@@ -209,19 +209,19 @@ impl ReadAgain {
             true => String::new(),
             false => format!("; the others run ({others})"),
         };
-        let (history, retries) = (self.history(), request.experiment.run.retries);
-        let mut failed = self.ends();
-        failed.retain(|end| !history.is_settled(&end.trial, retries));
-        match failed.len() {
-            0 => format!(
-                "{read} of {all} are not started: their metrics are read again from the output that \
-                 {from} kept{rest}"
-            ),
+        let rows = self.attempts.iter().map(|attempt| &attempt.row.fixed);
+        let failed = rows.filter(|row| row.outcome == Outcome::Failed).count();
+        let failed = match failed {
+            0 => String::new(),
             failed => format!(
-                "the metrics of {read} of {all} are read again from the output that {from} kept; \
-                 {failed} of them failed again and run, because of `run.retries`{rest}"
+                "; {failed} of them failed again (`--rerun failed` without `--read-again` runs such \
+                 trials)"
             ),
-        }
+        };
+        format!(
+            "{read} of {all} are not started: their metrics are read again from the output that \
+             {from} kept{failed}{rest}"
+        )
     }
 
     /// Says that rows are of another machine than this one.

@@ -96,6 +96,7 @@ struct Ended {
     cut_off: Option<CutOff>,
     gpu: Option<Arc<str>>,
     memory_limit_bytes: Option<u64>,
+    is_read_again: bool,
 }
 
 /// Where a trial ran out of memory.
@@ -123,6 +124,7 @@ impl History {
             cut_off: end.cut_off,
             gpu: end.device_uuid.clone(),
             memory_limit_bytes: end.memory_limit_bytes,
+            is_read_again: end.is_read_again,
         };
         let attempts = self.0.entry(end.trial.clone()).or_default();
         let place = attempts.partition_point(|known| known.attempt < ended.attempt);
@@ -211,16 +213,18 @@ impl History {
     }
 
     /// Whether the trial needs no further attempt: it has a final outcome, and for `failed` no
-    /// retry is left.
+    /// retry is left, or its metrics were read again: a retry does not mend their patterns.
     pub(super) fn is_settled(&self, trial: &TrialId, retries: u64) -> bool {
         self.is_settled_after(trial, retries, 0)
     }
 
     /// As [`History::is_settled`], by the attempts with a number above `after` only; 0 for all.
     pub(super) fn is_settled_after(&self, trial: &TrialId, retries: u64, after: u64) -> bool {
-        match self.newest(trial, after).next().map(|ended| ended.outcome) {
-            Some(Outcome::Failed) => self.failures(trial, after) > retries,
-            Some(outcome) => outcome.is_final(),
+        match self.newest(trial, after).next() {
+            Some(last) if last.outcome == Outcome::Failed => {
+                last.is_read_again || self.failures(trial, after) > retries
+            }
+            Some(last) => last.outcome.is_final(),
             None => false,
         }
     }
@@ -267,6 +271,7 @@ impl History {
             cut_off: cut_off.map(|(launch, had_most)| CutOff { launch, had_most }),
             device_uuid: None,
             memory_limit_bytes: None,
+            is_read_again: false,
         });
     }
 }
@@ -403,6 +408,24 @@ mod tests {
     }
 
     #[test]
+    fn a_failed_reading_has_no_retries_and_a_failed_program_after_it_has() {
+        let id = TrialId("a".into());
+        let mut history = History::default();
+        history.add(&AttemptEnd {
+            trial: id.clone(),
+            attempt: 2,
+            outcome: Outcome::Failed,
+            cut_off: None,
+            device_uuid: None,
+            memory_limit_bytes: None,
+            is_read_again: true,
+        });
+        assert!(history.is_settled(&id, 5));
+        history.add_outcome(&id, 3, Outcome::Failed);
+        assert!(!history.is_settled(&id, 5));
+    }
+
+    #[test]
     fn progress_by_difference_is_that_of_the_whole_plan() {
         let experiment: Experiment =
             serde_yaml::from_str("{kiln: 1, name: x, model: {kind: matmul, size: 8}}").unwrap();
@@ -435,6 +458,7 @@ mod tests {
                     cut_off: None,
                     device_uuid: None,
                     memory_limit_bytes: None,
+                    is_read_again: random.bool(),
                 };
                 if step < 20 {
                     history.add(&end);

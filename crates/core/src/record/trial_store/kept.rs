@@ -9,7 +9,10 @@ use std::{
 
 use flate2::{Compression, read::DeflateDecoder, write::DeflateEncoder};
 
-use super::super::{note::OutOfJobTime, trials::TableRow};
+use super::super::{
+    note::{OutOfJobTime, READ_AGAIN},
+    trials::TableRow,
+};
 use crate::plan::{Outcome, TrialId};
 
 /// Uncompressed size from which lines become a block, in bytes: a block is read as a whole.
@@ -25,6 +28,8 @@ pub struct AttemptEnd {
     /// As in the table; `None` on the CPU.
     pub device_uuid: Option<Arc<str>>,
     pub memory_limit_bytes: Option<u64>,
+    /// Whether its metrics were read again from kept output (`kiln run --read-again`).
+    pub is_read_again: bool,
 }
 
 /// The time of its Slurm job ended an attempt before it left a new checkpoint.
@@ -51,6 +56,7 @@ impl AttemptEnd {
                 }),
             device_uuid: fixed.device_uuid.as_deref().map(Arc::from),
             memory_limit_bytes: fixed.memory_limit_bytes,
+            is_read_again: fixed.note(READ_AGAIN).is_some(),
         }
     }
 
