@@ -1,13 +1,13 @@
 //! `kiln run --read-again`: a corrected pattern is read from the output that a run kept, and the
 //! programs are not started.
 
-use std::fs;
+use std::{fs, process::Command};
 
 use serde_json::Value;
 
 use crate::{
     provenance::git_in,
-    scripted_child::{Ended, Place, wait_until},
+    scripted_child::{Ended, Place, variables, wait_until},
 };
 
 const SWEEP: &str = "sweep: {grid: {model.values.n: [1, 2]}}";
@@ -198,6 +198,35 @@ fn a_file_that_cannot_be_copied_leaves_no_run() {
     fs::remove_dir(&table).unwrap();
     let ended = read_again(&place, &[]);
     assert_eq!((ended.status, place.runs()), (Some(0), 2), "{ended:?}");
+}
+
+/// A limit on the size of a file stands for a full disk.
+#[test]
+fn a_full_disk_is_told_with_the_file_and_the_room_that_the_attempts_need() {
+    let place = Place::of_command(&model("sped"), SWEEP);
+    place.run("", &[]);
+    place.write_command(&model("speed"), SWEEP);
+    fs::write(place.latest().join("snapshots.csv"), vec![b'.'; 1 << 20]).unwrap();
+    let kiln = place.kiln(&["run", "x.yaml"]);
+    let mut limited = Command::new("bash");
+    limited
+        // In blocks of 1024 bytes.
+        .args([
+            "-c",
+            "ulimit -f 512; exec \"$0\" run x.yaml --read-again latest",
+        ])
+        .arg(kiln.get_program())
+        .envs(variables(&kiln))
+        .current_dir(place.path(""));
+    let failed = Ended::of(limited.output().unwrap());
+    assert_eq!(failed.status, Some(3), "{failed:?}");
+    let told = "so no run was made: their files are ";
+    assert!(
+        failed.stderr.contains("snapshots.csv: File too large") && failed.stderr.contains(told),
+        "{failed:?}"
+    );
+    assert!(!failed.stderr.contains("a trial needs"), "{failed:?}");
+    assert_eq!((place.runs(), started(&place).len()), (1, 2));
 }
 
 #[test]

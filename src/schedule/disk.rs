@@ -120,6 +120,26 @@ pub(super) fn full_message(path: &Path) -> String {
     }
 }
 
+/// Returns the message for a disk that is full while attempts of the run `from` are copied into a new
+/// run below `path`; `bytes` is the size of their files.
+pub(super) fn full_of_copies(
+    path: &Path,
+    from: &RunFolder,
+    bytes: u64,
+    error: &io::Error,
+) -> String {
+    format!(
+        "{}: the attempts of {from} could not be copied, because the disk, a quota or the file-size \
+         limit is full ({error}), so no run was made: their files are {} in all, {} is free; free \
+         some space and run the same command again; below a `--results` on the file system of {from} \
+         the files are linked and need no room",
+        path.display(),
+        Bytes(bytes),
+        amount(free_bytes(path)),
+        from = from.path().display(),
+    )
+}
+
 /// Creates the reserve; a run continues without one.
 pub(super) fn keep_reserve(run: &RunFolder) {
     // The bytes are not zero, so that no file system stores them as a hole.

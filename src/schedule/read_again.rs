@@ -6,10 +6,12 @@ mod copies;
 
 use std::{
     collections::{BTreeMap, HashMap, HashSet},
+    io,
     path::Path,
 };
 
 use kiln_core::{
+    folder::is_full,
     kinds::command::Command,
     plan::{Outcome, Trial, TrialId},
     record::{
@@ -24,7 +26,7 @@ use kiln_core::{
 use super::{
     RunRequest, RunStop,
     changes::{KeyChange, changes, describe},
-    disk::cannot_write,
+    disk::{cannot_write, full_of_copies},
     existing_run::{Old, experiment_of, programs_of},
     machine::{self, MachineIdentity},
     open, process_record,
@@ -175,7 +177,7 @@ impl ReadAgain {
             }
             copies::copy_records(&self.run, new, &self.kept())
         });
-        let (folder, file) = made.map_err(cannot_write(request))?;
+        let (folder, file) = made.map_err(|error| self.not_made(request, error))?;
         let ends = self.ends();
         let told = self.notices.into_iter().chain(self.programs.told);
         Ok(Old {
@@ -189,6 +191,18 @@ impl ReadAgain {
             told: told.collect(),
             first_measured: self.programs.first_measured,
         })
+    }
+
+    /// Why there is no new run.
+    fn not_made(&self, request: &RunRequest, error: io::Error) -> RunStop {
+        if !is_full(&error) {
+            return cannot_write(request)(error);
+        }
+        let rows = self.attempts.iter().map(|attempt| &attempt.row.fixed);
+        let folders = rows.map(|row| self.run.attempt(&row.trial, row.attempt));
+        let bytes = folders.map(|folder| copies::bytes_in(&folder)).sum();
+        let place = request.results.join(&request.experiment.name);
+        RunStop::CannotRun(full_of_copies(&place, &self.run, bytes, &error))
     }
 
     /// The attempts that the new run has.

@@ -11,7 +11,7 @@ use std::{
 
 use csv::{ByteRecord, ReaderBuilder, Writer};
 use kiln_core::{
-    folder::{Folder, names_in, split},
+    folder::{Folder, is_full, names_in, split},
     plan::TrialId,
     record::{
         RunFolder, attempt::RESULT_FILE, launch_folder::samples_tables, run_file::write_json,
@@ -112,6 +112,17 @@ fn copy_samples(
     file.sync_all()
 }
 
+/// The sizes of all files in a folder, as far as it can be read.
+pub(super) fn bytes_in(folder: &Path) -> u64 {
+    let entries = fs::read_dir(folder).into_iter().flatten().flatten();
+    let sizes = entries.map(|entry| match entry.metadata() {
+        Ok(found) if found.is_dir() => bytes_in(&entry.path()),
+        Ok(found) if found.is_file() => found.len(),
+        _ => 0,
+    });
+    sizes.sum()
+}
+
 /// Puts all that is in a folder below `root` into another one, as hard links where the file system has
 /// them.
 fn link_all(from: &Path, to: &Path, root: &Path, except: &[&str]) -> io::Result<()> {
@@ -172,15 +183,19 @@ fn copy_bytes(old: &Path, new: &Path) -> io::Result<()> {
     to.sync_all()
 }
 
-/// Names what was copied; the kind of the error says whether a disk is full.
+/// Names what was copied. The kind of the error says whether a disk is full; what to do then is told
+/// by the caller.
 fn not_copied(path: &Path) -> impl Fn(io::Error) -> io::Error {
     let path = path.to_owned();
     move |error| {
-        let text = format!(
-            "{}: it cannot be copied into the new run, which was therefore not made: {error}; \
-             correct this and run the same command again, or leave `--read-again` out",
-            path.display()
-        );
+        let path = path.display();
+        let text = match is_full(&error) {
+            true => format!("{path}: {error}"),
+            false => format!(
+                "{path}: it cannot be copied into the new run, which was therefore not made: {error}; \
+                 correct this and run the same command again, or leave `--read-again` out"
+            ),
+        };
         io::Error::new(error.kind(), text)
     }
 }
@@ -211,6 +226,19 @@ mod tests {
         let other = fs::read_link(to.join("other")).unwrap();
         assert_eq!(other, Path::new("/nowhere/else"));
         assert_eq!(read(RESULT_FILE), None);
+    }
+
+    #[test]
+    fn the_size_of_a_folder_is_that_of_the_files_in_it_and_in_its_folders() {
+        let place = tempfile::tempdir().unwrap();
+        let folder = place.path().join("attempt");
+        fs::create_dir_all(folder.join("out")).unwrap();
+        fs::write(place.path().join("elsewhere"), [0; 500]).unwrap();
+        fs::write(folder.join("stdout.txt"), [0; 30]).unwrap();
+        fs::write(folder.join("out/model"), [0; 7]).unwrap();
+        symlink("../elsewhere", folder.join("link")).unwrap();
+        assert_eq!(bytes_in(&folder), 37);
+        assert_eq!(bytes_in(&place.path().join("missing")), 0);
     }
 
     #[test]
