@@ -8,6 +8,7 @@ use std::{
     collections::{BTreeMap, HashMap, HashSet},
     io,
     path::Path,
+    sync::atomic::AtomicBool,
 };
 
 use kiln_core::{
@@ -168,11 +169,11 @@ impl ReadAgain {
     /// appears whole, as a run to resume.
     ///
     /// # Errors
-    /// A file cannot be read or written; then there is no new run.
-    pub(super) fn make_run(self, request: &RunRequest) -> Result<Old, RunStop> {
+    /// A file cannot be read or written, or a signal set `asked`; then there is no new run.
+    pub(super) fn make_run(self, request: &RunRequest, asked: &AtomicBool) -> Result<Old, RunStop> {
         let made = open::create_with(request, self.file.launches.clone(), |new, store| {
             for attempt in &self.attempts {
-                copies::copy_attempt(&self.run, new, attempt)?;
+                copies::copy_attempt(&self.run, new, attempt, asked)?;
                 store.keep(&attempt.row)?;
             }
             copies::copy_records(&self.run, new, &self.kept())
@@ -195,6 +196,10 @@ impl ReadAgain {
 
     /// Why there is no new run.
     fn not_made(&self, request: &RunRequest, error: io::Error) -> RunStop {
+        if error.kind() == io::ErrorKind::Interrupted {
+            let text = "interrupted while the attempts were copied; no run was made";
+            return RunStop::Interrupted(text.to_owned());
+        }
         if !is_full(&error) {
             return cannot_write(request)(error);
         }

@@ -7,6 +7,7 @@ use std::{
     io,
     os::unix::fs::symlink,
     path::{Path, PathBuf},
+    sync::atomic::{AtomicBool, Ordering},
 };
 
 use csv::{ByteRecord, ReaderBuilder, Writer};
@@ -24,16 +25,17 @@ use super::AttemptReadAgain;
 /// Makes the folder of an attempt in the new run: the old files, and the result of now.
 ///
 /// # Errors
-/// A file cannot be read or written.
+/// A file cannot be read or written, or `asked` is set: [`io::ErrorKind::Interrupted`].
 pub(super) fn copy_attempt(
     old: &RunFolder,
     new: &RunFolder,
     attempt: &AttemptReadAgain,
+    asked: &AtomicBool,
 ) -> io::Result<()> {
     let row = &attempt.row.fixed;
     let from = old.attempt(&row.trial, row.attempt);
     let to = new.make_attempt(&row.trial, row.attempt)?;
-    link_all(&from, &to, &from, &[RESULT_FILE])?;
+    link_all(&from, &to, &from, &[RESULT_FILE], asked)?;
     write_json(&to.join(RESULT_FILE), &attempt.result)?;
     let [from, to] = [old, new].map(|run| run.trial(&row.trial).join(TRIAL_YAML));
     match from.symlink_metadata().is_ok_and(|found| found.is_file()) {
@@ -125,8 +127,17 @@ pub(super) fn bytes_in(folder: &Path) -> u64 {
 
 /// Puts all that is in a folder below `root` into another one, as hard links where the file system has
 /// them.
-fn link_all(from: &Path, to: &Path, root: &Path, except: &[&str]) -> io::Result<()> {
+fn link_all(
+    from: &Path,
+    to: &Path,
+    root: &Path,
+    except: &[&str],
+    asked: &AtomicBool,
+) -> io::Result<()> {
     for entry in fs::read_dir(from).map_err(not_copied(from))? {
+        if asked.load(Ordering::Relaxed) {
+            return Err(io::ErrorKind::Interrupted.into());
+        }
         let entry = entry.map_err(not_copied(from))?;
         let name = entry.file_name();
         if except.iter().any(|other| name.to_str() == Some(*other)) {
@@ -136,7 +147,7 @@ fn link_all(from: &Path, to: &Path, root: &Path, except: &[&str]) -> io::Result<
         let kind = entry.file_type().map_err(not_copied(&old))?;
         put(&old, &new, kind, root).map_err(not_copied(&old))?;
         if kind.is_dir() {
-            link_all(&old, &new, root, &[])?;
+            link_all(&old, &new, root, &[], asked)?;
         }
     }
     Ok(())
@@ -216,7 +227,8 @@ mod tests {
         symlink("stdout.txt", from.join("link")).unwrap();
         symlink(from.join("out/trial.json"), from.join("out/deep/own")).unwrap();
         symlink("/nowhere/else", from.join("other")).unwrap();
-        link_all(&from, &to, &from, &[RESULT_FILE]).unwrap();
+        let asked = AtomicBool::new(false);
+        link_all(&from, &to, &from, &[RESULT_FILE], &asked).unwrap();
         fs::remove_dir_all(&from).unwrap();
         let read = |name: &str| fs::read_to_string(to.join(name)).ok();
         assert_eq!(read("stdout.txt").as_deref(), Some("stdout.txt"));
@@ -226,6 +238,20 @@ mod tests {
         let other = fs::read_link(to.join("other")).unwrap();
         assert_eq!(other, Path::new("/nowhere/else"));
         assert_eq!(read(RESULT_FILE), None);
+    }
+
+    #[test]
+    fn a_signal_ends_the_copying_before_the_next_file() {
+        let place = tempfile::tempdir().unwrap();
+        let [from, to] = ["from", "to"].map(|name| place.path().join(name));
+        for folder in [&from, &to] {
+            fs::create_dir(folder).unwrap();
+        }
+        fs::write(from.join("stdout.txt"), "").unwrap();
+        let ended = link_all(&from, &to, &from, &[], &AtomicBool::new(true));
+        let kind = ended.map_err(|error| error.kind());
+        assert_eq!(kind, Err(io::ErrorKind::Interrupted));
+        assert!(!to.join("stdout.txt").exists());
     }
 
     #[test]

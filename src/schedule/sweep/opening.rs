@@ -140,7 +140,9 @@ fn end_without_work(request: &RunRequest, old: &Old) -> Result<LaunchReport, Run
 /// Makes the run of attempts that were read again, where no other trial is to run. There is no launch:
 /// nothing is measured.
 fn end_with_rows(request: &RunRequest, again: ReadAgain) -> Result<LaunchReport, RunStop> {
-    let new = again.make_run(request)?;
+    let (sender, _events) = channel();
+    let listener = listen(sender)?;
+    let new = again.make_run(request, &listener.asked())?;
     for notice in &new.told {
         request.listener.hear(LaunchEvent::Notice(notice));
     }
@@ -184,12 +186,23 @@ fn launch(
     leftovers::refuse_living(&found, request)?;
     let prepared = PreparedLaunch::new(request, &known, instruments, None)?;
     let found = match again {
-        Some(again) => ExistingRun::Old(Box::new(again.make_run(request)?)),
+        Some(again) => {
+            let asked = prepared.listener.asked();
+            ExistingRun::Old(Box::new(again.make_run(request, &asked)?))
+        }
         None => found,
     };
     let mut open = open::open(request, found, &prepared.instruments, &prepared.checks)?;
     leftovers::adopt(&mut open, request, &prepared.instruments)?;
     prepared.run(request, open, has_room, |_| None)
+}
+
+fn listen(sender: Sender<Event>) -> Result<Listener, RunStop> {
+    Listener::start(sender).map_err(|error| {
+        RunStop::CannotRun(format!(
+            "the signal handlers could not be installed: {error}"
+        ))
+    })
 }
 
 /// A launch with its devices, on a machine that was checked, before its run is open.
@@ -201,7 +214,7 @@ pub(in crate::schedule) struct PreparedLaunch {
     strays: usize,
     sender: Sender<Event>,
     events: Receiver<Event>,
-    _listener: Listener,
+    listener: Listener,
 }
 
 impl PreparedLaunch {
@@ -218,11 +231,7 @@ impl PreparedLaunch {
         answer: Option<ExamineAnswer>,
     ) -> Result<Self, RunStop> {
         let (sender, events) = channel();
-        let listener = Listener::start(sender.clone()).map_err(|error| {
-            RunStop::CannotRun(format!(
-                "the signal handlers could not be installed: {error}"
-            ))
-        })?;
+        let listener = listen(sender.clone())?;
         instruments.stop_when(listener.asked());
         let interrupted = || {
             RunStop::Interrupted(
@@ -250,7 +259,7 @@ impl PreparedLaunch {
             strays,
             sender,
             events,
-            _listener: listener,
+            listener,
         })
     }
 
