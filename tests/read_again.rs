@@ -149,6 +149,27 @@ fn rows_of_two_launches_stay_rows_of_two_launches() {
 }
 
 #[test]
+fn added_blocks_run_the_old_and_the_added_values_in_one_launch() {
+    let sweep = |values: &str, repeats: u64| {
+        format!(
+            "sweep: {{grid: {{model.values.n: [{values}]}}, repeats: {repeats}, together: \
+             [model.values.n]}}"
+        )
+    };
+    let place = Place::of_command(&model("sped"), &sweep("1, 2", 2));
+    place.run("", &[]);
+    place.write_command(&model("speed"), &sweep("1, 2, 3", 3));
+    let ended = read_again(&place, &[]);
+    assert_eq!(ended.status, Some(0), "{ended:?}");
+    assert_eq!((place.rows().len(), started(&place).len()), (9, 4 + 5));
+    for row in place.rows() {
+        let is_old = row["block"] != "3" && row["metric.speed"] != "3.5";
+        let launch = if is_old { "1" } else { "2" };
+        assert_eq!(row["launch"], launch, "{row:?}");
+    }
+}
+
+#[test]
 fn a_run_that_goes_on_after_the_reading_keeps_what_made_the_rows() {
     let model = |word: &str| {
         format!(
