@@ -119,22 +119,32 @@ fn end_without_work(request: &RunRequest, old: &Old) -> Result<LaunchReport, Run
     // A launch that was killed after its last row has left them.
     disk::release_reserve(&old.folder);
     leftovers::sweep_drafts(&old.folder, request.trials, &old.ends);
+    let how = ("nothing to do", LaunchEnd::NothingToDo);
+    Ok(end_without_launch(request, old, how))
+}
+
+/// Tells the end of a run in which nothing was started, and reports it.
+fn end_without_launch(
+    request: &RunRequest,
+    run: &Old,
+    (how, end): (&str, LaunchEnd),
+) -> LaunchReport {
     let retries = request.experiment.run.retries;
     request.listener.hear(LaunchEvent::RunEnded {
-        how: "nothing to do",
+        how,
         counts: LaunchCounts {
             total: request.trials.len(),
-            plan: old.history.standing(request.trials, retries),
+            plan: run.history.standing(request.trials, retries),
             ..LaunchCounts::default()
         },
     });
-    Ok(report(
+    report(
         request,
         request.trials,
-        old.folder.clone(),
-        LaunchEnd::NothingToDo,
-        old.ends.iter(),
-    ))
+        run.folder.clone(),
+        end,
+        run.ends.iter(),
+    )
 }
 
 /// Makes the run of attempts that were read again, where no other trial is to run. There is no launch:
@@ -146,22 +156,8 @@ fn end_with_rows(request: &RunRequest, again: ReadAgain) -> Result<LaunchReport,
     for notice in &new.told {
         request.listener.hear(LaunchEvent::Notice(notice));
     }
-    let retries = request.experiment.run.retries;
-    request.listener.hear(LaunchEvent::RunEnded {
-        how: "finished",
-        counts: LaunchCounts {
-            total: request.trials.len(),
-            plan: new.history.standing(request.trials, retries),
-            ..LaunchCounts::default()
-        },
-    });
-    Ok(report(
-        request,
-        request.trials,
-        new.folder.clone(),
-        LaunchEnd::Finished,
-        new.ends.iter(),
-    ))
+    let how = ("finished", LaunchEnd::Finished);
+    Ok(end_without_launch(request, &new, how))
 }
 
 /// Leases the devices, opens the run, and runs the remaining trials. A run that is read again is made
