@@ -56,11 +56,7 @@ fn a_launch_tells_its_listener_what_happens_in_order() {
     let text = "{kiln: 1, name: x, model: {kind: matmul, size: 8}}";
     let experiment: Experiment = serde_yaml::from_str(text).unwrap();
     let trials = [1, 2].map(|number| trial(&experiment, number, 0));
-    let (results, locks, program) = (
-        place.path().join("results"),
-        place.path().join("locks"),
-        script(place.path(), "true"),
-    );
+    let [results, program, locks] = places(place.path(), "true");
     let heard = Heard::default();
     let request = RunRequest {
         resolved: text,
@@ -164,11 +160,7 @@ fn two_gpus_run_two_trials_at_once_and_each_round_of_repeats_stays_on_its_own() 
                  own=$(cat $run/trials/*/1/device | grep -c -- \"$CUDA_VISIBLE_DEVICES\")\n\
                  while [ $(cat $run/trials/*/1/device | wc -l) -lt $((2 * own)) ]; do sleep 0.01; \
                  done";
-    let (results, locks, program) = (
-        place.path().join("results"),
-        place.path().join("locks"),
-        script(place.path(), lines),
-    );
+    let [results, program, locks] = places(place.path(), lines);
     let request = RunRequest {
         resolved: text,
         ..request(&experiment, &trials, [&results, &program, &locks])
@@ -202,11 +194,7 @@ fn a_launch_says_at_its_start_that_rounds_leave_devices_without_work() {
     let text = "{kiln: 1, name: x, model: {kind: matmul, size: 8}, run: {devices: all}}";
     let experiment: Experiment = serde_yaml::from_str(text).unwrap();
     let trials = [1, 2, 3, 4].map(|number| trial(&experiment, number, (number - 1) / 2));
-    let (results, locks, program) = (
-        place.path().join("results"),
-        place.path().join("locks"),
-        script(place.path(), "true"),
-    );
+    let [results, program, locks] = places(place.path(), "true");
     let heard = Heard::default();
     let request = RunRequest {
         resolved: text,
@@ -243,11 +231,7 @@ fn a_trial_that_has_said_how_it_ended_does_not_count_as_running_beside_the_next(
          esac",
         trials[0].id.0, trials[1].id.0
     );
-    let (results, locks, program) = (
-        place.path().join("results"),
-        place.path().join("locks"),
-        script(place.path(), &lines),
-    );
+    let [results, program, locks] = places(place.path(), &lines);
     let request = RunRequest {
         resolved: text,
         ..request(&experiment, &trials, [&results, &program, &locks])
@@ -266,6 +250,16 @@ fn a_trial_that_has_said_how_it_ended_does_not_count_as_running_beside_the_next(
 
 /// A child that plays `lines` in its attempt's `$folder` of the run's `$run`, and then ends with a
 /// result.
+/// The results, a trial program of these lines, and the locks, below `folder`, as [`request`] takes
+/// them.
+pub(in crate::schedule) fn places(folder: &Path, lines: &str) -> [PathBuf; 3] {
+    [
+        folder.join("results"),
+        script(folder, lines),
+        folder.join("locks"),
+    ]
+}
+
 pub(in crate::schedule) fn script(place: &Path, lines: &str) -> PathBuf {
     let program = place.join("child.sh");
     let ends = "echo '{\"event\":\"finished\",\"outcome\":\"diverged\"}'";
@@ -290,11 +284,7 @@ fn a_disk_that_fills_up_with_the_last_trial_does_not_fail_the_run() {
     let text = "{kiln: 1, name: x, model: {kind: matmul, size: 8}}";
     let experiment: Experiment = serde_yaml::from_str(text).unwrap();
     let trials = [trial(&experiment, 1, 0)];
-    let (results, locks, program) = (
-        place.path().join("results"),
-        place.path().join("locks"),
-        script(place.path(), "touch $run/full"),
-    );
+    let [results, program, locks] = places(place.path(), "touch $run/full");
     let request = RunRequest {
         resolved: text,
         ..request(&experiment, &trials, [&results, &program, &locks])
@@ -324,11 +314,7 @@ fn on_a_full_disk_running_trials_end_by_themselves_and_no_more_are_started() {
                  touch $run/full\n\
                  else\n  touch $run/second; while [ $(wc -l <$run/trials.csv) -lt 2 ]; do sleep \
                  0.01; done; sleep 0.1\nfi";
-    let (results, locks, program) = (
-        place.path().join("results"),
-        place.path().join("locks"),
-        script(place.path(), lines),
-    );
+    let [results, program, locks] = places(place.path(), lines);
     let request = RunRequest {
         resolved: text,
         ..request(&experiment, &trials, [&results, &program, &locks])
@@ -476,11 +462,7 @@ fn tf32_is_refused_before_the_first_trial_where_auto_comes_to_the_cpu() {
         },
         auto(2),
     ];
-    let (results, locks, program) = (
-        place.path().join("results"),
-        place.path().join("locks"),
-        script(place.path(), ""),
-    );
+    let [results, program, locks] = places(place.path(), "");
     let request = RunRequest {
         resolved: text,
         ..request(&experiment, &trials, [&results, &program, &locks])

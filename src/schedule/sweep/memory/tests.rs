@@ -16,7 +16,7 @@ use crate::schedule::{
     remaining::History,
     sweep::{
         self, PreparedLaunch,
-        tests::{request, script, trial},
+        tests::{places, request, trial},
     },
     worker::join,
 };
@@ -69,12 +69,8 @@ fn a_signal_while_trials_are_skipped_ends_the_launch_and_the_next_goes_on() {
         devices: Devices::Named(DeviceName::Cpu),
         ..trial(&experiment, number, 0)
     });
-    let (results, locks, program) = (
-        place.path().join("results"),
-        place.path().join("locks"),
-        // The status of a child that ran out of memory.
-        script(place.path(), "exit 4"),
-    );
+    // The status of a child that ran out of memory.
+    let [results, program, locks] = places(place.path(), "exit 4");
     let listener = StopsAtTheFirstSkipped::default();
     let request = RunRequest {
         resolved: text,
