@@ -352,7 +352,7 @@ fn same_programs(
     let each = changed.refused.iter();
     let lines: Vec<String> = each.map(|change| format!("  {change}")).collect();
     Err(RunStop::Refused(format!(
-        "{}: its output is not of the program of now, which has changed since:\n{}\nput it back to \
+        "{}: its output is of another program than the one that is there now:\n{}\nput it back to \
          read that output again, or leave `--read-again` out to run the trials",
         name_of(run),
         lines.join("\n")

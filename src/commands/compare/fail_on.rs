@@ -82,7 +82,7 @@ impl Reason {
         }
     }
 
-    /// Whether it is given, and at which points.
+    /// Whether the gate passes, and the points at which it does not.
     pub(super) fn answer(&self, found: &Comparisons) -> Gate {
         let fails = |names: Vec<String>| {
             if names.is_empty() {

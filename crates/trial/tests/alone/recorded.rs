@@ -12,7 +12,7 @@ use crate::common::{
     tensors::Forced,
 };
 
-/// What a note says of replayed steps: of CUDA graphs on a GPU, of closures on a CPU.
+/// The counts of replayed steps in a note: replays of CUDA graphs on a GPU, of closures on a CPU.
 fn replayed(note: &str) -> Option<ReplayedSteps> {
     if is_cuda() {
         ReplayedSteps::of_graphs(note)

@@ -123,7 +123,7 @@ fn a_head_of_its_own_needs_a_model_that_has_one() {
     }
 }
 
-/// What no shape shows.
+/// Heads, activation and epsilon, which the shapes of the weights do not show.
 #[test]
 fn the_config_beside_a_gpt2_is_compared() {
     let folder = tempfile::tempdir().unwrap();
