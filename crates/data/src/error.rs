@@ -132,6 +132,14 @@ impl DataError {
         }
     }
 
+    /// The error of a path that cannot be read.
+    pub(super) fn unreadable(path: impl Into<PathBuf>, error: io::Error) -> Self {
+        Self::Read {
+            path: path.into(),
+            error,
+        }
+    }
+
     /// The error of bytes that are not UTF-8.
     pub(super) fn not_utf8(path: PathBuf, error: &FromUtf8Error) -> Self {
         let bytes = error.as_bytes();

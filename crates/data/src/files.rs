@@ -123,19 +123,15 @@ pub(super) fn read_lines(
             bytes.extend_from_slice(&piece[..count]);
         }
     };
-    read().map_err(|error| DataError::Read {
-        path: path.to_owned(),
-        error,
-    })
+    read().map_err(|error| DataError::unreadable(path, error))
 }
 
 fn read_stream(path: &Path, opened: io::Result<Box<dyn Read>>) -> Result<Vec<u8>, DataError> {
     let mut bytes = Vec::new();
     let result = opened.and_then(|mut reader| reader.read_to_end(&mut bytes));
-    result.map(|_| bytes).map_err(|error| DataError::Read {
-        path: path.to_owned(),
-        error,
-    })
+    result
+        .map(|_| bytes)
+        .map_err(|error| DataError::unreadable(path, error))
 }
 
 /// Returns SHA-256 of a file's uncompressed bytes, in hex, and their number. `named` is as in

@@ -122,7 +122,7 @@ pub fn absolute_path(
     };
     absolute(&whole)
         .map(Some)
-        .map_err(|error| DataError::Read { path: whole, error })
+        .map_err(|error| DataError::unreadable(whole, error))
 }
 
 /// Files that the experiment names one by one, each by its key; the first missing file is reported.

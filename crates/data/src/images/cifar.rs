@@ -80,10 +80,7 @@ pub(super) fn load(data: &Data, data_folder: Option<&Path>) -> Result<LoadedImag
 
 /// The batches in an archive, in reading order, independent of their order in the archive.
 fn read_archive(archive: &Path) -> Result<Vec<Batch>, DataError> {
-    let found = entries(archive).map_err(|error| DataError::Read {
-        path: archive.to_owned(),
-        error,
-    })?;
+    let found = entries(archive).map_err(|error| DataError::unreadable(archive, error))?;
     let batch = |(name, bytes): (&&str, Option<Vec<u8>>)| match bytes {
         Some(bytes) => Ok(Batch {
             path: archive.join(name),

@@ -52,7 +52,7 @@ fn seen_files(train: &[PathBuf], valid: &[PathBuf]) -> Result<u64, DataError> {
 fn starts(paths: &[PathBuf]) -> Result<Vec<FileStart>, DataError> {
     paths
         .iter()
-        .map(|path| start(path).map_err(|error| failed(path, error)))
+        .map(|path| start(path).map_err(|error| DataError::unreadable(path, error)))
         .collect()
 }
 
@@ -75,15 +75,10 @@ fn sums_of_like(
         .iter()
         .zip(starts)
         .filter(|(_, start)| others.contains(start))
-        .map(|(path, _)| input::sha256(path, &IMAGE_BYTES).map_err(|error| failed(path, error)))
+        .map(|(path, _)| {
+            input::sha256(path, &IMAGE_BYTES).map_err(|error| DataError::unreadable(path, error))
+        })
         .collect()
-}
-
-fn failed(path: &Path, error: io::Error) -> DataError {
-    DataError::Read {
-        path: path.to_owned(),
-        error,
-    }
 }
 
 #[cfg(test)]

@@ -46,10 +46,7 @@ impl CsvFile {
             PanelContent::Read(bytes) => Ok(Cow::Borrowed(bytes)),
             PanelContent::OnDisk => input::read(&self.path, &DATA_BYTES)
                 .map(Cow::Owned)
-                .map_err(|error| DataError::Read {
-                    path: self.path.clone(),
-                    error,
-                }),
+                .map_err(|error| DataError::unreadable(&self.path, error)),
         }
     }
 }
@@ -135,10 +132,7 @@ fn place(path: &Path) -> Result<PanelPlace, DataError> {
         return Ok(PanelPlace::Archive(path.to_owned()));
     }
     let entries = fs::read_dir(path).and_then(Iterator::collect::<io::Result<Vec<_>>>);
-    let entries = entries.map_err(|error| DataError::Read {
-        path: path.to_owned(),
-        error,
-    })?;
+    let entries = entries.map_err(|error| DataError::unreadable(path, error))?;
     let paths = entries.into_iter().map(|entry| entry.path());
     let (csv, others): (Vec<PathBuf>, Vec<PathBuf>) =
         paths.partition(|path| is_csv(&file_name(path)));
@@ -264,10 +258,7 @@ fn members(archive: &Path, named: &Path) -> Result<Vec<Member>, DataError> {
             .into());
         }
     };
-    members.map_err(|error| DataError::Read {
-        path: archive.to_owned(),
-        error,
-    })
+    members.map_err(|error| DataError::unreadable(archive, error))
 }
 
 fn tar_members(archive: &Path, named: &Path) -> io::Result<Vec<Member>> {

@@ -195,16 +195,12 @@ impl Lister {
 
 /// Content of a folder, links followed, in the byte order of the names.
 fn entries(folder: &Path) -> Result<Vec<ListedFile>, DataError> {
-    let failed = |path: &Path, error| DataError::Read {
-        path: path.to_owned(),
-        error,
-    };
     let mut found = Vec::new();
-    for entry in fs::read_dir(folder).map_err(|error| failed(folder, error))? {
-        let entry = entry.map_err(|error| failed(folder, error))?;
+    for entry in fs::read_dir(folder).map_err(|error| DataError::unreadable(folder, error))? {
+        let entry = entry.map_err(|error| DataError::unreadable(folder, error))?;
         let (path, name) = (entry.path(), entry.file_name());
         if !is_hidden(&name) {
-            let about = fs::metadata(&path).map_err(|error| failed(&path, error))?;
+            let about = fs::metadata(&path).map_err(|error| DataError::unreadable(&path, error))?;
             found.push(ListedFile {
                 path,
                 name,
@@ -220,10 +216,7 @@ fn entries(folder: &Path) -> Result<Vec<ListedFile>, DataError> {
 
 /// Whether a file starts like a PNG or a JPEG, including height and width.
 fn has_image_header(path: &Path) -> Result<bool, DataError> {
-    let failed = |error| DataError::Read {
-        path: path.to_owned(),
-        error,
-    };
+    let failed = |error| DataError::unreadable(path, error);
     let file = input::open_within(path, &IMAGE_BYTES).map_err(failed)?;
     match imagesize::reader_size(BufReader::new(file)) {
         Ok(size) => Ok(size.width > 0 && size.height > 0),
