@@ -134,10 +134,7 @@ fn prompts_and_responses_are_shown_with_lengths_and_cuts() {
          {kind: sft-jsonl, path: rows.jsonl, valid_path: valid.jsonl, tokenizer: t.json, \
          max_response_tokens: 3}\ntrain: {steps: 2, batch_size: 1}\n",
     );
-    let words = r#"{"version": "1.0", "truncation": null, "padding": null, "added_tokens": [],
-        "normalizer": null, "pre_tokenizer": {"type": "WhitespaceSplit"}, "post_processor": null,
-        "decoder": null, "model": {"type": "WordLevel", "vocab": {"[PAD]": 0, "[UNK]": 1,
-        "[EOS]": 2, "a": 3, "b": 4}, "unk_token": "[UNK]"}}"#;
+    let words = include_str!("tokenizer.json");
     let rows = |rows: &[(&str, &str)]| -> String {
         let row = |row: &(&str, &str)| format!("{}\n", json!({"prompt": row.0, "response": row.1}));
         rows.iter().map(row).collect()

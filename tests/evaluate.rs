@@ -47,11 +47,7 @@ const EXPERIMENTS: [(&str, &str); 5] = [
     ),
 ];
 
-const TOKENIZER: &str = r#"{"version": "1.0", "truncation": null, "padding": null,
-"added_tokens": [], "normalizer": null, "pre_tokenizer": {"type": "Whitespace"},
-"post_processor": null, "decoder": null,
-"model": {"type": "WordLevel", "vocab": {"[PAD]": 0, "[EOS]": 1, "[UNK]": 2, "a": 3, "b": 4},
-"unk_token": "[UNK]"}}"#;
+const TOKENIZER: &str = include_str!("tokenizer.json");
 
 /// A folder with the data and one run of each experiment; trained once for all tests.
 static TRAINED: LazyLock<tempfile::TempDir> = LazyLock::new(|| {

@@ -15,11 +15,7 @@ fn kiln(place: &Place, arguments: &[&str]) -> Ended {
 }
 
 /// A tokenizer of a few whole words.
-const TOKENIZER: &str = r#"{"version": "1.0", "truncation": null, "padding": null,
-"added_tokens": [], "normalizer": null, "pre_tokenizer": {"type": "Whitespace"},
-"post_processor": null, "decoder": null,
-"model": {"type": "WordLevel", "vocab": {"[PAD]": 0, "[EOS]": 1, "[UNK]": 2, "a": 3, "b": 4},
-"unk_token": "[UNK]"}}"#;
+const TOKENIZER: &str = include_str!("tokenizer.json");
 
 /// A folder with data of every kind.
 fn place() -> Place {

@@ -105,10 +105,7 @@ mod tests {
     fn rows_after_the_first_ones_are_counted() {
         let folder = tempfile::tempdir().unwrap();
         let [rows, tokenizer] = ["rows.jsonl", "t.json"].map(|name| folder.path().join(name));
-        let words = r#"{"version": "1.0", "truncation": null, "padding": null, "added_tokens": [],
-            "normalizer": null, "pre_tokenizer": {"type": "WhitespaceSplit"},
-            "post_processor": null, "decoder": null, "model": {"type": "WordLevel", "vocab":
-            {"[PAD]": 0, "[UNK]": 1, "[EOS]": 2, "a": 3, "b": 4}, "unk_token": "[UNK]"}}"#;
+        let words = include_str!("../../../../tests/tokenizer.json");
         std::fs::write(&tokenizer, words).unwrap();
         let row = "{\"prompt\": \"a\", \"response\": \"b\"}\n";
         std::fs::write(&rows, row.repeat(20)).unwrap();

@@ -192,10 +192,7 @@ mod tests {
         let folder = tempfile::tempdir().unwrap();
         let [rows, tokenizer] = ["rows.jsonl", "t.json"].map(|name| folder.path().join(name));
         std::fs::write(&rows, "{\"prompt\": \"a\", \"response\": \"b\"}\n").unwrap();
-        let words = r#"{"version": "1.0", "truncation": null, "padding": null, "added_tokens": [],
-            "normalizer": null, "pre_tokenizer": {"type": "WhitespaceSplit"},
-            "post_processor": null, "decoder": null, "model": {"type": "WordLevel", "vocab":
-            {"[PAD]": 0, "[UNK]": 1, "[EOS]": 2, "a": 3, "b": 4}, "unk_token": "[UNK]"}}"#;
+        let words = include_str!("../../../../tests/tokenizer.json");
         std::fs::write(&tokenizer, words).unwrap();
         let (rows, tokenizer) = (rows.display(), tokenizer.display());
         let data = format!(
