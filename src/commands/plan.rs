@@ -1,6 +1,7 @@
 //! `kiln plan`: prints the trials that would run, as a table or as JSON. Runs nothing and writes
 //! only the cache of counted data facts.
 
+mod columns;
 mod expectation;
 mod table;
 

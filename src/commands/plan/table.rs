@@ -4,28 +4,30 @@ use std::{collections::HashMap, fmt::Write, path::Path};
 
 use kiln_core::{
     kinds::command::Placeholders,
-    plan::{Outcome, Plan, Trial, TrialId, show},
+    plan::{Outcome, Plan, TrialId, show},
     statistics::FEWEST_RUNS,
-    units::{Bytes, Count, Seconds, few, without_controls},
+    units::{Bytes, few, without_controls},
 };
 
-use super::expectation::{Expectations, Expected};
+use super::{
+    columns::{dispensable, heads, whole_table},
+    expectation::Expectations,
+};
+use crate::report::short_names_beside;
 
-use crate::{output::table::TextTable, report::short_names_beside};
-
-/// Columns: number, block if axes run together, id, axes, seed if there are repeats, parameters, FLOPs per sample, effective
-/// batch, steps, and the time and memory that trials like it took, where there are any. A terminal of
-/// too small a width shows fewer; where that is not enough, only the last part of each axis, and
-/// then fewer axes. A line below names the others.
+/// One line per trial. A terminal of too small a width shows fewer columns; where that is not
+/// enough, only the last part of each axis, and then fewer axes, from the last to the second. A line
+/// below names the others.
 pub(super) fn table(plan: &Plan, expected: &Expectations, width: Option<u16>) -> String {
     let width = width.map_or(usize::MAX, usize::from);
-    let short = short_names_beside(&plan.axes, &HEADS);
+    let short = short_names_beside(&plan.axes, &heads());
+    let dispensable = dispensable();
     let mut table = whole_table(plan, expected, &plan.axes);
-    let mut left_out: Vec<&str> = table.fit(width, &DISPENSABLE);
+    let mut left_out: Vec<&str> = table.fit(width, &dispensable);
     if !table.fits(width) {
         table = whole_table(plan, expected, &short);
         let axes = short.iter().skip(1).rev().map(String::as_str);
-        let dispensable: Vec<&str> = DISPENSABLE.into_iter().chain(axes).collect();
+        let dispensable: Vec<&str> = dispensable.into_iter().chain(axes).collect();
         left_out = table.fit(width, &dispensable);
     }
     let mut text = table.text();
@@ -42,93 +44,6 @@ fn hidden(left_out: &[&str], width: usize) -> String {
     let mut lines = (1..=names.len()).rev().map(line);
     let fitting = lines.find(|line| line.chars().count() <= width);
     fitting.unwrap_or_else(|| line(1))
-}
-
-/// All columns; `axes` are the heads of the axes.
-fn whole_table(plan: &Plan, expected: &Expectations, axes: &[String]) -> TextTable {
-    let of_trial = |trial: &Trial| expected.of_trial(&trial.id);
-    let has =
-        |known: fn(&Expected) -> bool| plan.trials.iter().any(|trial| known(&of_trial(trial)));
-    let has_time = has(|expected| expected.seconds.is_some());
-    let has_memory = has(|expected| expected.memory_bytes.is_some());
-    let has_blocks = !plan.together.is_empty();
-    let mut header: Vec<String> = vec!["#".to_owned()];
-    header.extend(has_blocks.then(|| "block".to_owned()));
-    header.push("trial".to_owned());
-    header.extend(axes.iter().cloned());
-    if plan.repeats > 1 {
-        header.push("seed".to_owned());
-    }
-    let of_commands = plan.trials.iter().all(is_command);
-    if !of_commands {
-        let facts = ["parameters", "FLOPs/sample", "effective batch", "steps"];
-        header.extend(facts.map(str::to_owned));
-    }
-    header.extend(has_time.then(|| "time".to_owned()));
-    header.extend(has_memory.then(|| "memory".to_owned()));
-    let mut table = TextTable::plain(header);
-    for trial in &plan.trials {
-        let mut cells = row(trial, plan.repeats);
-        if has_blocks {
-            cells.insert(1, trial.block.to_string());
-        }
-        let Expected {
-            seconds,
-            memory_bytes,
-            ..
-        } = of_trial(trial);
-        let time = || seconds.map_or_else(unknown, |seconds| Seconds(seconds).to_string());
-        let memory = || memory_bytes.map_or_else(unknown, |bytes| Bytes(bytes).to_string());
-        cells.extend(has_time.then(time));
-        cells.extend(has_memory.then(memory));
-        table.add_row(cells);
-    }
-    table.align_right(2 + usize::from(has_blocks));
-    table
-}
-
-/// Heads of the columns that are not axes.
-const HEADS: [&str; 10] = [
-    "#",
-    "block",
-    "trial",
-    "seed",
-    "parameters",
-    "FLOPs/sample",
-    "effective batch",
-    "steps",
-    "time",
-    "memory",
-];
-
-/// Columns that a narrow terminal leaves out, in this order; then the axes, from the last to the
-/// second.
-const DISPENSABLE: [&str; 5] = [
-    "FLOPs/sample",
-    "parameters",
-    "effective batch",
-    "memory",
-    "steps",
-];
-
-fn row(trial: &Trial, repeats: u64) -> Vec<String> {
-    let mut cells = vec![trial.number.to_string(), trial.id.to_string()];
-    cells.extend(trial.axes.iter().map(|(_, value)| show(value)));
-    if repeats > 1 {
-        cells.push(trial.train.seed.to_string());
-    }
-    if is_command(trial) {
-        return cells;
-    }
-    cells.push(count(trial.parameters));
-    cells.push(count(trial.flops_per_sample));
-    cells.push(trial.effective_batch_size.to_string());
-    cells.push(trial.steps.map_or_else(unknown, |steps| steps.to_string()));
-    cells
-}
-
-fn is_command(trial: &Trial) -> bool {
-    trial.model.command().is_some()
 }
 
 /// The command of the first trial and its metrics, and a warning if repeats are the same command.
@@ -165,15 +80,6 @@ fn shell_words(argv: &[String]) -> String {
         false => format!("'{}'", word.replace('\'', "'\\''")),
     };
     argv.iter().map(word).collect::<Vec<_>>().join(" ")
-}
-
-fn count(number: Option<u64>) -> String {
-    number.map_or_else(unknown, |number| Count(number as f64).to_string())
-}
-
-/// The text of an unknown cell; the notes below the table explain it.
-fn unknown() -> String {
-    "?".to_owned()
 }
 
 /// `folder` is the folder of the run; `notes` say why some cells are unknown; `ended` holds the
