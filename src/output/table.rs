@@ -9,7 +9,7 @@ use comfy_table::{
     Attribute, Cell, CellAlignment, ColumnConstraint, ContentArrangement, LineStyle, Table,
     TableStyle, Width, presets,
 };
-use kiln_core::units::without_controls;
+use kiln_core::units::{few, without_controls};
 use unicode_width::UnicodeWidthStr;
 
 /// Smallest width that can be laid out; on a narrower terminal lines are too long.
@@ -202,6 +202,16 @@ impl TextTable {
     }
 }
 
+/// Names the columns that a table leaves out for its width: as many as fit into a line of `longest`
+/// characters, at least one. `None` if it leaves out none.
+pub fn hidden_for_width(left_out: &[&str], longest: usize) -> Option<String> {
+    let names: Vec<String> = left_out.iter().map(|head| (*head).to_owned()).collect();
+    let line = |most: usize| format!("hidden for width: {}", few(&names, most));
+    let mut lines = (1..=names.len()).rev().map(line);
+    let fitting = lines.find(|line| line.chars().count() <= longest);
+    fitting.or_else(|| (!names.is_empty()).then(|| line(1)))
+}
+
 /// The width of a line of a plain table, without the space at its end.
 fn line_width(widths: &[usize]) -> usize {
     let padded = widths.iter().map(|width| width + usize::from(PADDING));
@@ -256,6 +266,17 @@ mod tests {
         assert_eq!(fitted(1).0, ["age", "size"]);
         let table = TextTable::plain(["name", "size"]);
         assert!(table.fits(11) && !table.fits(10));
+    }
+
+    #[test]
+    fn as_many_hidden_columns_are_named_as_fit_into_the_line() {
+        let line = |longest| hidden_for_width(&["power", "steps", "loss"], longest).unwrap();
+        let whole = "hidden for width: power, steps, loss";
+        assert_eq!(line(usize::MAX), whole);
+        assert_eq!(line(whole.len()), whole);
+        assert_eq!(line(whole.len() - 1), "hidden for width: power and 2 more");
+        assert_eq!(line(1), "hidden for width: power and 2 more");
+        assert_eq!(hidden_for_width(&[], 80), None);
     }
 
     #[test]

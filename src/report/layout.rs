@@ -4,7 +4,7 @@ use kiln_core::units::{WholePercent, without_controls};
 
 use crate::output::{
     markdown,
-    table::{LEAST_WIDTH, TextTable},
+    table::{LEAST_WIDTH, TextTable, hidden_for_width},
 };
 
 pub(super) use kiln_core::units::significant;
@@ -99,11 +99,12 @@ pub(super) fn fitting(columns: &[PageColumn], width: Option<u16>) -> Vec<&PageCo
     kept.into_iter().map(|place| &columns[place]).collect()
 }
 
-/// The heads of the columns that a page of this width has no room for.
-pub(super) fn hidden<'a>(columns: &'a [PageColumn], kept: &[&PageColumn]) -> Vec<&'a str> {
+/// Names the columns that a page of this width has no room for; `None` if it has room for all.
+pub(super) fn hidden(columns: &[PageColumn], kept: &[&PageColumn]) -> Option<String> {
     let is_kept = |column: &&PageColumn| kept.iter().any(|kept| kept.head == column.head);
     let hidden = columns.iter().filter(|column| !is_kept(column));
-    hidden.map(|column| column.head.as_str()).collect()
+    let heads: Vec<&str> = hidden.map(|column| column.head.as_str()).collect();
+    hidden_for_width(&heads, usize::MAX)
 }
 
 /// Lays the columns out; cells are wrapped where `width` requires it. A marked row is bold where

@@ -40,7 +40,6 @@ impl RankedTable<'_> {
         let ranking = self.0;
         let columns = self.columns();
         let kept = fitting(&columns, style.width);
-        let left_out = hidden(&columns, &kept);
         let mut page = layout(&kept, style.width, style.has_color);
         let more = ranking.points.len() - self.listed().count();
         if more > 0 {
@@ -68,12 +67,8 @@ impl RankedTable<'_> {
         if ranking.is_of_steps() {
             page.push_str("no point has a measured rate; the points are ordered by step time\n");
         }
-        if !left_out.is_empty() {
-            let _ = writeln!(
-                page,
-                "hidden for width: {}; see trials.csv",
-                left_out.join(", ")
-            );
+        if let Some(hidden) = hidden(&columns, &kept) {
+            let _ = writeln!(page, "{hidden}; see trials.csv");
         }
         page
     }

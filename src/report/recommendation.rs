@@ -46,9 +46,8 @@ impl SearchScope<'_> {
         let kept = fitting(&columns, style.width);
         page.push_str(&layout(&kept, style.width, style.has_color));
         page.push_str("\n* the choice\n");
-        let left_out = hidden(&columns, &kept);
-        if !left_out.is_empty() {
-            let _ = writeln!(page, "hidden for width: {}", left_out.join(", "));
+        if let Some(hidden) = hidden(&columns, &kept) {
+            let _ = writeln!(page, "{hidden}");
         }
         for (kind, text) in self.remarks() {
             let _ = writeln!(page, "{kind}: {}", without_controls(&text));

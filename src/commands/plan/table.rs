@@ -6,14 +6,14 @@ use kiln_core::{
     kinds::command::Placeholders,
     plan::{Outcome, Plan, TrialId, show},
     statistics::FEWEST_RUNS,
-    units::{Bytes, few, without_controls},
+    units::{Bytes, without_controls},
 };
 
 use super::{
     columns::{dispensable, heads, whole_table},
     expectation::Expectations,
 };
-use crate::report::short_names_beside;
+use crate::{output::table::hidden_for_width, report::short_names_beside};
 
 /// One line per trial. A terminal of too small a width shows fewer columns; where that is not
 /// enough, only the last part of each axis, and then fewer axes, from the last to the second. A line
@@ -31,19 +31,10 @@ pub(super) fn table(plan: &Plan, expected: &Expectations, width: Option<u16>) ->
         left_out = table.fit(width, &dispensable);
     }
     let mut text = table.text();
-    if !left_out.is_empty() {
-        let _ = write!(text, "\n{}", hidden(&left_out, width));
+    if let Some(hidden) = hidden_for_width(&left_out, width) {
+        let _ = write!(text, "\n{hidden}");
     }
     text
-}
-
-/// Names the columns that are left out, as many as fit into a line.
-fn hidden(left_out: &[&str], width: usize) -> String {
-    let names: Vec<String> = left_out.iter().map(|head| (*head).to_owned()).collect();
-    let line = |most: usize| format!("hidden for width: {}", few(&names, most));
-    let mut lines = (1..=names.len()).rev().map(line);
-    let fitting = lines.find(|line| line.chars().count() <= width);
-    fitting.unwrap_or_else(|| line(1))
 }
 
 /// The command of the first trial and its metrics, and a warning if repeats are the same command.

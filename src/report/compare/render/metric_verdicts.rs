@@ -107,9 +107,8 @@ fn write_table(
             if has_worse {
                 page.push_str("* for the worse\n");
             }
-            let hidden = hidden(columns, &kept);
-            if !hidden.is_empty() {
-                let _ = writeln!(page, "hidden for width: {}", hidden.join(", "));
+            if let Some(hidden) = hidden(columns, &kept) {
+                let _ = writeln!(page, "{hidden}");
             }
         }
         TableForm::Markdown => {
