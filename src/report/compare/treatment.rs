@@ -3,7 +3,11 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use kiln_core::{kinds::data::Loader, record::TrialTable, spec::learned::LOG_EVERY};
+use kiln_core::{
+    kinds::{Data, data::Loader},
+    record::TrialTable,
+    spec::learned::LOG_EVERY,
+};
 use serde::Serialize;
 
 use super::matching::{Matched, by_settings};
@@ -44,8 +48,6 @@ const KINDS: [&str; 4] = [
     "train.optimizer.kind",
     "train.learning_rate_schedule.kind",
 ];
-/// Path of the data: it decides nothing where the sums of the data are known.
-const DATA_PATHS: [&str; 3] = ["data.path", "data.valid_path", "data.tokenizer_file"];
 const DATA_SUMS: &str = "data_sha256";
 
 fn is_on_gpu(table: &TrialTable) -> bool {
@@ -77,7 +79,8 @@ impl Treatment {
             .collect();
         let sums = [base, new].map(data_sums);
         if let [Some(old), Some(other)] = sums {
-            treated.retain(|one| !DATA_PATHS.contains(&one.key.as_str()));
+            // Their paths decide nothing then.
+            treated.retain(|one| !Data::PATH_KEYS.contains(&one.key.as_str()));
             if old != other && !treated.iter().any(|one| one.key == "data.kind") {
                 treated.insert(
                     0,
@@ -116,7 +119,7 @@ impl Treatment {
     /// Whether one of its settings is a path of data. Such a setting no longer counts as a difference
     /// once the checksums of both runs' data are known and equal.
     pub fn has_data_path(&self) -> bool {
-        DATA_PATHS.iter().any(|path| self.has(path))
+        Data::PATH_KEYS.iter().any(|path| self.has(path))
     }
 
     pub(super) fn has(&self, key: &str) -> bool {

@@ -91,6 +91,10 @@ impl Default for Data {
 }
 
 impl Data {
+    /// Dotted keys that are paths for each kind that has them. Another path for the same data changes
+    /// neither samples nor ids. `data.tokenizer` is a path for prompts and responses alone.
+    pub const PATH_KEYS: [&str; 3] = ["data.path", "data.valid_path", "data.tokenizer_file"];
+
     /// Whether each row of a batch continues the same row of the previous batch.
     pub fn is_contiguous(&self) -> bool {
         self.sampling()

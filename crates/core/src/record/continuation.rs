@@ -14,15 +14,12 @@ use crate::{
     spec::{Engine, Train},
 };
 
-/// Keys of `data` that change neither the samples nor their order.
-const FREE_DATA: [&str; 7] = [
-    "path",
-    "valid_path",
-    "tokenizer_file",
-    "num_workers",
-    "prefetch",
-    "pin_memory",
-    "persistent_workers",
+/// Keys of `data`, beside its paths, that change neither the samples nor their order.
+const FREE_DATA: [&str; 4] = [
+    "data.num_workers",
+    "data.prefetch",
+    "data.pin_memory",
+    "data.persistent_workers",
 ];
 /// Keys of `train` that must stay: those on which the meaning of the saved state, the order of the
 /// samples or the count of steps depends.
@@ -134,7 +131,7 @@ impl TrainingSettings {
             }
             // The tokens of prompts and responses are in a file, whose sum is checked.
             "data" if name == "tokenizer" => !self.has_pairs,
-            "data" => !FREE_DATA.contains(&name),
+            "data" => !(Data::PATH_KEYS.contains(&key) || FREE_DATA.contains(&key)),
             _ => true,
         }
     }
