@@ -27,7 +27,7 @@ mod words;
 
 use std::{
     path::Path,
-    sync::mpsc::{RecvTimeoutError, channel},
+    sync::mpsc::{Receiver, RecvTimeoutError, channel},
     time::{Duration, Instant},
 };
 
@@ -48,10 +48,10 @@ pub use words::{STDERR_LINES, Words};
 use crate::processes;
 use end::{Ended, Verdict};
 use guard::Guard;
-use metrics::Metrics;
-use program::Started;
+use metrics::{Measurements, Metrics};
+use program::{ProgramEnd, Started};
 use program_ended::ProgramEnded;
-use streams::{Event, Streams};
+use streams::{Event, ReadOutput, Streams};
 use talk::Talk;
 
 /// Standard output of a program, in the folder of its attempt.
@@ -199,32 +199,14 @@ impl Relay<'_> {
     fn watch(mut self, started: Started, metrics: Metrics, argv: &[String]) -> i32 {
         let (sender, events) = channel();
         let began = started.began;
-        let has_window = self.command.window.clone();
-        if has_window
-            .as_ref()
-            .is_none_or(|window| window.from.is_none())
-        {
+        let window = self.command.window.as_ref();
+        if window.is_none_or(|window| window.from.is_none()) {
             self.say_window(true, began);
         }
         let streams = Streams::read(started, metrics, &self.file.folder, sender);
-        let ended = loop {
-            match events.recv_timeout(LOOK) {
-                Ok(Event::Ended(ended)) => break ended,
-                Ok(Event::WindowBegan(at)) => self.say_window(true, at),
-                Ok(Event::WindowEnded(at)) => self.say_window(false, at),
-                Err(RecvTimeoutError::Timeout) => {}
-                Err(RecvTimeoutError::Disconnected) => {
-                    return self.end(
-                        Verdict::failed("the program could not be waited for".to_owned()),
-                        None,
-                    );
-                }
-            }
-            self.talk
-                .progress(&streams.progress(), || streams.has_worked());
-            for text in streams.notices() {
-                self.talk.say(&Message::Notice { text });
-            }
+        let Some(ended) = self.listen(&streams, &events) else {
+            let why = "the program could not be waited for".to_owned();
+            return self.end(Verdict::failed(why), None);
         };
         let read = streams.finish(PIPES_MAY_LINGER, || {
             processes::end_descendants(PROCESSES_MAY_LINGER);
@@ -237,8 +219,36 @@ impl Relay<'_> {
         if matches!(ended.exit, Exit::Signal(SIGTERM | SIGINT)) {
             self.wait_for_the_signal();
         }
-        let mut read = read;
-        let measured = metrics::Measurements {
+        self.conclude(began, ended, read, argv)
+    }
+
+    /// Tells the parent what the program does until it ends; `None` if it cannot be waited for.
+    fn listen(&mut self, streams: &Streams, events: &Receiver<Event>) -> Option<ProgramEnd> {
+        loop {
+            match events.recv_timeout(LOOK) {
+                Ok(Event::Ended(ended)) => return Some(ended),
+                Ok(Event::WindowBegan(at)) => self.say_window(true, at),
+                Ok(Event::WindowEnded(at)) => self.say_window(false, at),
+                Err(RecvTimeoutError::Timeout) => {}
+                Err(RecvTimeoutError::Disconnected) => return None,
+            }
+            self.talk
+                .progress(&streams.progress(), || streams.has_worked());
+            for text in streams.notices() {
+                self.talk.say(&Message::Notice { text });
+            }
+        }
+    }
+
+    /// Takes the numbers of an ended program, and ends with them.
+    fn conclude(
+        mut self,
+        began: u64,
+        ended: ProgramEnd,
+        mut read: ReadOutput,
+        argv: &[String],
+    ) -> i32 {
+        let measured = Measurements {
             began,
             ended: ended.at,
             cpu_seconds: ended.cpu_seconds,
@@ -248,23 +258,9 @@ impl Relay<'_> {
         let attempt = format!("trials/{}/{}", self.file.trial, self.file.attempt);
         read.metrics
             .find_near_misses(&attempt, &read.stdout_tail, &read.stderr_tail);
-        let window = read.metrics.window(began, ended.at);
+        let window = read.metrics.window(began, ended.at).ok();
         let (numbers, fault) = read.metrics.numbers(&measured);
-        let exit_status = match ended.exit {
-            Exit::Status(status) if !self.guard.is_told() => Some(status),
-            _ => None,
-        };
-        ProgramEnded {
-            kiln_program: program_ended::FORMAT,
-            attempt: self.file.attempt,
-            exit_status,
-            measured,
-            window_nanoseconds: window.as_ref().ok().copied(),
-            finds_checkpoint: self.finds_checkpoint,
-            stdout_bytes: read.stdout_bytes,
-            stderr_bytes: read.stderr_bytes,
-        }
-        .write(&self.file.folder);
+        self.record_end(ended.exit, measured, window, &read);
         let verdict = end::decide(&Ended {
             exit: ended.exit,
             is_told: self.guard.is_told(),
@@ -274,17 +270,42 @@ impl Relay<'_> {
             stderr_tail: &read.stderr_tail,
             stdout_tail: &read.stdout_tail,
         });
-        if let Ok((_, at)) = window {
+        if let Some((_, at)) = window {
             self.say_window(false, at);
         }
         let mut figures = result::Figures {
-            window: window.ok(),
+            window,
             numbers,
             notes: read.metrics.notes(),
             peak_memory_bytes: ended.peak_memory_bytes,
         };
         resumed::mark(self.command, self.finds_checkpoint, &mut figures);
         self.end(verdict, Some(figures))
+    }
+
+    /// Writes `program.json`.
+    fn record_end(
+        &self,
+        exit: Exit,
+        measured: Measurements,
+        window_nanoseconds: Option<(u64, u64)>,
+        read: &ReadOutput,
+    ) {
+        let exit_status = match exit {
+            Exit::Status(status) if !self.guard.is_told() => Some(status),
+            _ => None,
+        };
+        ProgramEnded {
+            kiln_program: program_ended::FORMAT,
+            attempt: self.file.attempt,
+            exit_status,
+            measured,
+            window_nanoseconds,
+            finds_checkpoint: self.finds_checkpoint,
+            stdout_bytes: read.stdout_bytes,
+            stderr_bytes: read.stderr_bytes,
+        }
+        .write(&self.file.folder);
     }
 
     fn wait_for_the_signal(&self) {
