@@ -5,6 +5,7 @@
 //!
 //! Nothing is approximated: what another program cannot compute exactly is left out by name.
 
+mod data_files;
 mod hugging_face;
 
 use std::{
@@ -18,7 +19,6 @@ use kiln_core::{
     kinds::{InputShape, Model},
     record::model_use::{ExportTask, UseAnswer},
 };
-use kiln_data::{images, pairs, panel::PanelReader, text};
 use safetensors::{Dtype, View};
 use serde_json::{Map, Value, json};
 
@@ -191,7 +191,7 @@ pub(super) fn export<W: Write>(
         format!("{HEAD}\n\n{code}\n\n{LOADER}").as_bytes(),
     )?;
     let mut config = config(trained, input, task)?;
-    describe_data(trained, &mut config, &mut exporting)?;
+    data_files::describe_data(trained, &mut config, &mut exporting)?;
     exporting.json("config.json", &Value::Object(config))?;
     answers.say(&UseAnswer::Exported {
         files: exporting.files,
@@ -269,96 +269,6 @@ fn config(
     set("data", json!({"kind": trained.file.data.kind()}));
     set("origin", task.origin.clone());
     Ok(config)
-}
-
-/// Adds what a program needs to make the model's inputs and to read its outputs. Where the data is
-/// not there any more, that is left out.
-fn describe_data(
-    trained: &Trained<'_>,
-    config: &mut Map<String, Value>,
-    exporting: &mut Exporting<'_>,
-) -> Result<(), TrialError> {
-    let (data, folder) = (&trained.file.data, trained.data_folder());
-    match &trained.file.model {
-        Model::Gpt(_) | Model::Lstm(_) | Model::Mlp(_) => {
-            let found = text::vocabulary(data, folder).map_err(|error| error.to_string());
-            let found = found.and_then(|(vocabulary, sha256)| {
-                trained
-                    .check_data(&sha256, "tokens are numbered by it")
-                    .map(|()| vocabulary)
-                    .map_err(|error| error.to_string())
-            });
-            match found {
-                Ok(vocabulary) => match vocabulary.tokens() {
-                    Some(tokens) => exporting.json("vocabulary.json", &json!(tokens))?,
-                    None if vocabulary.file().is_some() => {
-                        let bytes = text::tokenizer_bytes(data, folder)
-                            .map_err(|error| TrialError::Bad(error.to_string()))?;
-                        exporting.bytes("tokenizer.json", &bytes)?;
-                        if let Model::Gpt(_) = &trained.file.model {
-                            exporting.bytes("huggingface/tokenizer.json", &bytes)?;
-                        }
-                    }
-                    None => exporting
-                        .left_out
-                        .push("vocabulary.json: tokens are bytes".to_owned()),
-                },
-                Err(why) => exporting.left_out.push(format!("vocabulary.json: {why}")),
-            }
-        }
-        Model::Seq2seq(_) => match pairs::tokens(data, folder) {
-            Ok((tokens, bytes)) => {
-                trained.check_tokenizer(&tokens)?;
-                config.insert("end_token".to_owned(), json!(tokens.end()));
-                config.insert("pad_token".to_owned(), json!(tokens.pad()));
-                exporting.bytes("tokenizer.json", &bytes)?;
-                exporting.bytes("huggingface/tokenizer.json", &bytes)?;
-            }
-            Err(why) => exporting.left_out.push(format!("tokenizer.json: {why}")),
-        },
-        Model::Resnet(_) => {
-            let normalization = images::normalization(data);
-            let channels = (trained.size("stem.weight", 1)? as usize).min(3);
-            let (mean, deviation) = (normalization.mean, normalization.deviation);
-            config.insert(
-                "normalization".to_owned(),
-                json!({"mean": mean[..channels], "deviation": deviation[..channels]}),
-            );
-            match trained.class_names() {
-                Ok(names) => drop(config.insert("classes".to_owned(), json!(names))),
-                Err(why) => exporting
-                    .left_out
-                    .push(format!("the names of the classes: {why}")),
-            }
-        }
-        Model::PanelLstm(_) => match PanelReader::new(data, folder) {
-            Ok(reader) => {
-                trained.check_data(
-                    reader.sha256(),
-                    "its columns are normalized with the training's moments",
-                )?;
-                let columns: Vec<Value> = reader
-                    .columns()
-                    .iter()
-                    .map(|(name, mean, deviation)| {
-                        json!({"name": name, "mean": mean, "deviation": deviation})
-                    })
-                    .collect();
-                let (mean, deviation) = reader.target_moments();
-                config.insert("symbols".to_owned(), json!(reader.symbols()));
-                config.insert("columns".to_owned(), json!(columns));
-                config.insert(
-                    "target".to_owned(),
-                    json!({"column": reader.price(), "mean": mean, "deviation": deviation}),
-                );
-            }
-            Err(why) => exporting
-                .left_out
-                .push(format!("names and moments of the columns: {why}")),
-        },
-        _ => {}
-    }
-    Ok(())
 }
 
 /// Rows of the check.
