@@ -2,7 +2,7 @@
 
 use std::path::PathBuf;
 
-use super::{Status, Stop, json_option::JsonFlag, print, print_json, sources::recorded};
+use super::{RESULTS, Status, Stop, json_option::JsonFlag, print, print_json, sources::recorded};
 use crate::report::RunDiff;
 
 #[derive(clap::Args)]
@@ -22,7 +22,7 @@ pub(super) struct Args {
     #[arg(long)]
     exit_code: bool,
     /// Folder of the runs that short names mean.
-    #[arg(long, value_name = "DIR", default_value = "results")]
+    #[arg(long, value_name = "DIR", default_value = RESULTS)]
     results: PathBuf,
 }
 

@@ -10,7 +10,7 @@ use kiln_core::{
 use kiln_hardware::{Nvml, Patience};
 
 use super::{
-    Status, Stop,
+    RESULTS, Status, Stop,
     json_option::JsonFormat,
     launching::hash_of,
     machine::{nvml_library, trial_program},
@@ -54,7 +54,7 @@ pub(super) struct Args {
     #[command(flatten)]
     format: JsonFormat,
     /// Folder of the runs.
-    #[arg(long, value_name = "DIR", default_value = "results")]
+    #[arg(long, value_name = "DIR", default_value = RESULTS)]
     results: PathBuf,
 }
 

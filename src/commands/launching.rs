@@ -10,7 +10,7 @@ use kiln_core::{plan::Trial, record::RunFolder, spec::Experiment, units::without
 use kiln_data::files::sha256_of;
 use kiln_hardware::VISIBLE_DEVICES;
 
-use super::{Status, Stop, machine::nvml_library};
+use super::{RESULTS, Status, Stop, machine::nvml_library};
 use crate::{
     progress::ProgressMode,
     schedule::{self, Instruments, Preview, RunRequest, Selection, Tuning},
@@ -45,7 +45,7 @@ pub(super) struct Launching {
     #[arg(long, value_enum, default_value_t = Telling::Auto)]
     progress: Telling,
     /// Folder of the runs.
-    #[arg(long, value_name = "DIR", default_value = "results")]
+    #[arg(long, value_name = "DIR", default_value = RESULTS)]
     pub(super) results: PathBuf,
     /// In place of `CUDA_VISIBLE_DEVICES`.
     #[arg(skip)]

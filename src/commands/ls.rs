@@ -29,7 +29,7 @@ use serde::Serialize;
 
 use self::table::{has_room_for_sizes, table};
 use super::{
-    Status, Stop,
+    RESULTS, Status, Stop,
     json_option::JsonFormat,
     note, page_style, print, print_json, print_line,
     runs::{LEFTOVER, NamedRun, newest_first, of_experiment},
@@ -61,9 +61,6 @@ pub(super) struct Args {
     #[command(flatten)]
     format: JsonFormat,
 }
-
-/// Folder of the runs where none is named.
-const RESULTS: &str = "results";
 
 /// Columns of the list where standard output is not a terminal.
 const WIDTH: usize = 80;

@@ -72,6 +72,9 @@ use crate::output::{
     terminal::{self, ColorChoice},
 };
 
+/// Folder of the runs where none is named.
+const RESULTS: &str = "results";
+
 /// Declarative experiment runner for deep learning: YAML sweeps on libtorch, hardware readings,
 /// tables to compare.
 #[derive(Parser)]

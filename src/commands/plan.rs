@@ -23,7 +23,7 @@ use serde_json::{Map, Value, json};
 
 use self::expectation::Expectations;
 use super::{
-    Status, Stop, continuation, initial_weights,
+    RESULTS, Status, Stop, continuation, initial_weights,
     json_option::JsonFormat,
     launched::slurm_in_words,
     machine::nvml_library,
@@ -53,7 +53,7 @@ pub(super) struct Args {
     #[command(flatten)]
     format: JsonFormat,
     /// Folder of the runs, to find the trials that a resume would skip.
-    #[arg(long, value_name = "DIR", default_value = "results")]
+    #[arg(long, value_name = "DIR", default_value = RESULTS)]
     results: PathBuf,
 }
 

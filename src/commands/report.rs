@@ -12,7 +12,7 @@ use kiln_core::{
 };
 
 use super::{
-    Status, Stop,
+    RESULTS, Status, Stop,
     json_option::JsonFlag,
     note,
     own_file::{OwnMark, refuse_foreign},
@@ -43,7 +43,7 @@ pub(super) struct Args {
     #[arg(long)]
     write: bool,
     /// Folder of the runs.
-    #[arg(long, value_name = "DIR", default_value = "results")]
+    #[arg(long, value_name = "DIR", default_value = RESULTS)]
     results: PathBuf,
 }
 

@@ -12,7 +12,7 @@ use kiln_core::{
 use kiln_hardware::host::usable_cores;
 
 use super::{
-    Status, Stop, continuation,
+    RESULTS, Status, Stop, continuation,
     launched::{Launched, PlannedFile, start},
     launching::{Launching, stopped},
     machine::trial_program,
@@ -58,7 +58,7 @@ pub(super) struct Args {
     #[arg(
         long,
         value_name = "DIR",
-        default_value = "results",
+        default_value = RESULTS,
         requires = "rerun"
     )]
     results: PathBuf,

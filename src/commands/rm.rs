@@ -15,7 +15,7 @@ use kiln_core::{
     units::{Bytes, clock, counted},
 };
 
-use super::{Status, Stop, ls::size, note, print_line, runs};
+use super::{RESULTS, Status, Stop, ls::size, note, print_line, runs};
 use crate::{git, output::terminal};
 
 #[derive(clap::Args)]
@@ -31,7 +31,7 @@ pub(super) struct Args {
     #[arg(long)]
     force: bool,
     /// Folder of the runs, for short names.
-    #[arg(long, value_name = "DIR", default_value = "results")]
+    #[arg(long, value_name = "DIR", default_value = RESULTS)]
     results: PathBuf,
 }
 

@@ -22,7 +22,7 @@ use serde_json::Value;
 use sha2::{Digest, Sha256};
 
 use self::revision::{of_revision, with_revision};
-use super::{Stop, note, runs, tickets};
+use super::{RESULTS, Stop, note, runs, tickets};
 use crate::report::{Subject, compare::RecordedTable, complete_experiment, packages_file};
 
 /// A table with the run record beside it, if there is one.
@@ -102,9 +102,9 @@ impl TableSource {
     }
 }
 
-/// Reads a table that a command line names, as [`source_in`] the folder `results`.
+/// Reads a table that a command line names, as [`source_in`] the folder [`RESULTS`].
 pub(super) fn source(named: &str) -> Result<TableSource, Stop> {
-    source_in(named, Path::new("results"))
+    source_in(named, Path::new(RESULTS))
 }
 
 /// Reads a table that a command line names. A name that is not a file or folder may be

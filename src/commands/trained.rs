@@ -28,7 +28,7 @@ use kiln_core::{
 use serde_json::{Value, json};
 
 use super::{
-    Status, Stop, note,
+    RESULTS, Status, Stop, note,
     runs::below_here,
     sources::{table_of, tell_torn, tell_uncollected},
 };
@@ -46,7 +46,7 @@ pub(super) struct Args {
     #[arg(long)]
     step: Option<u64>,
     /// Folder of the runs.
-    #[arg(long, value_name = "DIR", default_value = "results")]
+    #[arg(long, value_name = "DIR", default_value = RESULTS)]
     results: PathBuf,
     /// Device to compute on: `cpu`, `auto` (the first idle GPU, else the CPU), or a GPU's index or
     /// UUID.

@@ -25,7 +25,7 @@ use signal_hook::{
 };
 
 use super::{
-    Status, Stop,
+    RESULTS, Status, Stop,
     machine::{named_gpus, nvml_library},
     note, written,
 };
@@ -54,7 +54,7 @@ pub(super) struct Args {
     #[arg(long, requires = "run", conflicts_with = "count")]
     once: bool,
     /// With RUN: folder of the runs.
-    #[arg(long, value_name = "DIR", default_value = "results", requires = "run")]
+    #[arg(long, value_name = "DIR", default_value = RESULTS, requires = "run")]
     results: PathBuf,
     /// Seconds between readings.
     #[arg(

@@ -12,7 +12,7 @@ use kiln_core::{
 };
 
 use super::{
-    Status, Stop,
+    RESULTS, Status, Stop,
     launched::{Launched, PlannedFile, instruments_for, nothing_to_do, show, status},
     launching::{Launching, Telling, stopped},
     machine::trial_program,
@@ -59,7 +59,7 @@ pub(super) struct StopArgs {
     #[arg(long)]
     now: bool,
     /// Folder of the runs, for short names.
-    #[arg(long, value_name = "DIR", default_value = "results")]
+    #[arg(long, value_name = "DIR", default_value = RESULTS)]
     results: PathBuf,
 }
 
@@ -72,7 +72,7 @@ struct OutputArgs {
     #[arg(long, value_enum, default_value_t = Telling::Plain)]
     progress: Telling,
     /// Folder of the runs, for short names.
-    #[arg(long, value_name = "DIR", default_value = "results")]
+    #[arg(long, value_name = "DIR", default_value = RESULTS)]
     results: PathBuf,
 }
 
