@@ -86,26 +86,7 @@ pub(super) fn gather(
     let file = check(request, run).map_err(refused)?;
     let table = TrialTable::read_of(run).map_err(|error| RunStop::Refused(error.to_string()))?;
     let programs = same_programs(request, run, &file, &table)?;
-    let rows = table.last_attempts().into_iter();
-    let rows: HashMap<&TrialId, &TrialRow> =
-        rows.map(|row| (&row.fixed.trial, &*row.fixed)).collect();
-    let mut attempts = Vec::new();
-    let mut others: BTreeMap<String, usize> = BTreeMap::new();
-    for trial in selected(request) {
-        let read = match rows.get(&trial.id) {
-            None => Err(NOT_THERE.to_owned()),
-            Some(old) => read_one(request, run, trial, old).map_err(|why| why.to_string()),
-        };
-        match read {
-            Ok(attempt) => attempts.push(attempt),
-            Err(why) => *others.entry(why).or_default() += 1,
-        }
-    }
-    let others: Vec<String> = others
-        .iter()
-        .map(|(why, trials)| format!("{why}: {trials}"))
-        .collect();
-    let others = others.join("; ");
+    let (attempts, others) = read_all(request, run, &table);
     if attempts.is_empty() {
         return Err(refused(format!(
             "no trial of this experiment can be read again ({others}){}; leave `--read-again` out to \
@@ -125,6 +106,34 @@ pub(super) fn gather(
     again.notices.push(told);
     again.notices.extend(elsewhere);
     Ok(Some(again))
+}
+
+/// Reads the last attempts of the selected trials; says why others are not read, and how many.
+fn read_all(
+    request: &RunRequest,
+    run: &RunFolder,
+    table: &TrialTable,
+) -> (Vec<AttemptReadAgain>, String) {
+    let rows = table.last_attempts().into_iter();
+    let rows: HashMap<&TrialId, &TrialRow> =
+        rows.map(|row| (&row.fixed.trial, &*row.fixed)).collect();
+    let mut attempts = Vec::new();
+    let mut others: BTreeMap<String, usize> = BTreeMap::new();
+    for trial in selected(request) {
+        let read = match rows.get(&trial.id) {
+            None => Err(NOT_THERE.to_owned()),
+            Some(old) => read_one(request, run, trial, old).map_err(|why| why.to_string()),
+        };
+        match read {
+            Ok(attempt) => attempts.push(attempt),
+            Err(why) => *others.entry(why).or_default() += 1,
+        }
+    }
+    let others: Vec<String> = others
+        .iter()
+        .map(|(why, trials)| format!("{why}: {trials}"))
+        .collect();
+    (attempts, others.join("; "))
 }
 
 /// The trials whose output is to be read.
