@@ -79,21 +79,8 @@ pub fn read_again(
     if !metrics.files().all(|file| is_below(file, kept.folder)) {
         return Err(NotReadable::FileElsewhere);
     }
-    // The reason for a window without bounds takes all lines of standard output.
     let needs_window = command.window.is_some() && ended.window_nanoseconds.is_none();
-    let mut read = |stream: Stream, name: &str, bytes: u64| {
-        let needs_all = stream == Stream::Stdout && needs_window;
-        let file = input::read(&kept.folder.join(name), &RESULT_BYTES).ok();
-        match file.as_deref().and_then(|file| KeptEnds::of(file, bytes)) {
-            Some(ends) if ends.omitted == 0 || !needs_all => {
-                Ok(read_output(&mut metrics, &ends, stream))
-            }
-            None if !needs_all && !metrics.reads(stream) => Ok(String::new()),
-            _ => Err(NotReadable::Cut),
-        }
-    };
-    let stdout_tail = read(Stream::Stdout, STDOUT, ended.stdout_bytes)?;
-    let stderr_tail = read(Stream::Stderr, STDERR, ended.stderr_bytes)?;
+    let [stdout_tail, stderr_tail] = read_outputs(&mut metrics, kept, &ended, needs_window)?;
     if metrics.may_lack_lines() {
         return Err(NotReadable::Cut);
     }
@@ -156,6 +143,33 @@ fn is_below(file: &Path, folder: &Path) -> bool {
         _ => !file.is_symlink(),
     };
     file.starts_with(folder) && !leads_up && is_there
+}
+
+/// Reads what is kept of standard output and of standard error; returns the end of each.
+///
+/// # Errors
+/// Lines that are needed are not kept.
+fn read_outputs(
+    metrics: &mut Metrics,
+    kept: &KeptAttempt<'_>,
+    ended: &ProgramEnded,
+    needs_window: bool,
+) -> Result<[String; 2], NotReadable> {
+    let mut read = |stream: Stream, name: &str, bytes: u64| {
+        // The reason for a window without bounds takes all lines of standard output.
+        let needs_all = stream == Stream::Stdout && needs_window;
+        let file = input::read(&kept.folder.join(name), &RESULT_BYTES).ok();
+        match file.as_deref().and_then(|file| KeptEnds::of(file, bytes)) {
+            Some(ends) if ends.omitted == 0 || !needs_all => {
+                Ok(read_output(metrics, &ends, stream))
+            }
+            None if !needs_all && !metrics.reads(stream) => Ok(String::new()),
+            _ => Err(NotReadable::Cut),
+        }
+    };
+    let stdout_tail = read(Stream::Stdout, STDOUT, ended.stdout_bytes)?;
+    let stderr_tail = read(Stream::Stderr, STDERR, ended.stderr_bytes)?;
+    Ok([stdout_tail, stderr_tail])
 }
 
 /// Reads the lines that are kept of an output; returns its end.
