@@ -1,19 +1,21 @@
 //! The table of the page: a line per point of every run, all that people sort and filter by.
 
-use kiln_core::{
-    plan::Outcome,
-    record::TrialRow,
-    spec::Metric,
-    units::{Bytes, Fraction, Seconds, decimals, shorten},
-};
+mod cells;
+mod number_columns;
 
+use kiln_core::{plan::Outcome, record::TrialRow, spec::Metric, units::shorten};
+
+use self::{
+    cells::{HtmlCell, mean, of_runs, plain, sorted},
+    number_columns::{NumberColumn, RESOURCES, SPEED},
+};
 use crate::report::{
     baselines::without_model,
     findings::capitalized,
-    layout::{share_of_fastest, significant},
+    layout::share_of_fastest,
     metrics::LEARNED,
     objective::Objective,
-    points::{Point, Statistic, number, pieces, shown},
+    points::{Point, number, pieces, shown},
     ranked_table::metric_head,
     ranking::{Ranking, words::metric_with_spread},
     views::{RunView, Spots, value_of},
@@ -46,15 +48,6 @@ pub(super) struct HtmlRow {
     pub(super) cells: Vec<HtmlCell>,
 }
 
-#[derive(Clone, Default)]
-pub(super) struct HtmlCell {
-    pub(super) text: String,
-    /// The sort key, where it differs from the number in the text.
-    pub(super) sorts_as: Option<String>,
-    /// Class in the style sheet of a cell whose text is wrapped: `text` or `value`; empty for others.
-    pub(super) class: &'static str,
-}
-
 /// The values of an axis to choose from.
 pub(super) struct AxisChoice {
     /// Index of the column.
@@ -62,106 +55,6 @@ pub(super) struct AxisChoice {
     pub(super) name: String,
     pub(super) values: Vec<String>,
 }
-
-/// A column of numbers: means over the runs of a point.
-struct NumberColumn {
-    head: &'static str,
-    meaning: &'static str,
-    of: fn(&TrialRow) -> Option<f64>,
-    print: fn(f64) -> String,
-    /// Whether a point has the maximum of its trials, in place of their mean.
-    is_peak: bool,
-}
-
-/// Columns before those of the metrics.
-const SPEED: [NumberColumn; 4] = [
-    NumberColumn {
-        head: "step",
-        meaning: "median time of a step",
-        of: |row| row.median_step_seconds,
-        print: |value| Seconds(value).to_string(),
-        is_peak: false,
-    },
-    NumberColumn {
-        head: "data wait",
-        meaning: "share of the window that the trainer was blocked in the loader, on a GPU with nothing left to do",
-        of: |row| row.data_wait_fraction,
-        print: |value| Fraction(value).to_string(),
-        is_peak: false,
-    },
-    NumberColumn {
-        head: "GPU util",
-        meaning: "mean GPU utilization over the window: share of the time with any kernel running",
-        of: |row| row.mean_gpu_utilization,
-        print: |value| Fraction(value).to_string(),
-        is_peak: false,
-    },
-    NumberColumn {
-        head: "MFU",
-        meaning: "model FLOP/s over the device's peak",
-        of: |row| row.mfu,
-        print: |value| Fraction(value).to_string(),
-        is_peak: false,
-    },
-];
-
-const MEMORY: NumberColumn = NumberColumn {
-    head: "memory",
-    meaning: "peak memory of the process, of its fullest trial; on the CPU",
-    of: |row| {
-        let bytes = row
-            .peak_resident_bytes
-            .filter(|_| row.device_uuid.is_none());
-        bytes.map(|bytes| bytes as f64)
-    },
-    print: |value| Bytes(value as u64).to_string(),
-    is_peak: true,
-};
-
-/// Columns after those of the metrics.
-const RESOURCES: [NumberColumn; 7] = [
-    MEMORY,
-    NumberColumn {
-        head: "GPU memory",
-        meaning: "peak memory in use on the GPU, by all processes and libraries, of the fullest trial",
-        of: |row| row.peak_nvml_used_bytes.map(|bytes| bytes as f64),
-        ..MEMORY
-    },
-    NumberColumn {
-        head: "tensors",
-        meaning: "the part of it that the trial's tensors had, of the fullest trial",
-        of: |row| row.peak_allocated_bytes.map(|bytes| bytes as f64),
-        ..MEMORY
-    },
-    NumberColumn {
-        head: "power",
-        meaning: "mean power over the window",
-        of: |row| row.mean_power_watts,
-        print: |value| format!("{} W", decimals(value, 0)),
-        is_peak: false,
-    },
-    NumberColumn {
-        head: "J/sample",
-        meaning: "energy per sample over the window",
-        of: TrialRow::joules_per_sample,
-        print: significant,
-        is_peak: false,
-    },
-    NumberColumn {
-        head: "throttled",
-        meaning: "share of the window in which something limited the clocks",
-        of: |row| row.throttled_fraction,
-        print: |value| Fraction(value).to_string(),
-        is_peak: false,
-    },
-    NumberColumn {
-        head: "time",
-        meaning: "duration of the whole trial",
-        of: TrialRow::whole_seconds,
-        print: |value| Seconds(value).to_string(),
-        is_peak: false,
-    },
-];
 
 /// A point, prepared for the table.
 struct HtmlLine<'a> {
@@ -429,56 +322,10 @@ fn metrics_of_commands(rankings: &[Ranking<'_>]) -> Vec<Metric> {
     found
 }
 
-impl NumberColumn {
-    fn cell(&self, point: &Point<'_>) -> HtmlCell {
-        let Some(value) = mean(point, self.of) else {
-            return HtmlCell::default();
-        };
-        let most = point
-            .completed()
-            .filter_map(self.of)
-            .fold(value.mean, f64::max);
-        let shown = if self.is_peak { most } else { value.mean };
-        sorted(of_runs(point, &value, (self.print)(shown)), shown)
-    }
-}
-
-/// A cell of a number, which is sorted and filtered by seven of its digits: of a share by those of its
-/// percentage, as it is shown.
-fn sorted(text: String, value: f64) -> HtmlCell {
-    let is_share = text.split(' ').nth(1) == Some("%");
-    let value = if is_share { value * 100.0 } else { value };
-    HtmlCell {
-        text,
-        sorts_as: Some(format!("{value:.6e}")),
-        class: "",
-    }
-}
-
-fn mean(point: &Point<'_>, of: impl Fn(&TrialRow) -> Option<f64>) -> Option<Statistic> {
-    point.statistic(of).filter(|value| value.mean.is_finite())
-}
-
-/// The text of a mean, which says of how many runs it is if it is not of all that completed:
-/// `515 (n 1)`.
-fn of_runs(point: &Point<'_>, value: &Statistic, text: String) -> String {
-    match value.runs == point.completed().count() {
-        true => text,
-        false => format!("{text} (n {})", value.runs),
-    }
-}
-
 /// A cell for each line, empty where there is no text.
 fn each(lines: &[HtmlLine<'_>], of: impl Fn(&HtmlLine<'_>) -> Option<String>) -> Vec<HtmlCell> {
     let cell = |line| plain(of(line).unwrap_or_default());
     lines.iter().map(cell).collect()
-}
-
-fn plain(text: String) -> HtmlCell {
-    HtmlCell {
-        text,
-        ..HtmlCell::default()
-    }
 }
 
 /// `completed`, or `completed, oom 2`.
@@ -577,18 +424,4 @@ fn choices(spots: &Spots<'_>) -> Vec<AxisChoice> {
         .map(choice)
         .filter(|choice| choice.values.len() <= MOST_CHOICES)
         .collect()
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn a_cell_is_filtered_by_the_number_that_it_shows() {
-        let cell = |text: &str, value| sorted(text.to_owned(), value).sorts_as.unwrap();
-        assert_eq!(cell("94.0 %", 0.94), "9.400000e1");
-        assert_eq!(cell("94.0 % (n 1)", 0.94), "9.400000e1");
-        assert_eq!(cell("1901 ± 6.8 %", 1901.25), "1.901250e3");
-        assert_eq!(cell("0.000060", 0.000_06), "6.000000e-5");
-    }
 }
