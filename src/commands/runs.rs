@@ -6,6 +6,8 @@
 //! Otherwise `latest` is the newest run of all experiments,
 //! and `NAME` the newest run of an experiment; `~N` after either is the N-th run before it.
 
+mod latest_link;
+
 use std::{
     ffi::OsStr,
     io,
@@ -20,7 +22,10 @@ use kiln_core::{
     spec::suggest::nearest,
 };
 
-use super::{Stop, note};
+pub(super) use self::latest_link::{
+    above_latest, is_own_link, newest_of, newest_past_link, tell_old_link,
+};
+use super::Stop;
 
 /// The sentence on a folder that a switch to another branch has left of a run.
 pub(super) const LEFTOVER: &str = "no record of a run is here, only what git ignores; the record may \
@@ -78,33 +83,6 @@ pub(super) fn of_experiment(results: &Path, name: &str) -> Vec<NamedRun> {
     named.collect()
 }
 
-/// The folder of the experiment, if a path leads to its link `latest`, or to the table there. It is
-/// empty where the path names it from inside that folder.
-fn folder_of_latest(path: &Path) -> Option<&Path> {
-    let link = run_of(path)?;
-    link.parent().filter(|_| link.ends_with(LATEST))
-}
-
-/// The same, but only a folder that the path names.
-pub(super) fn above_latest(path: &Path) -> Option<&Path> {
-    folder_of_latest(path).filter(|above| !above.as_os_str().is_empty())
-}
-
-/// Whether the name `latest` in an experiment's folder is kiln's: a link that leads to a run beside
-/// it, `place` being the run or its table. A folder of that name, or a link to another folder, is its
-/// user's.
-pub(super) fn is_own_link(is_link: bool, place: &Path, experiment: &Path) -> bool {
-    is_link && run_of(place).and_then(Path::parent) == Some(experiment)
-}
-
-/// The folder of the run that a path names, or whose table it names.
-fn run_of(path: &Path) -> Option<&Path> {
-    match path.ends_with("trials.csv") {
-        true => path.parent(),
-        false => Some(path),
-    }
-}
-
 /// The run that a missing link `latest` would lead to.
 fn without_link(path: &Path) -> Option<NamedRun> {
     let experiment = above_latest(path)?;
@@ -112,52 +90,6 @@ fn without_link(path: &Path) -> Option<NamedRun> {
         experiment: experiment.file_name()?.to_string_lossy().into_owned(),
         run: newest_of(experiment)?,
     })
-}
-
-/// The newest run of an experiment, where its link `latest`, to which a path leads, leads to an older
-/// run: git does not keep the link, so a newer run that it brings does not move it. One without a
-/// table has nothing to read.
-pub(super) fn newest_past_link(path: &Path) -> Option<RunFolder> {
-    let (experiment, old) = linked_run(path)?;
-    newest_of(&experiment).filter(|newest| newest.name() != old && newest.trials_table().is_file())
-}
-
-/// The folder of the experiment and the name of the run that its link `latest` leads to, if a path
-/// leads to that link, or to the table there.
-fn linked_run(path: &Path) -> Option<(PathBuf, String)> {
-    let above = match folder_of_latest(path)? {
-        above if above.as_os_str().is_empty() => Path::new("."),
-        above => above,
-    };
-    let link = above.join(LATEST);
-    let run = link.canonicalize().ok()?;
-    let experiment = above.canonicalize().ok()?;
-    let name = run.file_name()?.to_string_lossy().into_owned();
-    is_own_link(link.is_symlink(), &run, &experiment).then(|| (above.to_owned(), name))
-}
-
-/// Says that a link `latest` leads to an older run, and which of the two is meant.
-pub(super) fn tell_old_link(path: &Path, newest: &RunFolder, is_newest_meant: bool) {
-    let Some((experiment, old)) = linked_run(path) else {
-        return;
-    };
-    let (link, newest) = (experiment.join(LATEST), newest.name());
-    let meant = match is_newest_meant {
-        true => format!("the newest one, {newest}, is read"),
-        false => format!("that one is meant, and the newest one is {newest}"),
-    };
-    note(&format!(
-        "note: `{}` points to an older run ({old}); {meant}",
-        link.display()
-    ));
-}
-
-/// The newest run of an experiment, by its folder.
-pub(super) fn newest_of(experiment: &Path) -> Option<RunFolder> {
-    let absolute = std::path::absolute(experiment).ok()?;
-    let name = absolute.file_name()?.to_string_lossy();
-    let newest = runs(absolute.parent()?, &name).pop()?;
-    Some(RunFolder::at(experiment.join(newest.name())))
 }
 
 /// The runs that a short name may mean, and how many runs before the newest of them.
@@ -427,7 +359,7 @@ mod tests {
 
     use super::*;
 
-    fn results() -> tempfile::TempDir {
+    pub(super) fn results() -> tempfile::TempDir {
         let results = tempfile::tempdir().unwrap();
         for run in [
             "a/20260101T000000Z-x",
@@ -498,38 +430,6 @@ mod tests {
         );
         let nowhere = results.path().join("c/latest");
         assert!(find(nowhere.to_str().unwrap(), results.path()).is_err());
-    }
-
-    #[test]
-    fn only_a_link_to_a_run_beside_it_is_not_its_users() {
-        let own = |is_link, place: &str| is_own_link(is_link, Path::new(place), Path::new("x/a"));
-        assert!(own(true, "x/a/run") && own(true, "x/a/run/trials.csv"));
-        assert!(!own(false, "x/a/latest"));
-        for elsewhere in ["x/b/run", "x/a", "x/a/run/trials"] {
-            assert!(!own(true, elsewhere), "{elsewhere}");
-        }
-    }
-
-    #[test]
-    fn past_a_link_to_an_older_run_is_the_newest_one() {
-        let results = results();
-        let folder = results.path().join("a");
-        let newest = |target: &str, named: &str| {
-            let link = folder.join("latest");
-            let _ = fs::remove_file(&link);
-            std::os::unix::fs::symlink(target, &link).unwrap();
-            newest_past_link(&folder.join(named)).map(|run| run.name())
-        };
-        let (old, new) = ("20260101T000000Z-x", "20260103T000000Z-x");
-        assert_eq!(newest(old, "latest"), None, "it has no table yet");
-        fs::write(folder.join(new).join("trials.csv"), "").unwrap();
-        for named in ["latest", "latest/", "latest/trials.csv"] {
-            assert_eq!(newest(old, named).as_deref(), Some(new), "{named}");
-            assert_eq!(newest(new, named), None, "{named}");
-        }
-        // Another path, and a link that its user made.
-        assert_eq!(newest(old, old), None);
-        assert_eq!(newest("../b/20260102T000000Z-y", "latest"), None);
     }
 
     #[test]
