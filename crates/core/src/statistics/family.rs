@@ -1,10 +1,7 @@
 //! Several questions asked together: the chance of one false alarm among all of them stays at
 //! [`ALPHA`].
 
-use super::{
-    ALPHA, Sides,
-    contrast::{Analysis, Estimate},
-};
+use super::{ALPHA, Sides, analysis::Analysis, contrast::Estimate};
 
 /// Two sides, with the relevant change and the question's share of the level.
 #[derive(Clone, Debug, PartialEq)]

@@ -6,6 +6,7 @@
 //! ([`Design`]). All of it works on logarithms: a ratio is a difference there. `docs/comparing.md`
 //! has the rules and how often they are wrong; `benches/verdicts.rs` measures that.
 
+mod analysis;
 mod contrast;
 mod design;
 mod drift;
