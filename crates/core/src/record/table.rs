@@ -6,6 +6,7 @@
 //! and a torn last line is detected and cut when the file is opened again. `columns` defines the
 //! columns of each table.
 
+mod error;
 mod extent;
 mod head;
 mod writer;
@@ -20,13 +21,13 @@ use std::{
 use serde::{Serialize, de::DeserializeOwned};
 use serde_json::Value;
 
-pub use self::writer::TableWriter;
+pub use self::{error::TableError, writer::TableWriter};
 use self::{
     extent::{check_rest, whole_extent},
     head::check_version,
 };
 use crate::{
-    folder, input,
+    input,
     kinds::text_of,
     limits::{Limit, SAMPLES_BYTES, TABLE_BYTES},
     units::shorten,
@@ -35,93 +36,6 @@ use crate::{
 /// The column every table starts with; its cells name the table and its version, such as
 /// `trials/1`.
 pub const VERSION_COLUMN: &str = "kiln_table";
-
-/// A fault of a table, and its place.
-#[derive(Debug, thiserror::Error)]
-pub enum TableError {
-    #[error("{path}: {doing} failed: {cause}", path = path.display(), cause = without_path(path, cause))]
-    Io {
-        path: PathBuf,
-        doing: &'static str,
-        cause: io::Error,
-    },
-    #[error("{path}: the columns are not those of this table: {difference}; restore the file as \
-             kiln wrote it, use the version that wrote it, or name another file", path = path.display())]
-    Columns { path: PathBuf, difference: String },
-    #[error("{path}:1:1: {problem}", path = path.display())]
-    Head { path: PathBuf, problem: String },
-    #[error("{path}: this is not a `{known}` table: its first line is `{found}` instead of kiln's \
-             header; nothing was changed; name another file, or, if a program has saved this one with a \
-             byte order mark or quotes, restore it as kiln wrote it", path = path.display())]
-    NoTable {
-        path: PathBuf,
-        found: String,
-        known: String,
-    },
-    #[error("{path}:{line}: record {record} is of table `{found}`, newer than this kiln reads \
-             (`{known}`); update kiln", path = path.display())]
-    Newer {
-        path: PathBuf,
-        line: u64,
-        record: u64,
-        found: String,
-        known: String,
-    },
-    #[error("{path}: it is a `{found}` table, and this kiln writes `{known}`, with other columns or meanings: \
-             finish the run with the kiln that began it, or start a new one with `--fresh`; reports and \
-             comparisons read both", path = path.display())]
-    Older {
-        path: PathBuf,
-        found: String,
-        known: String,
-    },
-    #[error("{path}:{line}: record {record} is of table `{found}`, expected `{known}`", path = path.display())]
-    OtherTable {
-        path: PathBuf,
-        line: u64,
-        record: u64,
-        found: String,
-        known: String,
-    },
-    #[error("{path}:{line}: record {record}: {problem}", path = path.display())]
-    Record {
-        path: PathBuf,
-        line: u64,
-        record: u64,
-        problem: String,
-    },
-    #[error("{path}:{line}: a quote opens here or later and never closes, and {rows} rows follow \
-             it; correct that line", path = path.display())]
-    OpenQuote { path: PathBuf, line: u64, rows: u64 },
-    #[error("{path}: a row does not fit the table: {problem}", path = path.display())]
-    Row { path: PathBuf, problem: String },
-}
-
-/// The text of an error that may name the file already.
-fn without_path(path: &Path, cause: &io::Error) -> String {
-    let text = cause.to_string();
-    let named = format!("{}: ", path.display());
-    text.strip_prefix(&named).map(str::to_owned).unwrap_or(text)
-}
-
-impl TableError {
-    /// Whether the disk (or a quota) is full: the run should then stop and report the space it
-    /// needs.
-    pub fn is_disk_full(&self) -> bool {
-        matches!(self, Self::Io { cause, .. } if folder::is_full(cause))
-    }
-}
-
-impl From<TableError> for io::Error {
-    fn from(error: TableError) -> Self {
-        let kind = if error.is_disk_full() {
-            io::ErrorKind::StorageFull
-        } else {
-            io::ErrorKind::Other
-        };
-        Self::new(kind, error)
-    }
-}
 
 /// The torn last line of a table: the part of a row that a killed writer left.
 #[derive(Clone, Debug, PartialEq, Eq)]
