@@ -6,7 +6,10 @@
 //! of single runs is unknown: nothing is claimed about either. `benches/findings.rs` measures how
 //! often noise alone leads to a claim.
 
-use std::{collections::HashMap, fmt};
+use std::{
+    collections::{HashMap, HashSet},
+    fmt,
+};
 
 use kiln_core::{
     plan::TrialId,
@@ -28,6 +31,8 @@ pub(super) enum Unknown {
     Single,
     /// The repeats of a point ran one after the other, or their times are unknown.
     Apart,
+    /// No launch ran all of the points.
+    Launches,
     /// Too few runs have a seed in common with runs of other points.
     Seeds,
     /// A number is not above 0, so it has no ratio to the others; without it, those that are left
@@ -375,10 +380,21 @@ fn lack(
         () if !points.iter().any(is_repeated) => Unknown::Single,
         () if !rates().all(|rate| rate.is_finite() && rate > 0.0) => Unknown::NoRatio,
         () => match blocks.within {
+            Within::Blocks if !share_a_launch(points) => Unknown::Launches,
             Within::Blocks => Unknown::Apart,
             Within::Seeds => Unknown::Seeds,
         },
     }
+}
+
+/// Whether there is a launch that ran each of these points.
+fn share_a_launch(points: &[Point<'_>]) -> bool {
+    let launches =
+        |point: &Point<'_>| -> HashSet<u64> { point.completed().map(|row| row.launch).collect() };
+    let of_points = points.iter().map(launches);
+    let of_points = of_points.filter(|launches| !launches.is_empty());
+    let shared = of_points.reduce(|one, other| one.intersection(&other).copied().collect());
+    shared.is_none_or(|shared| !shared.is_empty())
 }
 
 /// Reason to doubt the order of the best two points.
@@ -400,6 +416,9 @@ impl Unknown {
             Self::Single => "one run per point: the order may be noise",
             Self::Apart => {
                 "the points did not all run in turns: the order may come from drift of the machine"
+            }
+            Self::Launches => {
+                "no launch ran all of the points: the order may come from drift of the machine"
             }
             Self::Seeds => {
                 "too few runs have a seed in common with other points: the order may be noise"

@@ -1,7 +1,7 @@
 //! The parts of a page that compares the values of one axis: its sides, its blocks, the columns of
 //! its points.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 
 use kiln_core::{
     statistics::{Design, FEWEST_RUNS, SESSION_JUMP},
@@ -28,14 +28,26 @@ pub(super) fn sides(between: &Between, found: &Comparisons) -> String {
     let by_block = match pairs {
         0 => "not paired".to_owned(),
         _ => format!(
-            "{pairs} pairs of runs on {}, paired by block",
-            counted(devices.len(), "device")
+            "{} of runs on {}, paired by block{}",
+            counted(pairs, "pair"),
+            counted(devices.len(), "device"),
+            not_paired(found)
         ),
     };
     format!(
         "base: {axis} {base}     new: {axis} {}     {by_block}",
         sides.join(", ")
     )
+}
+
+/// How many points are not compared by block, after the number of pairs of the others.
+fn not_paired(found: &Comparisons) -> String {
+    let all = found.pairs.len();
+    let unpaired = found.pairs.iter().filter(|pair| enough(pair).is_none());
+    match unpaired.count() {
+        0 => String::new(),
+        count => format!("; {count} of {} not paired", counted(all, "point")),
+    }
 }
 
 fn enough(pair: &Compared) -> Option<&PairedBlocks> {
@@ -83,6 +95,18 @@ pub(super) fn sentences(found: &Comparisons, between: &Between) -> Vec<String> {
         let blocks = pair.blocks.as_ref();
         blocks.is_some_and(PairedBlocks::has_enough_blocks)
     });
+    let (of_launches, apart): (Vec<&Compared>, Vec<&Compared>) =
+        apart.into_iter().partition(|pair| launches(pair).is_some());
+    if !of_launches.is_empty() {
+        said.push(format!(
+            "order: {}the two sides ran in different launches ({}), so runs are compared by their \
+             order in time{}, and machines change between launches; a new run (`kiln run FILE \
+             --fresh`) with `sweep.together: [{axis}]` runs them in turns",
+            part(of_launches.len()),
+            of_each_value(&of_launches, between),
+            limit(&of_launches)
+        ));
+    }
     if !apart.is_empty() {
         said.push(format!(
             "order: {}fewer than {FEWEST_RUNS} blocks have both sides on one device in one \
@@ -113,6 +137,40 @@ pub(super) fn sentences(found: &Comparisons, between: &Between) -> Vec<String> {
     }
     said.extend(drifts(found));
     said
+}
+
+/// The launches of both sides of a point, where they share none.
+fn launches(pair: &Compared) -> Option<&[BTreeSet<u64>; 2]> {
+    pair.blocks.as_ref()?.launches.as_ref()
+}
+
+/// `train.cpu_threads 1 in launch 1; 4 in launches 2 and 3`.
+fn of_each_value(pairs: &[&Compared], between: &Between) -> String {
+    let mut of_base: BTreeSet<u64> = BTreeSet::new();
+    let mut of_sides: BTreeMap<&str, BTreeSet<u64>> = BTreeMap::new();
+    for pair in pairs {
+        let (Some([base, new]), Some(side)) = (launches(pair), pair.side.as_deref()) else {
+            continue;
+        };
+        of_base.extend(base);
+        of_sides.entry(side).or_default().extend(new);
+    }
+    let of_base = format!("{} {}", between.axis, in_launches(&between.base, &of_base));
+    let in_order = between.sides.iter();
+    let of_sides =
+        in_order.filter_map(|side| Some(in_launches(side, of_sides.get(side.as_str())?)));
+    let all: Vec<String> = std::iter::once(of_base).chain(of_sides).collect();
+    all.join("; ")
+}
+
+/// `4 in launches 2 and 3`.
+fn in_launches(value: &str, launches: &BTreeSet<u64>) -> String {
+    let numbers: Vec<String> = launches.iter().map(u64::to_string).collect();
+    let noun = match numbers.len() {
+        1 => "launch",
+        _ => "launches",
+    };
+    format!("{value} in {noun} {}", listed(&numbers, " and "))
 }
 
 /// The limit of what is reported for points that are not compared by block.

@@ -303,6 +303,71 @@ fn each_further_value_is_a_side_and_any_may_be_base() {
     assert!(lines.lines().nth(1).unwrap().ends_with(",1,5"), "{lines}");
 }
 
+/// A third value that a later launch measured, 4 % slower than the first.
+fn with_added_value() -> TrialTable {
+    let mut table = run(5, 0.0, 0.04);
+    let of_second = table.rows.iter().filter(|row| row.axes[1] == "2");
+    let added = of_second.map(|row| {
+        let mut row = row.clone();
+        row.axes[1] = "4".to_owned();
+        row.fixed.trial.0 += "4";
+        row.fixed.cpu_threads = Some(4);
+        row.fixed.launch = 2;
+        row.fixed.started_utc = row
+            .fixed
+            .started_utc
+            .take()
+            .map(|at| at.replace("T00:", "T09:"));
+        row
+    });
+    let added: Vec<TableRow> = added.collect();
+    table.rows.extend(added);
+    table
+}
+
+#[test]
+fn values_of_different_launches_are_told_and_no_pairs() {
+    let found = compared(&with_added_value());
+    let verdicts = found.pairs.iter().map(|pair| {
+        let speed = pair.speed().unwrap();
+        (speed.verdict, speed.design)
+    });
+    assert_eq!(
+        verdicts.collect::<Vec<_>>(),
+        [
+            (Verdict::Worse, Some(Design::Paired { pairs: 5 })),
+            (Verdict::CannotTell, Some(Design::Apart)),
+        ]
+    );
+    let text = page(&found);
+    for part in [
+        "5 pairs of runs on 1 device, paired by block; 1 of 2 points not paired\n",
+        "order: of 1 point of 2, the two sides ran in different launches (train.cpu_threads 1 in \
+         launch 1; 4 in launch 2), so runs are compared by their order in time; only changes beyond \
+         5.0 % are reported where the sides ran apart",
+        "`kiln run FILE --fresh`",
+    ] {
+        assert!(text.contains(part), "{part}\n{text}");
+    }
+    assert!(!text.contains("fewer than 3 blocks"), "{text}");
+    let paired = page(&compared(&run(5, 0.0, 0.04)));
+    assert!(
+        !paired.contains("not paired") && !paired.contains("different launches"),
+        "{paired}"
+    );
+}
+
+#[test]
+fn blocks_of_two_launches_are_no_reason_to_compare_by_block() {
+    let mut table = run(5, 0.0, 0.1);
+    let how = |table: &TrialTable| how_to_compare(table, AXES[1], "x");
+    assert!(how(&table).is_some());
+    for row in table.rows.iter_mut().filter(|row| row.axes[1] == "2") {
+        row.fixed.launch = 2;
+    }
+    assert_eq!(how(&table), None);
+}
+
 #[test]
 fn a_wrong_axis_or_value_is_refused_with_what_there_is() {
     let table = run(3, 0.0, 0.0);

@@ -35,6 +35,9 @@ pub struct PairedBlocks {
     /// comparable.
     #[serde(skip)]
     pub unlike: Vec<Vec<Unlike>>,
+    /// The launches in which the completed runs of each side ran, where they share none.
+    #[serde(skip)]
+    pub launches: Option<[BTreeSet<u64>; 2]>,
 }
 
 /// Why the runs of a block are not a pair.
@@ -74,11 +77,13 @@ impl PairedBlocks {
 /// blocks hold different values of it. `run` is the run's name on a command line.
 pub fn how_to_compare(table: &TrialTable, axis: &str, run: &str) -> Option<String> {
     let place = table.axes.iter().position(|own| own == axis)?;
-    let mut blocks: BTreeMap<u64, BTreeSet<&str>> = BTreeMap::new();
+    // The runs of a block in two launches are not a pair.
+    let mut blocks: BTreeMap<(u64, u64), BTreeSet<&str>> = BTreeMap::new();
     for row in table.last_attempts() {
         if let (Outcome::Completed, Some(block)) = (&row.fixed.outcome, row.fixed.block) {
             let value = row.axes.get(place).map_or("", String::as_str);
-            blocks.entry(block).or_default().insert(value);
+            let key = (row.fixed.launch, block);
+            blocks.entry(key).or_default().insert(value);
         }
     }
     let of_several = blocks.values().filter(|values| values.len() > 1).count();
@@ -103,7 +108,10 @@ pub(super) fn pair(pair: &mut MatchedPair<'_>, is_asked: &dyn Fn(&Unlike) -> boo
     let sides = [completed(&pair.base), completed(&pair.new)];
     let has_blocks = has_blocks(&sides);
     let mut blocks: BTreeMap<u64, [Vec<&TrialRow>; 2]> = BTreeMap::new();
-    let mut found = PairedBlocks::default();
+    let mut found = PairedBlocks {
+        launches: launches_apart(&sides),
+        ..PairedBlocks::default()
+    };
     for (side, rows) in sides.iter().enumerate() {
         for row in rows {
             match is_in_block(row) && has_blocks {
@@ -157,6 +165,15 @@ pub(super) fn pair(pair: &mut MatchedPair<'_>, is_asked: &dyn Fn(&Unlike) -> boo
         }
     }
     found
+}
+
+/// The launches of each side; `None` if a launch ran both, or a side has no run.
+fn launches_apart(sides: &[Vec<&TrialRow>; 2]) -> Option<[BTreeSet<u64>; 2]> {
+    let launches = [&sides[0], &sides[1]]
+        .map(|rows| rows.iter().map(|row| row.launch).collect::<BTreeSet<u64>>());
+    let [base, new] = &launches;
+    let is_apart = !base.is_empty() && !new.is_empty() && base.is_disjoint(new);
+    is_apart.then_some(launches)
 }
 
 fn is_completed(row: &TrialRow) -> bool {

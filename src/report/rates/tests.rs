@@ -112,6 +112,12 @@ fn what_ran_one_after_the_other_or_once_says_nothing() {
         (faster(&apart), unknown(&apart)),
         (None, Some(Unknown::Apart))
     );
+    // The first two points ran in turns, the third in a later launch.
+    let mut added = run_of(&QUIET, in_turns, true);
+    for row in added.rows.iter_mut().filter(|row| row.axes[0] == "c") {
+        row.fixed.launch = 2;
+    }
+    assert_eq!(unknown(&added), Some(Unknown::Launches));
     let once = run_of(&[&[100.0], &[150.0]], in_turns, true);
     assert_eq!(
         (faster(&once), unknown(&once)),
