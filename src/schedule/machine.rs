@@ -3,7 +3,8 @@
 
 use std::fs;
 
-use kiln_core::record::{run_file::Launch, trials::host_id_kind};
+pub(super) use kiln_core::record::machine_traces::cpu_model;
+use kiln_core::record::{machine_traces::MachineTraces, run_file::Launch};
 use kiln_hardware::host;
 use sha2::{Digest, Sha256};
 
@@ -41,6 +42,15 @@ impl MachineIdentity {
                 .collect(),
         }
     }
+
+    fn traces(&self) -> MachineTraces<'_> {
+        MachineTraces {
+            boot_id: self.boot_id.as_deref(),
+            host_id: self.host_id.as_deref(),
+            machine_id: self.machine_id.as_deref(),
+            cpu_model: self.cpu_model.as_deref(),
+        }
+    }
 }
 
 /// The first digits of the machine id's SHA-256; `None` if the machine has no id, as in many
@@ -55,11 +65,6 @@ fn hashed(id: &str) -> Option<String> {
     is_id.then(|| hex::encode(Sha256::digest(id))[..DIGITS].to_owned())
 }
 
-/// The processor's model that a launch recorded.
-pub(super) fn cpu_model(launch: &Launch) -> Option<&str> {
-    launch.machine.pointer("/cpu/model")?.as_str()
-}
-
 /// The full description of the processor that a launch recorded.
 pub(super) fn processor(launch: &Launch) -> Option<&str> {
     launch.machine.pointer("/cpu/processor")?.as_str()
@@ -67,10 +72,6 @@ pub(super) fn processor(launch: &Launch) -> Option<&str> {
 
 /// Returns how the machine of every launch differs from this one; `None` if a launch was made here
 /// or it cannot be decided.
-///
-/// The same boot, host id or GPU means the same machine; another host id means another. Otherwise
-/// the machine id or processor decides, although copies of one image share the machine id, and
-/// processors of one model share a name.
 pub(super) fn made_elsewhere(launches: &[Launch], here: &MachineIdentity) -> Option<String> {
     let differences: Option<Vec<String>> = launches
         .iter()
@@ -79,12 +80,8 @@ pub(super) fn made_elsewhere(launches: &[Launch], here: &MachineIdentity) -> Opt
     differences?.pop()
 }
 
-/// The same of one launch.
+/// The same of one launch. A GPU in common means the same machine, else [`MachineTraces`] decide.
 pub(super) fn difference(launch: &Launch, here: &MachineIdentity) -> Option<String> {
-    let is_here = here
-        .boot_id
-        .as_deref()
-        .is_some_and(|boot| boot == launch.anchor.boot_id);
     let listed = launch.devices.as_array().into_iter().flatten();
     let shares_gpu = listed
         .filter_map(|device| {
@@ -93,25 +90,9 @@ pub(super) fn difference(launch: &Launch, here: &MachineIdentity) -> Option<Stri
                 .or_else(|| device["uuid"].as_str())
         })
         .any(|uuid| here.gpus.iter().any(|gpu| gpu == uuid));
-    if is_here || shares_gpu {
-        return None;
-    }
-    if let (Some(there), Some(here)) = (&launch.host_id, &here.host_id)
-        && host_id_kind(there) == host_id_kind(here)
-    {
-        return (there != here).then(|| format!("host id {there} there, {here} here"));
-    }
-    let (there_cpu, here_cpu) = (cpu_model(launch), here.cpu_model.as_deref());
-    let cpus = there_cpu
-        .zip(here_cpu)
-        .filter(|(there, here)| there != here)
-        .map(|(there, here)| format!("{there} there, {here} here"));
-    match (&launch.machine_id, &here.machine_id) {
-        (Some(there), Some(here)) if there == here => None,
-        (Some(there), Some(here)) => {
-            Some(cpus.unwrap_or_else(|| format!("machine id {there} there, {here} here")))
-        }
-        _ => cpus,
+    match shares_gpu {
+        true => None,
+        false => MachineTraces::of(launch).difference(&here.traces()),
     }
 }
 
@@ -157,9 +138,9 @@ mod tests {
             Some("EPYC there, Xeon here")
         );
         assert_eq!(
-            other(launch(Some("aaa"), json!("EPYC"), none.clone())),
-            None,
-            "a new processor in the same machine"
+            other(launch(Some("aaa"), json!("EPYC"), none.clone())).as_deref(),
+            Some("EPYC there, Xeon here"),
+            "a copy of an image on another machine"
         );
         assert_eq!(other(launch(None, json!("Xeon"), none.clone())), None);
         assert_eq!(other(launch(None, Value::Null, none)), None);

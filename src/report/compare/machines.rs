@@ -5,25 +5,17 @@
 
 use std::collections::BTreeSet;
 
-use kiln_core::record::{RunFile, TrialRow, TrialTable};
+use kiln_core::record::{RunFile, TrialRow, TrialTable, machine_traces::MachineTraces};
 
 use crate::readings::MASKED;
 
 /// A table and the record of its run, if there is one.
 pub type RecordedTable<'a> = (&'a mut TrialTable, Option<&'a RunFile>);
 
-/// The ids that a launch recorded for its machine.
-struct Traces<'a> {
-    machine: &'a str,
-    /// Boot id of the kernel, which containers on one host share.
-    boot: &'a str,
-}
-
 /// Fills `host_id` from the recorded machine ids, where a row has no host id and the ids are of
-/// several machines. One id proves nothing: every copy of an image has it. Nor do two prove two
-/// machines that share a boot.
+/// several machines by the rule of [`MachineTraces`].
 pub fn tell_machines_apart(sides: &mut [RecordedTable<'_>]) {
-    let traces: Vec<Vec<Option<Traces<'_>>>> = sides
+    let traces: Vec<Vec<Option<MachineTraces<'_>>>> = sides
         .iter()
         .map(|(table, run)| {
             let rows = table.rows.iter();
@@ -33,18 +25,18 @@ pub fn tell_machines_apart(sides: &mut [RecordedTable<'_>]) {
     let mut rows = sides.iter().flat_map(|(table, _)| table.rows.iter());
     let has_hosts = rows.all(|row| row.fixed.host_id.is_some());
     let is_recorded = traces.iter().all(|side| side.iter().any(Option::is_some));
-    let machines = joined(traces.iter().flatten().flatten());
+    let machines = joined(traces.iter().flatten().flatten().copied());
     if has_hosts || !is_recorded || machines.len() < 2 {
         return;
     }
-    let name = |of: &Traces<'_>| {
-        let own = machines.iter().find(|one| one.contains(of.machine));
-        let first = own.and_then(|one| one.first());
-        format!("machine-{}", first.copied().unwrap_or(of.machine))
+    let names = names(&machines);
+    let name = |of: &MachineTraces<'_>| {
+        let own = machines.iter().position(|machine| machine.contains(of))?;
+        names.get(own).cloned()
     };
     let ids: Vec<Vec<Option<String>>> = traces
         .iter()
-        .map(|side| side.iter().map(|of| of.as_ref().map(name)).collect())
+        .map(|side| side.iter().map(|of| name(of.as_ref()?)).collect())
         .collect();
     for ((table, _), side) in sides.iter_mut().zip(ids) {
         for (row, id) in table.rows.iter_mut().zip(side) {
@@ -55,31 +47,46 @@ pub fn tell_machines_apart(sides: &mut [RecordedTable<'_>]) {
     }
 }
 
-/// The machine ids of each machine: those that share a boot are of one.
-fn joined<'a>(traces: impl Iterator<Item = &'a Traces<'a>>) -> Vec<BTreeSet<&'a str>> {
-    let mut machines: Vec<(BTreeSet<&str>, BTreeSet<&str>)> = Vec::new();
-    for Traces { machine, boot } in traces {
-        let is_its = |(ids, boots): &(BTreeSet<&str>, BTreeSet<&str>)| {
-            ids.contains(machine) || (!boot.is_empty() && boots.contains(boot))
+/// The traces of each machine.
+fn joined<'a>(traces: impl Iterator<Item = MachineTraces<'a>>) -> Vec<BTreeSet<MachineTraces<'a>>> {
+    let distinct: BTreeSet<MachineTraces<'_>> = traces.collect();
+    let mut machines: Vec<BTreeSet<MachineTraces<'_>>> = Vec::new();
+    for one in distinct {
+        let is_its = |machine: &BTreeSet<MachineTraces<'_>>| {
+            let mut others = machine.iter();
+            others.any(|other| other.difference(&one).is_none())
         };
         let (same, others) = machines.into_iter().partition::<Vec<_>, _>(is_its);
-        let mut one = (BTreeSet::from([*machine]), BTreeSet::from([*boot]));
-        for (ids, boots) in same {
-            one.0.extend(ids);
-            one.1.extend(boots);
-        }
         machines = others;
-        machines.push(one);
+        machines.push(same.into_iter().flatten().chain([one]).collect());
     }
-    machines.into_iter().map(|(ids, _)| ids).collect()
+    machines
 }
 
-fn traces_of<'a>(row: &TrialRow, run: Option<&'a RunFile>) -> Option<Traces<'a>> {
+/// A name for each machine: by its first machine id, and what tells it from others of this id.
+fn names(machines: &[BTreeSet<MachineTraces<'_>>]) -> Vec<String> {
+    let id = |machine: &BTreeSet<MachineTraces<'_>>| {
+        let ids = machine.iter().filter_map(|of| of.machine_id);
+        ids.min().unwrap_or_default().to_owned()
+    };
+    let ids: Vec<String> = machines.iter().map(id).collect();
+    let name = |(own, machine): (&String, &BTreeSet<MachineTraces<'_>>)| {
+        let mut facts = machine.iter().filter_map(|of| of.host_id.or(of.cpu_model));
+        let is_shared = ids.iter().filter(|id| *id == own).count() > 1;
+        match facts.next().filter(|_| is_shared) {
+            Some(fact) => format!("machine-{own} ({fact})"),
+            None => format!("machine-{own}"),
+        }
+    };
+    ids.iter().zip(machines).map(name).collect()
+}
+
+fn traces_of<'a>(row: &TrialRow, run: Option<&'a RunFile>) -> Option<MachineTraces<'a>> {
     let mut launches = run?.launches.iter();
     let launch = launches.find(|launch| launch.launch == row.launch)?;
-    let machine = launch.machine_id.as_deref().filter(|id| *id != MASKED)?;
-    let boot = &launch.anchor.boot_id;
-    Some(Traces { machine, boot })
+    let traces = MachineTraces::of(launch);
+    let is_known = traces.machine_id.is_some_and(|id| id != MASKED);
+    is_known.then_some(traces)
 }
 
 #[cfg(test)]
@@ -115,7 +122,10 @@ mod tests {
     }
 
     fn are_apart_at(machines: [Option<&str>; 2], hosts: [Option<&str>; 2], boot: &str) -> bool {
-        let runs = [run(machines[0], "boot-a"), run(machines[1], boot)];
+        are_runs_apart([run(machines[0], "boot-a"), run(machines[1], boot)], hosts)
+    }
+
+    fn are_runs_apart(runs: [RunFile; 2], hosts: [Option<&str>; 2]) -> bool {
         let side = |host: Option<&str>| {
             let mut rates = table(&[], (1..=3).map(|id| (row(id, 10.0), &[][..])).collect());
             for row in &mut rates.rows {
@@ -150,6 +160,13 @@ mod tests {
         ] {
             assert!(!are_apart(machines, none), "{machines:?}");
         }
+        // Copies of one image on machines with other processors.
+        let copies = ["Xeon", "EPYC"].map(|cpu| {
+            let mut copy = run(Some("aaa"), cpu);
+            copy.launches[0].machine = json!({"cpu": {"model": cpu}});
+            copy
+        });
+        assert!(are_runs_apart(copies, none));
         // Two containers on one host.
         let containers = [Some("aaa"), Some("bbb")];
         assert!(!are_apart_at(containers, none, "boot-a"));

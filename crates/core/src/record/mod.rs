@@ -16,6 +16,7 @@ pub mod launch_folder;
 pub mod layers;
 pub mod libraries;
 pub mod lock;
+pub mod machine_traces;
 pub mod message;
 pub mod model_use;
 pub mod nodes;
