@@ -15,6 +15,7 @@ use kiln_core::{
     spec::{Order, RunPlace},
     units::{counted, without_controls},
 };
+use kiln_hardware::VISIBLE_DEVICES;
 use serde::{
     Serialize, Serializer,
     ser::{Error, SerializeSeq},
@@ -31,7 +32,7 @@ use super::{
     planned::{Planned, plan_file},
     print, print_json, same_name, warning,
 };
-use crate::schedule::{self, Foretold, Instruments, WantedTrials, idle_listed_devices};
+use crate::schedule::{self, Foretold, IdleForecast, Instruments, WantedTrials, visible_gpus};
 
 /// Version of the format of `--json`.
 const PLAN_JSON: u32 = 1;
@@ -104,14 +105,24 @@ fn foretold(planned: &Planned, results: &Path) -> Foretold {
     schedule::foretell(&wanted, &|| Instruments::open(nvml_library().as_deref()))
 }
 
+/// The number of GPUs that a run here may use.
+fn gpus_here() -> usize {
+    let visible = std::env::var(VISIBLE_DEVICES).ok();
+    let devices = Instruments::open(nvml_library().as_deref()).devices();
+    visible_gpus(&devices, visible.as_deref()).len()
+}
+
 fn show(planned: &mut Planned, args: &Args) -> Result<(), Stop> {
     let Foretold { ended, refusal } = foretold(planned, &args.results);
     let has_final = ended.values().any(|outcome| outcome.is_final());
-    planned.remarks.extend(idle_listed_devices(
-        &planned.loaded.experiment,
-        &planned.plan.trials,
+    let forecast = IdleForecast {
+        experiment: &planned.loaded.experiment,
+        trials: &planned.plan.trials,
         has_final,
-    ));
+        gpus: &gpus_here,
+    };
+    let idle = forecast.lines(&planned.plan.trials);
+    planned.remarks.extend(idle);
     let mut faults = initial_weights::faults(&planned.loaded, &planned.plan.trials);
     faults.extend(refusal);
     let expected = Expectations::of(&planned.plan, &args.results);

@@ -4,7 +4,7 @@ use std::collections::HashMap;
 
 use kiln_core::{
     plan::Trial,
-    spec::{Devices, Experiment, RunPlace, Sweep},
+    spec::{DeviceName, Devices, Experiment, RunPlace, Sweep},
     units::{WholePercent, counted},
 };
 
@@ -13,40 +13,66 @@ use super::devices::DeviceRequest;
 /// Least share of the devices' time that is worth a line.
 const WORTH_SAYING: f64 = 0.25;
 
-/// Says of the trials of a plan that the devices which its file lists will have little to do.
-/// `has_final`: a run with a final outcome keeps its sweep.
-pub fn idle_listed_devices<'t>(
-    experiment: &Experiment,
-    trials: impl IntoIterator<Item = &'t Trial>,
-    has_final: bool,
-) -> Vec<String> {
-    if experiment.run.on != RunPlace::Here || has_final {
-        return Vec::new();
+/// What is known of a launch before it has devices.
+pub struct IdleForecast<'a> {
+    pub experiment: &'a Experiment,
+    /// The whole plan.
+    pub trials: &'a [Trial],
+    /// Whether the run has a final outcome; then it keeps its sweep.
+    pub has_final: bool,
+    /// The number of GPUs that `run.devices: all` stands for; 0 if there are none. Called only where
+    /// it matters.
+    pub gpus: &'a dyn Fn() -> usize,
+}
+
+impl IdleForecast<'_> {
+    /// Says that the devices of the trials that are to run will have little to do.
+    pub fn lines<'t>(&self, left: impl IntoIterator<Item = &'t Trial>) -> Vec<String> {
+        let keeps_blocks = keeps_blocks(self.trials);
+        if self.experiment.run.on != RunPlace::Here || self.has_final || !keeps_blocks {
+            return Vec::new();
+        }
+        let mut requests: Vec<(DeviceRequest, Vec<&Trial>)> = Vec::new();
+        for trial in left {
+            let wanted = DeviceRequest::of(trial);
+            match requests.iter_mut().find(|(known, _)| *known == wanted) {
+                Some((_, alike)) => alike.push(trial),
+                None => requests.push((wanted, vec![trial])),
+            }
+        }
+        let of = |(wanted, trials): &(DeviceRequest, Vec<&Trial>)| {
+            let slots = self.devices(wanted)? / wanted.each.max(1) as usize;
+            idle_devices(&self.experiment.sweep, trials, slots, keeps_blocks)
+        };
+        requests.iter().filter_map(of).collect()
     }
-    let mut requests: Vec<(DeviceRequest, Vec<&Trial>)> = Vec::new();
-    for trial in trials {
-        let wanted = DeviceRequest::of(trial);
-        match requests.iter_mut().find(|(known, _)| *known == wanted) {
-            Some((_, alike)) => alike.push(trial),
-            None => requests.push((wanted, vec![trial])),
+
+    /// The number of devices that a request stands for; `None` where one is enough.
+    fn devices(&self, wanted: &DeviceRequest) -> Option<usize> {
+        match &wanted.devices {
+            Devices::List(ids) => Some(ids.len()),
+            Devices::Named(DeviceName::All) => Some((self.gpus)()),
+            Devices::Named(DeviceName::Auto | DeviceName::Cpu) => None,
         }
     }
-    let of = |(wanted, trials): &(DeviceRequest, Vec<&Trial>)| match &wanted.devices {
-        Devices::List(ids) => {
-            let slots = ids.len() / wanted.each.max(1) as usize;
-            idle_devices(&experiment.sweep, trials, slots)
-        }
-        Devices::Named(_) => None,
-    };
-    requests.iter().filter_map(of).collect()
+}
+
+/// Whether a plan has more than one block, each of which stays on one slot.
+pub(super) fn keeps_blocks(trials: &[Trial]) -> bool {
+    trials.iter().any(|trial| trial.block > 1)
 }
 
 /// Says that the slots of these trials will have little to do, and what to change. `None` if little
-/// time is lost, or if it is not lost to the blocks.
-pub(super) fn idle_devices(sweep: &Sweep, trials: &[&Trial], slots: usize) -> Option<String> {
+/// time is lost, or if it is not lost to the blocks. `keeps_blocks`: whether the plan has several;
+/// trials of a plan with one use every slot.
+pub(super) fn idle_devices(
+    sweep: &Sweep,
+    trials: &[&Trial],
+    slots: usize,
+    keeps_blocks: bool,
+) -> Option<String> {
     let (blocks, first) = (block_sizes(trials), trials.first()?);
-    // Trials of a single block use every slot.
-    if blocks.len() < 2 || slots < 2 {
+    if !keeps_blocks || slots < 2 {
         return None;
     }
     let most = most_of_a_slot(&blocks, slots);
@@ -144,9 +170,9 @@ mod tests {
     fn said(model: &str, sweep: &str, slots: usize) -> Option<String> {
         let text = format!("{{kiln: 1, name: x, {model}, sweep: {{{sweep}}}}}");
         let experiment: Experiment = serde_yaml::from_str(&text).unwrap();
-        let trials = expand(&experiment, &|_| None).unwrap().trials;
-        let trials: Vec<&Trial> = trials.iter().collect();
-        idle_devices(&experiment.sweep, &trials, slots)
+        let plan = expand(&experiment, &|_| None).unwrap().trials;
+        let trials: Vec<&Trial> = plan.iter().collect();
+        idle_devices(&experiment.sweep, &trials, slots, keeps_blocks(&plan))
     }
 
     #[test]
@@ -234,17 +260,44 @@ mod tests {
         );
     }
 
-    #[test]
-    fn a_plan_knows_the_devices_that_its_file_lists() {
-        let of = |run: &str, has_final: bool| {
-            let text = format!(
-                "{{kiln: 1, name: x, {TRAINED}, sweep: {{grid: {{{TWO_AXES}}}, repeats: 2}}, run: \
-                 {{{run}}}}}"
-            );
-            let experiment: Experiment = serde_yaml::from_str(&text).unwrap();
-            let trials = expand(&experiment, &|_| None).unwrap().trials;
-            idle_listed_devices(&experiment, &trials, has_final)
+    /// The lines of a plan of two rounds, of which these are left, on a machine with 4 GPUs.
+    fn forecast(run: &str, has_final: bool, is_left: fn(&Trial) -> bool) -> Vec<String> {
+        let text = format!(
+            "{{kiln: 1, name: x, {TRAINED}, sweep: {{grid: {{{TWO_AXES}}}, repeats: 2}}, run: \
+             {{{run}}}}}"
+        );
+        let experiment: Experiment = serde_yaml::from_str(&text).unwrap();
+        let trials = expand(&experiment, &|_| None).unwrap().trials;
+        let forecast = IdleForecast {
+            experiment: &experiment,
+            trials: &trials,
+            has_final,
+            gpus: &|| 4,
         };
+        forecast.lines(trials.iter().filter(|trial| is_left(trial)))
+    }
+
+    #[test]
+    fn trials_of_one_round_leave_the_other_devices_without_work() {
+        for run in ["devices: [0, 1, 2, 3]", "devices: all"] {
+            let [line] =
+                <[String; 1]>::try_from(forecast(run, false, |trial| trial.block == 1)).unwrap();
+            assert!(
+                line.starts_with("1 round of repeats on 4 devices: 3 have no work"),
+                "{line}"
+            );
+        }
+    }
+
+    #[test]
+    fn a_plan_knows_the_devices_of_its_file() {
+        let of = |run: &str, has_final: bool| forecast(run, has_final, |_| true);
+        let all = of("devices: all", false);
+        assert!(
+            all.len() == 1
+                && all[0].starts_with("2 rounds of repeats on 4 devices: 2 have no work"),
+            "{all:?}"
+        );
         let said = |run: &str| of(run, false);
         assert_eq!(of("devices: [0, 1, 2, 3]", true), Vec::<String>::new());
         let [line] = <[String; 1]>::try_from(said("devices: [0, 1, 2, 3]")).unwrap();
@@ -260,7 +313,7 @@ mod tests {
             "{line}"
         );
         for run in [
-            "devices: all",
+            "devices: auto",
             "devices: [0, 1]",
             "devices: [0, 1, 2, 3], on: workers",
         ] {

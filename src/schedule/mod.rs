@@ -57,7 +57,7 @@ pub use clock::check_setting;
 pub use content::{ChangedPrograms, programs_changed_since};
 pub use devices::restrict as visible_gpus;
 pub use events::{LaunchCounts, LaunchEvent, LaunchListener, TrialProgress};
-pub use idle::idle_listed_devices;
+pub use idle::IdleForecast;
 pub use instruments::Instruments;
 pub use lease::{Lease, take_first_idle};
 pub use locks_folder::path as locks_folder;
@@ -262,13 +262,15 @@ pub fn preview(
         &request.selection,
         request.experiment.run.retries,
     );
+    let forecast = IdleForecast {
+        experiment: request.experiment,
+        trials: request.trials,
+        has_final: history.has_final(),
+        gpus: &|| visible_gpus(&instruments().devices(), request.visible_devices).len(),
+    };
     let remarks = match request.search {
         Some(_) => Vec::new(),
-        None => idle_listed_devices(
-            request.experiment,
-            left.iter().map(|index| &trials[*index]),
-            history.has_final(),
-        ),
+        None => forecast.lines(left.iter().map(|index| &trials[*index])),
     };
     let to_run = left
         .iter()

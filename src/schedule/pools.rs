@@ -15,7 +15,7 @@ use kiln_core::{
 use super::{
     Event, Instruments, LaunchEvent, RunRequest, RunStop, clock,
     devices::{DeviceChoice, DeviceOffer, DeviceRequest, choose_each, cpu_instead, restrict},
-    idle::idle_devices,
+    idle::{idle_devices, keeps_blocks},
     lease::{self, Lease, Refusal, Terms},
     remaining::{History, remaining},
 };
@@ -136,10 +136,11 @@ fn idle(
         return Vec::new();
     }
     let remaining = known.remaining(request);
+    let keeps_blocks = keeps_blocks(request.trials);
     let of = |(wanted, slots): &(DeviceRequest, Vec<usize>)| {
         let mut alike = remaining.clone();
         alike.retain(|trial| DeviceRequest::of(trial) == *wanted);
-        idle_devices(&request.experiment.sweep, &alike, slots.len())
+        idle_devices(&request.experiment.sweep, &alike, slots.len(), keeps_blocks)
     };
     pools.iter().filter_map(of).collect()
 }

@@ -23,6 +23,7 @@ use super::{
     clock::WatchClock,
     devices::DeviceRequest,
     disk,
+    idle::keeps_blocks,
     open::OpenRun,
     pools::Pools,
     queue::Queue,
@@ -121,8 +122,8 @@ impl<'a> LaunchState<'a> {
             to_run: &left,
             counts,
         });
-        let has_blocks = request.trials.iter().any(|trial| trial.block > 1)
-            || request.search.is_some_and(Tuning::keeps_rounds);
+        let has_blocks =
+            keeps_blocks(request.trials) || request.search.is_some_and(Tuning::keeps_rounds);
         let waiting = if tickets.is_some() { Vec::new() } else { left };
         let mut queue = Queue::new(waiting, pools.requests, has_blocks);
         let slots = Slots::new(pools.devices, pools.slots);
