@@ -99,6 +99,36 @@ fn a_folder_with_the_name_of_an_experiment_does_not_hide_its_runs() {
 }
 
 #[test]
+fn a_rerun_is_told_by_ls_and_removed_as_a_whole() {
+    let (place, names) = with_runs(1);
+    let rerun = "results/rerun-20261123T160618Z";
+    fs::create_dir_all(place.path(&format!("{rerun}/base"))).unwrap();
+    fs::rename(
+        place.path("results/x"),
+        place.path(&format!("{rerun}/base/x")),
+    )
+    .unwrap();
+    let listed = Ended::of(place.kiln(&["ls"]).output().unwrap());
+    let told = format!(
+        "1 folder of `kiln compare --rerun` not listed: of the newest, `kiln ls {rerun}/base`"
+    );
+    assert!(listed.stderr.contains(&told), "{listed:?}");
+    let refused = rm(&place, &[rerun]);
+    assert!(
+        refused.status == Some(2) && refused.stderr.contains("add `--yes`"),
+        "{refused:?}"
+    );
+    let removed = rm(&place, &["rerun-20261123T160618Z", "--yes"]);
+    assert_eq!(removed.status, Some(0), "{removed:?}");
+    let run = format!("removed {rerun}/base/x/{} (", names[0]);
+    assert!(
+        removed.stdout.starts_with(&run) && removed.stdout.ends_with(&format!("removed {rerun}\n")),
+        "{removed:?}"
+    );
+    assert!(!place.path(rerun).exists());
+}
+
+#[test]
 fn nothing_is_removed_without_a_yes() {
     let (place, _) = with_runs(1);
     let refused = rm(&place, &["latest"]);

@@ -32,6 +32,7 @@ use super::{
     RESULTS, Status, Stop,
     json_option::JsonFormat,
     note, page_style, print, print_json, print_line,
+    reruns::reruns,
     runs::{LEFTOVER, NamedRun, newest_first, of_experiment},
     sources::table_of,
     tickets,
@@ -134,6 +135,9 @@ pub(super) fn run(args: Args) -> Result<Status, Stop> {
         return print(&short_names(&runs)).map(|()| Status::Success);
     }
     tell_leftovers(&results, experiment.as_deref());
+    if experiment.is_none() {
+        tell_reruns(&results);
+    }
     let mut lines = lines(&results, &runs);
     if args.json || args.format.is_json() {
         measure_sizes(&mut lines, &runs);
@@ -228,6 +232,23 @@ fn tell_leftovers(results: &Path, experiment: Option<&str>) {
     note(&without_controls(&format!(
         "{}{more}: {LEFTOVER}",
         first.path().display()
+    )));
+}
+
+/// Says that there are runs of `kiln compare --rerun`, which are not listed.
+fn tell_reruns(results: &Path) {
+    let reruns = reruns(results);
+    let Some(newest) = reruns.first() else {
+        return;
+    };
+    let side = |side: &str| shell_word(&newest.join(side).display().to_string());
+    note(&without_controls(&format!(
+        "{} of `kiln compare --rerun` not listed: of the newest, `kiln ls {}` and `kiln ls {}` list \
+         the runs, and `kiln rm {}` removes them",
+        counted(reruns.len(), "folder"),
+        side("base"),
+        side("new"),
+        shell_word(&newest.display().to_string())
     )));
 }
 

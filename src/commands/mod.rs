@@ -34,6 +34,7 @@ mod relay;
 mod report;
 mod reproduce;
 mod rerun;
+mod reruns;
 mod rm;
 mod run;
 mod runs;

@@ -18,6 +18,7 @@ use super::{
     machine::trial_program,
     note,
     planned::{Planned, plan_file, plan_loaded},
+    reruns::RERUN,
     sources::{TableSource, is_of_revision, of_folder, source},
 };
 use crate::{
@@ -97,7 +98,7 @@ impl Sides {
     /// If a side cannot be read or planned.
     pub(super) fn of(base: &str, new: &str, args: &Args) -> Result<Self, Stop> {
         let folder = args.results.join(format!(
-            "rerun-{}",
+            "{RERUN}{}",
             clock::utc_now().strftime("%Y%m%dT%H%M%SZ")
         ));
         let side = |name, named, set: &[String], program: &Option<PathBuf>| {

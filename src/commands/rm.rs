@@ -15,13 +15,13 @@ use kiln_core::{
     units::{Bytes, clock, counted},
 };
 
-use super::{RESULTS, Status, Stop, ls::size, note, print_line, runs};
+use super::{RESULTS, Status, Stop, ls::size, note, print_line, reruns, runs};
 use crate::{git, output::terminal};
 
 #[derive(clap::Args)]
 pub(super) struct Args {
     /// Runs: a short name (`latest`, NAME for its newest run, NAME~1 for the one before), or the
-    /// path of a run's folder.
+    /// path of a run's folder; or the folder of a rerun (`rerun-…`), with both of its runs.
     #[arg(required = true, value_name = "RUN")]
     runs: Vec<String>,
     /// Do not ask.
@@ -36,15 +36,10 @@ pub(super) struct Args {
 }
 
 pub(super) fn run(args: Args) -> Result<Status, Stop> {
-    let mut doomed: Vec<RunFolder> = Vec::new();
-    for named in &args.runs {
-        refuse_leftover(named, &args.results)?;
-        let run = runs::run_folder(named, &args.results)?;
-        refuse_unordered(named, &run)?;
-        if !doomed.contains(&run) {
-            doomed.push(run);
-        }
-    }
+    let Doomed {
+        runs: doomed,
+        reruns,
+    } = Doomed::of(&args)?;
     // Nothing is removed before every run was found removable.
     let mut locks: HashMap<PathBuf, Option<Lock>> = HashMap::new();
     for run in &doomed {
@@ -55,10 +50,12 @@ pub(super) fn run(args: Args) -> Result<Status, Stop> {
         }
     }
     if !args.force {
-        doomed.iter().try_for_each(refuse_tracked)?;
+        let folders = reruns.iter().map(RunFolder::at);
+        let mut all = doomed.iter().cloned().chain(folders);
+        all.try_for_each(|folder| refuse_tracked(&folder))?;
     }
     let sizes: Vec<u64> = doomed.iter().map(|run| size(run.path())).collect();
-    if !args.yes && !is_wanted(&doomed, &sizes)? {
+    if !args.yes && !doomed.is_empty() && !is_wanted(&doomed, &sizes)? {
         note("nothing was removed");
         return Ok(Status::Failed);
     }
@@ -69,7 +66,59 @@ pub(super) fn run(args: Args) -> Result<Status, Stop> {
         print_line(&format!("removed {} ({})", shown(run), Bytes(bytes)))?;
     }
     drop(locks);
+    for rerun in &reruns {
+        remove_rerun(rerun)?;
+    }
     Ok(Status::Success)
+}
+
+/// What to remove.
+#[derive(Default)]
+struct Doomed {
+    runs: Vec<RunFolder>,
+    /// The folders of reruns, whose runs are among these.
+    reruns: Vec<PathBuf>,
+}
+
+impl Doomed {
+    /// # Errors
+    /// A name does not stand for a run or a rerun, or it is not certain for which.
+    fn of(args: &Args) -> Result<Self, Stop> {
+        let mut doomed = Self::default();
+        for named in &args.runs {
+            if let Some(rerun) = reruns::named(named, &args.results) {
+                reruns::leftover_in(&rerun).map_or(Ok(()), |left| Err(of_leftover(&left)))?;
+                reruns::runs_in(&rerun)
+                    .into_iter()
+                    .for_each(|run| doomed.add(run));
+                doomed.reruns.push(rerun);
+                continue;
+            }
+            refuse_leftover(named, &args.results)?;
+            let run = runs::run_folder(named, &args.results)?;
+            refuse_unordered(named, &run)?;
+            doomed.add(run);
+        }
+        Ok(doomed)
+    }
+
+    fn add(&mut self, run: RunFolder) {
+        if !self.runs.contains(&run) {
+            self.runs.push(run);
+        }
+    }
+}
+
+/// Removes what is left of a rerun whose runs were removed; one that was named twice is gone.
+fn remove_rerun(rerun: &Path) -> Result<(), Stop> {
+    if !rerun.is_dir() || !reruns::runs_in(rerun).is_empty() {
+        return Ok(());
+    }
+    let shown = runs::below_here(rerun);
+    let shown = shown.display();
+    reruns::remove(rerun)
+        .map_err(|error| Stop::new(Status::Failed, format!("{shown}: {error}")))?;
+    print_line(&format!("removed {shown}"))
 }
 
 /// The path as short as it can be: relative to the current folder.
@@ -82,12 +131,16 @@ fn shown(run: &RunFolder) -> String {
 fn refuse_leftover(named: &str, results: &Path) -> Result<(), Stop> {
     match runs::leftover(named, results) {
         None => Ok(()),
-        Some(run) => Err(Stop::bad_input(format!(
-            "{}: {}; if it is not, delete the folder yourself",
-            shown(&run),
-            runs::LEFTOVER
-        ))),
+        Some(run) => Err(of_leftover(&run)),
     }
+}
+
+fn of_leftover(run: &RunFolder) -> Stop {
+    Stop::bad_input(format!(
+        "{}: {}; if it is not, delete the folder yourself",
+        shown(run),
+        runs::LEFTOVER
+    ))
 }
 
 /// Refuses a short name where the record of this run or of a newer one cannot be read: the order of

@@ -1,0 +1,111 @@
+//! The folders that `kiln compare --rerun` makes under `results/`: each holds the runs of two sides.
+
+use std::{
+    ffi::OsStr,
+    fs, io,
+    path::{Path, PathBuf},
+};
+
+use kiln_core::{
+    folder::{Folder, split},
+    record::{
+        RunFolder,
+        run_folder::{experiments, leftovers},
+    },
+};
+
+use super::runs::newest_first;
+
+/// The beginning of the name of such a folder; the time of its start follows.
+pub(super) const RERUN: &str = "rerun-";
+/// The folders in it, each with the experiments of one side.
+const SIDES: [&str; 2] = ["base", "new"];
+
+/// The folders of reruns, newest first.
+pub(super) fn reruns(results: &Path) -> Vec<PathBuf> {
+    let entries = fs::read_dir(results).into_iter().flatten().flatten();
+    let paths = entries.map(|entry| entry.path());
+    let mut found: Vec<PathBuf> = paths.filter(|path| is_rerun(path)).collect();
+    found.sort();
+    found.reverse();
+    found
+}
+
+/// The folder of a rerun that a path names, alone or below `results`; without links.
+pub(super) fn named(named: &str, results: &Path) -> Option<PathBuf> {
+    let mut places = [PathBuf::from(named), results.join(named)].into_iter();
+    let found = places.find(|place| is_rerun(place))?;
+    found.canonicalize().ok().filter(|real| is_rerun(real))
+}
+
+/// The runs of both sides.
+pub(super) fn runs_in(rerun: &Path) -> Vec<RunFolder> {
+    let of_side = |side: &str| newest_first(&rerun.join(side)).unwrap_or_default();
+    let all = SIDES.into_iter().flat_map(of_side);
+    all.map(|named| named.run).collect()
+}
+
+/// What a switch to another branch has left of one of its runs.
+pub(super) fn leftover_in(rerun: &Path) -> Option<RunFolder> {
+    let of_side = |side: &str| {
+        let side = rerun.join(side);
+        let mut names = experiments(&side).unwrap_or_default().into_iter();
+        names.find_map(|name| leftovers(&side, &name).into_iter().next())
+    };
+    SIDES.into_iter().find_map(of_side)
+}
+
+/// Removes the folder of a rerun with everything in it; what links lead to stays.
+///
+/// # Errors
+/// It cannot be removed.
+pub(super) fn remove(rerun: &Path) -> io::Result<()> {
+    let (above, name) = split(rerun)?;
+    Folder::follow(above)?.remove(name)
+}
+
+fn is_rerun(path: &Path) -> bool {
+    let name = path.file_name().and_then(OsStr::to_str);
+    let time = name.and_then(|name| name.strip_prefix(RERUN));
+    let is_folder = |path: &Path| path.symlink_metadata().is_ok_and(|found| found.is_dir());
+    time.is_some_and(is_time)
+        && is_folder(path)
+        && SIDES.iter().any(|side| is_folder(&path.join(side)))
+}
+
+/// Whether a text is a time such as `20261123T160618Z`.
+fn is_time(text: &str) -> bool {
+    let digits = |text: &str, count: usize| {
+        text.len() == count && text.bytes().all(|letter| letter.is_ascii_digit())
+    };
+    let parts = text.strip_suffix('Z').and_then(|text| text.split_once('T'));
+    parts.is_some_and(|(day, time)| digits(day, 8) && digits(time, 6))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_rerun_is_known_by_its_name_and_sides_and_its_runs_are_found() {
+        let place = tempfile::tempdir().unwrap();
+        let results = place.path();
+        let (old, new) = ("rerun-20261123T160618Z", "rerun-20261124T160618Z");
+        for folder in [old, new, "rerun-of-mine"] {
+            let run = results.join(folder).join("base/x/20261123T160618Z-9a32e95");
+            fs::create_dir_all(&run).unwrap();
+            fs::write(run.join("trials.csv"), "").unwrap();
+        }
+        fs::create_dir(results.join("rerun-20261125T160618Z")).unwrap();
+        assert_eq!(reruns(results), [results.join(new), results.join(old)]);
+        let found = named(old, results).unwrap();
+        assert_eq!((runs_in(&found).len(), leftover_in(&found)), (1, None));
+        let left = results.join(new).join("base/x/20261123T160618Z-9a32e95");
+        fs::remove_file(left.join("trials.csv")).unwrap();
+        fs::create_dir(left.join("trials")).unwrap();
+        assert_eq!(leftover_in(&results.join(new)), Some(RunFolder::at(left)));
+        assert_eq!(named("rerun-of-mine", results), None);
+        remove(&found).unwrap();
+        assert_eq!(reruns(results), [results.join(new)]);
+    }
+}
