@@ -30,7 +30,6 @@ use super::{
     launch_programs::LaunchPrograms,
     machine::{self, MachineIdentity},
     provenance::{Described, Programs},
-    remaining::rank,
 };
 use crate::{
     preflight::notice,
@@ -70,9 +69,9 @@ impl OpenRun {
 
     /// How the trial's last attempt that has a row ended, whoever ran it.
     pub(super) fn last_outcome(&self, trial: &TrialId) -> Option<Outcome> {
-        let own = self.ends().filter(|end| end.trial == *trial);
-        let last = own.max_by_key(|end| rank(end));
-        last.map(|end| end.outcome)
+        let others = self.others.iter().filter(|end| end.trial == *trial);
+        let all = others.chain(self.store.last_end(trial));
+        all.max_by_key(|end| end.rank()).map(|end| end.outcome)
     }
 
     /// The launch's last word, in its record.

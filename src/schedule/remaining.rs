@@ -80,11 +80,6 @@ impl PlanCount {
     }
 }
 
-/// Orders the rows of one trial: of its last attempt the one that counts is the highest.
-pub(super) fn rank(end: &AttemptEnd) -> (u64, u8) {
-    (end.attempt, end.outcome.weight())
-}
-
 /// The ended attempts of every trial, by number.
 #[derive(Clone, Debug, Default)]
 pub(super) struct History(HashMap<TrialId, Vec<Ended>>);

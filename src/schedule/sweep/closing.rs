@@ -11,7 +11,7 @@ use kiln_core::{
 use super::LaunchState;
 use crate::schedule::{
     LaunchEnd, LaunchEvent, LaunchReport, RunRequest, RunStop, disk,
-    remaining::{History, Selection, rank, unsettled},
+    remaining::{History, Selection, unsettled},
 };
 
 impl LaunchState<'_> {
@@ -67,7 +67,7 @@ pub(in crate::schedule) fn report<'e>(
     let mut last: HashMap<&TrialId, &AttemptEnd> = HashMap::new();
     for end in &ends {
         let known = last.entry(&end.trial).or_insert(end);
-        if rank(end) > rank(known) {
+        if end.rank() > known.rank() {
             *known = end;
         }
     }

@@ -146,11 +146,14 @@ impl TrialStore {
     /// The highest attempt of a trial that has a row; 0 if none has.
     pub fn last_attempt(&self, trial: &TrialId) -> u64 {
         let pending = self.pending.iter().map(|line| &line.end);
-        let ends = self.rows.ends().iter().chain(pending);
-        ends.filter(|end| end.trial == *trial)
-            .map(|end| end.attempt)
-            .max()
-            .unwrap_or(0)
+        let pending = pending.filter(|end| end.trial == *trial);
+        let ends = pending.chain(self.last_end(trial));
+        ends.map(|end| end.attempt).max().unwrap_or(0)
+    }
+
+    /// How the trial's last attempt with a row on the disk ended.
+    pub fn last_end(&self, trial: &TrialId) -> Option<&AttemptEnd> {
+        self.rows.last(trial)
     }
 
     /// Whether the path of the run's folder leads to it: it was not moved, replaced or removed.

@@ -2,7 +2,7 @@
 //! schedule asks for often. A run of 10,000 trials has 40 MB of rows, and 4 MB in this form.
 
 use std::{
-    collections::BTreeSet,
+    collections::{BTreeSet, HashMap},
     io::{self, Read, Write},
     sync::Arc,
 };
@@ -64,6 +64,11 @@ impl AttemptEnd {
     pub(super) fn key(&self) -> (&TrialId, u64) {
         (&self.trial, self.attempt)
     }
+
+    /// Orders the rows of one trial: of its last attempt the one that counts is the highest.
+    pub fn rank(&self) -> (u64, u8) {
+        (self.attempt, self.outcome.weight())
+    }
 }
 
 /// A row as its line of the table.
@@ -78,6 +83,8 @@ pub(super) struct Line {
 #[derive(Debug, Default)]
 pub(super) struct KeptRows {
     ends: Vec<AttemptEnd>,
+    /// The place of each trial's end with the highest rank.
+    last: HashMap<TrialId, usize>,
     /// Length of the line of each row, in bytes.
     lengths: Vec<u32>,
     /// Complete blocks of lines, compressed.
@@ -93,6 +100,11 @@ impl KeptRows {
         &self.ends
     }
 
+    /// The end of a trial with the highest rank, the later one of equals.
+    pub(super) fn last(&self, trial: &TrialId) -> Option<&AttemptEnd> {
+        self.ends.get(*self.last.get(trial)?)
+    }
+
     pub(super) fn len(&self) -> usize {
         self.ends.len()
     }
@@ -104,6 +116,10 @@ impl KeptRows {
                 self.devices.insert(Arc::clone(&uuid));
             }
             end.device_uuid = self.devices.get(&uuid).cloned();
+        }
+        let known = self.last(&end.trial);
+        if known.is_none_or(|known| end.rank() >= known.rank()) {
+            self.last.insert(end.trial.clone(), self.ends.len());
         }
         self.ends.push(end);
         self.lengths.push(bytes.len() as u32);

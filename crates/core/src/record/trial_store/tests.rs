@@ -65,6 +65,27 @@ impl Place {
 }
 
 #[test]
+fn the_last_attempt_is_the_one_with_the_highest_number_and_the_outcome_that_counts() {
+    let mut place = place(2);
+    let (id, other) = (row(1).fixed.trial.clone(), row(7).fixed.trial.clone());
+    for (attempt, outcome) in [
+        (3, Outcome::Failed),
+        (2, Outcome::Completed),
+        (3, Outcome::Killed),
+    ] {
+        let mut row = row(1);
+        row.fixed.attempt = attempt;
+        row.fixed.outcome = outcome;
+        place.store.keep(&row).unwrap();
+    }
+    let last = place.store.last_end(&id).unwrap();
+    assert_eq!((last.attempt, last.outcome), (3, Outcome::Failed));
+    assert_eq!(place.store.last_attempt(&id), 3);
+    assert_eq!(place.store.last_end(&other), None);
+    assert_eq!(place.store.last_attempt(&other), 0);
+}
+
+#[test]
 fn rows_of_a_replaced_table_go_to_the_file_that_has_its_name() {
     let mut place = place(2);
     let copy = place.run.path().join("copy");
