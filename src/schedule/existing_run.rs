@@ -1,25 +1,26 @@
 //! Finds the run of an experiment that a launch resumes, and checks that the experiment has not
 //! changed.
 
-use std::{collections::BTreeSet, fs, path::Path};
+mod experiment;
+
+use std::{fs, path::Path};
 
 use kiln_core::{
-    input,
-    limits::RESOLVED_BYTES,
-    plan::{Origin, Outcome, Trial, TrialId},
+    plan::{Outcome, Trial, TrialId},
     record::{
         AttemptEnd, RunFile, RunFolder, TableError, TableRow, TableWriter, TicketQueue, TrialTable,
         attempt::attempts,
         run_folder::runs,
         tables::{SAMPLES, SNAPSHOTS, TRIALS},
     },
-    spec::{self, Experiment},
     units::{listed, shorten},
 };
 
+pub(super) use self::experiment::experiment_of;
+use self::experiment::{EXPERIMENT, compare};
 use super::{
     RunStop, WantedTrials,
-    changes::{KeyChange, changes, describe},
+    changes::{KeyChange, changes},
     content::other_data,
     machine::{self, MachineIdentity},
     provenance::{Changed, Programs, advice},
@@ -34,8 +35,6 @@ const MOST_EARLIER: usize = 100;
 const MOST_CHANGES: usize = 3;
 /// Most characters of one of them.
 const LONGEST_CHANGE: usize = 120;
-/// How a sentence on the experiment's file of a run begins.
-const EXPERIMENT: &str = "experiment.yaml";
 
 /// The run to resume, or a new one.
 pub(super) enum ExistingRun {
@@ -78,6 +77,31 @@ pub(super) fn find(
     let Some(folder) = earlier.pop().filter(|_| !wanted.fresh) else {
         return Ok(ExistingRun::New { notice: None });
     };
+    let (old, other) = newest(wanted, folder)?;
+    match compare(wanted, &old.folder, &old.file, (&old.ends, &old.searched)) {
+        Ok(changed) => of_same_experiment(wanted, Old { changed, ..old }, &other, here),
+        Err(what) => of_changed_experiment(wanted, &old, &what, &earlier),
+    }
+}
+
+impl Old {
+    /// Whether nothing of its plan is left to run.
+    fn is_finished(&self) -> bool {
+        let is_settled = |trial: &TrialId| self.history.is_settled(trial, 0);
+        !self.file.is_searching && self.file.plan.iter().all(is_settled)
+    }
+}
+
+/// What a run measured that is something else now.
+struct OtherContent {
+    /// Changes of its programs that refuse a resume, and what to do about them.
+    programs: Vec<String>,
+    advice: &'static str,
+    data: Vec<String>,
+}
+
+/// Reads a run, and compares its programs and data with those of now.
+fn newest(wanted: &WantedTrials, folder: RunFolder) -> Result<(Old, OtherContent), RunStop> {
     let ReadRun {
         file,
         ends,
@@ -88,74 +112,97 @@ pub(super) fn find(
     if TicketQueue::of(&folder).is_none() {
         add_lost(&mut history, &folder, &file.plan);
     }
-    let finished = !file.is_searching && file.plan.iter().all(|trial| history.is_settled(trial, 0));
     let mut programs = programs_of(wanted, &file)?;
-    let about_programs = match (&mut programs, first_measured) {
+    let Changed { refused, told } = match (&mut programs, first_measured) {
         (Some(programs), Some(first)) => {
             let paths = Paths::here(Privacy::of(wanted.experiment));
             programs.compare(&file.launches, first, &paths)
         }
         _ => Changed::default(),
     };
-    let other_data = match ends.is_empty() && !has_attempts(&folder) {
-        true => Vec::new(),
-        false => other_data(&file, wanted.data),
+    let other = OtherContent {
+        programs: refused.iter().map(ToString::to_string).collect(),
+        advice: advice(&refused),
+        data: match ends.is_empty() && !has_attempts(&folder) {
+            true => Vec::new(),
+            false => other_data(&file, wanted.data),
+        },
     };
-    match compare(wanted, &folder, &file, (&ends, &searched)) {
-        Ok(_) if !about_programs.refused.is_empty() => {
-            let changes = &about_programs.refused;
-            let each: Vec<String> = changes.iter().map(ToString::to_string).collect();
-            let advice = advice(changes);
-            of_other_content(&folder, ("program", &each, advice), finished, wanted.reruns)
-        }
-        Ok(_) if !other_data.is_empty() => {
-            of_other_content(&folder, ("data", &other_data, ""), finished, wanted.reruns)
-        }
-        Ok(_)
-            if finished
-                && !wanted.reruns
-                // One that workers made on a shared folder belongs to all that see it.
-                && TicketQueue::of(&folder).is_none()
-                && let Some(notice) = elsewhere(&folder, &file, here) =>
-        {
-            Ok(ExistingRun::New {
-                notice: Some(notice),
-            })
-        }
-        Ok(changed) => {
-            if !finished || wanted.reruns {
-                check_tables(&folder, wanted.trials)?;
-            }
-            Ok(ExistingRun::Old(Box::new(Old {
-                folder,
-                file,
-                ends,
-                searched,
-                history,
-                changed,
-                programs,
-                told: about_programs.told,
-                first_measured,
-            })))
-        }
-        Err(what) if finished && wanted.reruns => Err(RunStop::Refused(format!(
+    let old = Old {
+        folder,
+        file,
+        ends,
+        searched,
+        history,
+        changed: Vec::new(),
+        programs,
+        told,
+        first_measured,
+    };
+    Ok((old, other))
+}
+
+/// The answer where the experiment is the one of the run: it is resumed, unless it measured something
+/// else or ran elsewhere.
+fn of_same_experiment(
+    wanted: &WantedTrials,
+    old: Old,
+    other: &OtherContent,
+    here: &dyn Fn() -> MachineIdentity,
+) -> Result<ExistingRun, RunStop> {
+    let (finished, reruns) = (old.is_finished(), wanted.reruns);
+    if !other.programs.is_empty() {
+        let changes = ("program", &other.programs[..], other.advice);
+        return of_other_content(&old.folder, changes, finished, reruns);
+    }
+    if !other.data.is_empty() {
+        let changes = ("data", &other.data[..], "");
+        return of_other_content(&old.folder, changes, finished, reruns);
+    }
+    let goes_on = !finished || reruns;
+    // One that workers made on a shared folder belongs to all that see it.
+    if !goes_on
+        && TicketQueue::of(&old.folder).is_none()
+        && let Some(notice) = elsewhere(&old.folder, &old.file, here)
+    {
+        return Ok(ExistingRun::New {
+            notice: Some(notice),
+        });
+    }
+    if goes_on {
+        check_tables(&old.folder, wanted.trials)?;
+    }
+    Ok(ExistingRun::Old(Box::new(old)))
+}
+
+/// The answer where the experiment has changed since the run, by what [`compare`] found: a finished
+/// run is left as it is.
+fn of_changed_experiment(
+    wanted: &WantedTrials,
+    old: &Old,
+    what: &str,
+    earlier: &[RunFolder],
+) -> Result<ExistingRun, RunStop> {
+    let folder = &old.folder;
+    match (old.is_finished(), wanted.reruns) {
+        (true, true) => Err(RunStop::Refused(format!(
             "`--rerun` retries trials of a run, but the experiment has changed since {}:\n{what}\n\
              restore it to retry trials of that run, or leave `--rerun` out to start a new run",
             folder.path().display()
         ))),
-        Err(what) if finished => {
-            let why = with_these_trials(wanted, &earlier);
-            let why = why.unwrap_or_else(|| because_of(&folder, &what));
+        (true, false) => {
+            let why = with_these_trials(wanted, earlier);
+            let why = why.unwrap_or_else(|| because_of(folder, what));
             Ok(ExistingRun::New {
-                notice: Some(why + &reading_again(wanted, &folder)),
+                notice: Some(why + &reading_again(wanted, folder)),
             })
         }
-        Err(what) => Err(RunStop::Refused(format!(
+        (false, _) => Err(RunStop::Refused(format!(
             "{} is unfinished and {}:\n{what}\nrestore it to resume that run, or start a new one with \
              `--fresh`{}",
             folder.path().display(),
-            unlike(&what),
-            reading_again(wanted, &folder)
+            unlike(what),
+            reading_again(wanted, folder)
         ))),
     }
 }
@@ -381,114 +428,4 @@ fn elsewhere(
         "{} is finished, but ran on another machine ({difference}); starting a new run",
         folder.path().display()
     ))
-}
-
-/// The experiment of a run.
-///
-/// # Errors
-/// It cannot be read: a line that begins with the file's name.
-pub(super) fn experiment_of(folder: &RunFolder) -> Result<Experiment, String> {
-    let text = input::read_text(&folder.experiment(), &RESOLVED_BYTES)
-        .map_err(|error| format!("  {EXPERIMENT}: {error}"))?;
-    spec::read_yaml(&text).map_err(|error| {
-        format!("  {EXPERIMENT} of that run cannot be read (a newer kiln's?): {error}")
-    })
-}
-
-/// Returns the changes that a resume accepts; the error lists those that it does not.
-fn compare(
-    wanted: &WantedTrials,
-    folder: &RunFolder,
-    file: &RunFile,
-    (ends, searched): (&[AttemptEnd], &[TableRow]),
-) -> Result<Vec<KeyChange>, String> {
-    let has_begun = ends.iter().any(|end| end.outcome.is_final());
-    let old = experiment_of(folder)?;
-    let (free, bound): (Vec<KeyChange>, Vec<KeyChange>) = changes(&old, wanted.experiment)
-        .into_iter()
-        .partition(|change| change.is_free() || (!has_begun && change.is_of_the_device()));
-    if !bound.is_empty() {
-        return Err(describe(&bound));
-    }
-    match wanted.search {
-        // `run.retries` may change: earlier choices were made with the old number.
-        Some(search) => same_path(
-            file,
-            &search.progress_with(searched, old.run.retries).trials,
-        )?,
-        None => {
-            same_origins(file, wanted.trials)?;
-            same_plan(file, wanted.trials)?;
-        }
-    }
-    Ok(free)
-}
-
-/// Checks that the trials continue the same checkpoints, or none.
-fn same_origins(file: &RunFile, trials: &[Trial]) -> Result<(), String> {
-    let first = |origins: Vec<&Origin>| match origins.first() {
-        None => "no trial of another run".to_owned(),
-        Some(origin) => format!(
-            "{} ({})",
-            origin.run.display(),
-            first_ids(origins.iter().map(|origin| &origin.trial))
-        ),
-    };
-    let now: Vec<&Origin> = trials
-        .iter()
-        .filter_map(|trial| trial.origin.as_ref())
-        .collect();
-    let is_same = trials.iter().all(|trial| {
-        let before = file.continues.get(&trial.id);
-        before.map(Origin::content) == trial.origin.as_ref().map(Origin::content)
-    });
-    if is_same && (now.is_empty() == file.continues.is_empty()) {
-        return Ok(());
-    }
-    Err(format!(
-        "  `--continue`: it continued {}, now {}",
-        first(file.continues.values().collect()),
-        first(now)
-    ))
-}
-
-/// The first ids of a list.
-fn first_ids<'a>(mut ids: impl Iterator<Item = &'a TrialId>) -> String {
-    let first: Vec<String> = ids.by_ref().take(3).map(ToString::to_string).collect();
-    match ids.count() {
-        0 => first.join(", "),
-        more => format!("{} and {more} more", first.join(", ")),
-    }
-}
-
-fn same_plan(file: &RunFile, trials: &[Trial]) -> Result<(), String> {
-    // An earlier version of kiln may have planned the same trials in another order.
-    let is_same =
-        file.plan.iter().collect::<BTreeSet<_>>() == trials.iter().map(|trial| &trial.id).collect();
-    let differ = || {
-        format!(
-            "  the plan: it had {} trials, now it has {}, and the ids differ",
-            file.plan.len(),
-            trials.len()
-        )
-    };
-    is_same.then_some(()).ok_or_else(differ)
-}
-
-/// Checks that the search requests the same trials for the same rows; it may not if the data or the
-/// machine changed.
-fn same_path(file: &RunFile, trials: &[Trial]) -> Result<(), String> {
-    let stray = file
-        .plan
-        .iter()
-        .enumerate()
-        .find(|(place, id)| trials.get(*place).map(|trial| &trial.id) != Some(*id));
-    let differ = |(place, id): (usize, &TrialId)| {
-        format!(
-            "  the search: trial {id} was number {} of the search, and now it is not (did the data \
-             or the number of cores change?)",
-            place + 1
-        )
-    };
-    stray.map_or(Ok(()), |stray| Err(differ(stray)))
 }

@@ -1,0 +1,129 @@
+//! Compares an experiment and its trials with those of a run, before it is resumed.
+
+use std::collections::BTreeSet;
+
+use kiln_core::{
+    input,
+    limits::RESOLVED_BYTES,
+    plan::{Origin, Trial, TrialId},
+    record::{AttemptEnd, RunFile, RunFolder, TableRow},
+    spec::{self, Experiment},
+};
+
+use super::super::{
+    WantedTrials,
+    changes::{KeyChange, changes, describe},
+};
+
+/// How a sentence on the experiment's file of a run begins.
+pub(super) const EXPERIMENT: &str = "experiment.yaml";
+
+/// The experiment of a run.
+///
+/// # Errors
+/// It cannot be read: a line that begins with the file's name.
+pub(in crate::schedule) fn experiment_of(folder: &RunFolder) -> Result<Experiment, String> {
+    let text = input::read_text(&folder.experiment(), &RESOLVED_BYTES)
+        .map_err(|error| format!("  {EXPERIMENT}: {error}"))?;
+    spec::read_yaml(&text).map_err(|error| {
+        format!("  {EXPERIMENT} of that run cannot be read (a newer kiln's?): {error}")
+    })
+}
+
+/// Returns the changes that a resume accepts; the error lists those that it does not.
+pub(super) fn compare(
+    wanted: &WantedTrials,
+    folder: &RunFolder,
+    file: &RunFile,
+    (ends, searched): (&[AttemptEnd], &[TableRow]),
+) -> Result<Vec<KeyChange>, String> {
+    let has_begun = ends.iter().any(|end| end.outcome.is_final());
+    let old = experiment_of(folder)?;
+    let (free, bound): (Vec<KeyChange>, Vec<KeyChange>) = changes(&old, wanted.experiment)
+        .into_iter()
+        .partition(|change| change.is_free() || (!has_begun && change.is_of_the_device()));
+    if !bound.is_empty() {
+        return Err(describe(&bound));
+    }
+    match wanted.search {
+        // `run.retries` may change: earlier choices were made with the old number.
+        Some(search) => same_path(
+            file,
+            &search.progress_with(searched, old.run.retries).trials,
+        )?,
+        None => {
+            same_origins(file, wanted.trials)?;
+            same_plan(file, wanted.trials)?;
+        }
+    }
+    Ok(free)
+}
+
+/// Checks that the trials continue the same checkpoints, or none.
+fn same_origins(file: &RunFile, trials: &[Trial]) -> Result<(), String> {
+    let first = |origins: Vec<&Origin>| match origins.first() {
+        None => "no trial of another run".to_owned(),
+        Some(origin) => format!(
+            "{} ({})",
+            origin.run.display(),
+            first_ids(origins.iter().map(|origin| &origin.trial))
+        ),
+    };
+    let now: Vec<&Origin> = trials
+        .iter()
+        .filter_map(|trial| trial.origin.as_ref())
+        .collect();
+    let is_same = trials.iter().all(|trial| {
+        let before = file.continues.get(&trial.id);
+        before.map(Origin::content) == trial.origin.as_ref().map(Origin::content)
+    });
+    if is_same && (now.is_empty() == file.continues.is_empty()) {
+        return Ok(());
+    }
+    Err(format!(
+        "  `--continue`: it continued {}, now {}",
+        first(file.continues.values().collect()),
+        first(now)
+    ))
+}
+
+/// The first ids of a list.
+fn first_ids<'a>(mut ids: impl Iterator<Item = &'a TrialId>) -> String {
+    let first: Vec<String> = ids.by_ref().take(3).map(ToString::to_string).collect();
+    match ids.count() {
+        0 => first.join(", "),
+        more => format!("{} and {more} more", first.join(", ")),
+    }
+}
+
+fn same_plan(file: &RunFile, trials: &[Trial]) -> Result<(), String> {
+    // An earlier version of kiln may have planned the same trials in another order.
+    let is_same =
+        file.plan.iter().collect::<BTreeSet<_>>() == trials.iter().map(|trial| &trial.id).collect();
+    let differ = || {
+        format!(
+            "  the plan: it had {} trials, now it has {}, and the ids differ",
+            file.plan.len(),
+            trials.len()
+        )
+    };
+    is_same.then_some(()).ok_or_else(differ)
+}
+
+/// Checks that the search requests the same trials for the same rows; it may not if the data or the
+/// machine changed.
+fn same_path(file: &RunFile, trials: &[Trial]) -> Result<(), String> {
+    let stray = file
+        .plan
+        .iter()
+        .enumerate()
+        .find(|(place, id)| trials.get(*place).map(|trial| &trial.id) != Some(*id));
+    let differ = |(place, id): (usize, &TrialId)| {
+        format!(
+            "  the search: trial {id} was number {} of the search, and now it is not (did the data \
+             or the number of cores change?)",
+            place + 1
+        )
+    };
+    stray.map_or(Ok(()), |stray| Err(differ(stray)))
+}
