@@ -130,7 +130,7 @@ fn message(limit: &Limit, folder: &Path) -> String {
             let checkpoints = Checkpoints::new(at("checkpoint"), TrialId("t000000000".to_owned()));
             checkpoints.newest(Ok).unwrap().1.remove(0)
         }
-        "TABLE_BYTES" => Table::read(&hole("t.csv"), "trials/11")
+        "TABLE_BYTES" => Table::read(&hole("t.csv"), "trials/12")
             .unwrap_err()
             .to_string(),
         "SAMPLES_BYTES" => samples_error(&hole("s.csv")),
@@ -385,7 +385,7 @@ const FILES: [(&str, ReadFile); 12] = [
     }),
     ("run.json", |path| RunFile::read(path).unwrap_err()),
     ("trials.csv", |path| {
-        Table::read(path, "trials/11").unwrap_err().to_string()
+        Table::read(path, "trials/12").unwrap_err().to_string()
     }),
     ("samples.csv", samples_error),
     ("trial.json", |path| {

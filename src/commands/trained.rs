@@ -14,7 +14,7 @@ use kiln_core::{
     limits::RESOLVED_BYTES,
     plan::{self, TrialFile, TrialId, show},
     record::{
-        Checkpoints, RunFolder, TableRow, TrialTable,
+        Checkpoints, RunFolder, TableRow, TrialRow, TrialTable,
         attempt::{RESULT_FILE, attempts, result},
         checkpoint::{ListedCheckpoint, MODEL_FILE, aside},
         difference::{differences, leaves},
@@ -252,7 +252,9 @@ fn comparable(
         .map(|(row, _)| *row)
         .collect();
     let value = |axis: usize, row: usize| with_loss[row].axes.get(axis);
-    let other = OtherNumber::among(axes, "valid_loss", with_loss.len(), value);
+    let is_same = TrialRow::share_validation(with_loss.iter().map(|row| &*row.fixed));
+    let of = |key: &str| OtherNumber::given(key, "valid_loss", is_same);
+    let other = OtherNumber::among(axes, of, with_loss.len(), value);
     let Some((axis, other)) = other else {
         return Ok(());
     };

@@ -422,7 +422,10 @@ impl<'a> Ranking<'a> {
         };
         let points: Vec<&RankedPoint<'_>> = self.compared().collect();
         let value = |axis: usize, point: usize| points[point].point.values.get(axis);
-        let (axis, other) = OtherNumber::among(self.axes, metric.name(), points.len(), value)?;
+        let rows = points.iter().flat_map(|ranked| ranked.point.completed());
+        let is_same = TrialRow::share_validation(rows);
+        let of = |key: &str| OtherNumber::given(key, metric.name(), is_same);
+        let (axis, other) = OtherNumber::among(self.axes, of, points.len(), value)?;
         let why = other.in_words(&self.axes[axis], words(metric));
         Some(format!(
             "{why}; compare points of one value of it, or name another `objective`"

@@ -231,6 +231,13 @@ fn a_result_holds_what_was_measured_and_the_messages_tell_the_same_story() {
                 .unwrap()
         )
     );
+    // The same text, cut in the same place.
+    let again = Trial::new(first_engine(), MLP, DATA, "batch_size: 4, steps: 12").complete();
+    assert!(result.figures.validation_data.is_some());
+    assert_eq!(
+        again.figures.validation_data,
+        result.figures.validation_data
+    );
     let steps = trial.steps();
     assert_eq!(steps[0].learning_rate, Some(0.05 / 5.0));
     assert!(steps[39].learning_rate.unwrap().abs() < 1e-12);

@@ -206,7 +206,9 @@ pub(super) fn chosen_runs(metric: ComparedMetric, pair: &MatchedPair<'_>) -> Opt
 
 fn of_loss(column: &str, treatment: &Treatment, pair: &MatchedPair<'_>) -> Option<String> {
     let keys = || treatment.settings.iter().map(|one| one.key.as_str());
-    let other = |key| Some((key, OtherNumber::of(key, column)?));
+    let rows = [&pair.base, &pair.new].map(|rows| completed(rows));
+    let is_same = TrialRow::share_validation(rows.into_iter().flatten());
+    let other = |key| Some((key, OtherNumber::given(key, column, is_same)?));
     if let Some((key, other)) = keys().find_map(other) {
         return Some(other.in_words(key, "loss"));
     }

@@ -503,6 +503,38 @@ fn losses_on_other_data_are_not_compared() {
 }
 
 #[test]
+fn losses_on_the_same_validation_data_are_compared_whatever_was_trained_on() {
+    let base = Run::of(1, 0, STEPS, |row| {
+        row.validation_data = Some("v".to_owned())
+    });
+    let loss = |change: Change| {
+        let mut new = Run::of(11, 20, STEPS, change);
+        new.file = sums("two");
+        let found = compared(&base, &new, &[]);
+        let loss = of(&found, 0, ComparedMetric::Loss);
+        (loss.verdict, loss.refusal.clone())
+    };
+    let same = loss(|row| {
+        row.validation_data = Some("v".to_owned());
+        row.valid_loss = row.valid_loss.map(|loss| 0.8 * loss);
+    });
+    assert_eq!(same, (Verdict::Better, None));
+    let others: [Change; 2] = [
+        |row| row.validation_data = Some("w".to_owned()),
+        |row| row.validation_data = None,
+    ];
+    for change in others {
+        assert_eq!(
+            loss(change),
+            (
+                Verdict::NotComparable,
+                Some("`data_sha256` makes it a loss on other data".to_owned())
+            )
+        );
+    }
+}
+
+#[test]
 fn an_axis_of_one_run_may_be_a_fixed_setting_of_the_other() {
     let base = Run::of(1, 0, STEPS, same);
     let mut new = Run::of(11, 20, "steps: 100, batch_size: 1, clip_norm: 1.0", same);

@@ -186,6 +186,38 @@ fn losses_on_other_data_are_not_ranked() {
 }
 
 #[test]
+fn losses_on_the_same_validation_data_are_ranked_whatever_was_trained_on() {
+    let verdict = |validation: [Option<&str>; 2]| {
+        let rows = (0..10_u64).map(|at| {
+            let place = at as usize % 2;
+            let fixed = TrialRow {
+                valid_loss: Some(1.0 + place as f64 + at as f64 / 100.0),
+                validation_data: validation[place].map(str::to_owned),
+                seed: at / 2,
+                ..row(at + 1, 100.0)
+            };
+            (fixed, &[["a.jsonl"], ["b.jsonl"]][place][..])
+        });
+        let table = table(&["data.path"], rows.collect());
+        let all = points(&table);
+        Ranking::new(&all, &table, None).verdict().unwrap()
+    };
+    let same = verdict([Some("v"), Some("v")]);
+    assert!(
+        same.starts_with("path a.jsonl has the lowest validation loss")
+            && same.contains("larger than noise"),
+        "{same}"
+    );
+    for other in [[Some("v"), Some("w")], [Some("v"), None], [None, None]] {
+        let other = verdict(other);
+        assert!(
+            other.contains("`data.path` makes it a validation loss on other data"),
+            "{other}"
+        );
+    }
+}
+
+#[test]
 fn a_lead_may_be_that_of_a_device() {
     let on = |device: &str, at: u64, rate: f64| TrialRow {
         device_name: Some(device.to_owned()),

@@ -119,7 +119,7 @@ trial_table! {
     /// Behind the axes comes one column per metric of a command that is none of the columns below,
     /// named `metric.NAME`.
     /// Committed.
-    TRIALS = "trials/11" in "trials.csv";
+    TRIALS = "trials/12" in "trials.csv";
     since 1 runner {
         /// Id of the trial: the same settings have the same id everywhere.
         trial: TrialId,
@@ -455,5 +455,12 @@ trial_table! {
         lowest_valid_loss: Option<f64> ["nats"],
         /// Optimizer steps until that evaluation.
         lowest_valid_step: Option<u64>,
+    }
+    since 12 child {
+        /// First 16 digits of a SHA-256 over the validation data: ids and numbering of tokens; pixels
+        /// of images, or names and lengths of their files, with labels. Losses of trials with the
+        /// same one are of the same data, whatever they were trained on. Empty for a panel, whose
+        /// targets are normalized by its training data, for a command and without validation data.
+        validation_data: Option<String>,
     }
 }

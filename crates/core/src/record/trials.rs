@@ -40,6 +40,12 @@ pub fn host_id_kind(id: &str) -> &str {
 }
 
 impl TrialRow {
+    /// Whether these rows are known to be evaluated on the same data; not if there are none.
+    pub fn share_validation<'a>(mut rows: impl Iterator<Item = &'a Self>) -> bool {
+        let first = rows.next().and_then(|row| row.validation_data.as_ref());
+        first.is_some() && rows.all(|row| row.validation_data.as_ref() == first)
+    }
+
     /// The value of a metric.
     pub fn metric(&self, metric: Metric) -> Option<f64> {
         match metric {

@@ -17,6 +17,15 @@ const OF_LOADING: [&str; 12] = [
     "data.longest_first",
 ];
 
+/// Settings and facts that may change the training data alone: a table tells whether the validation
+/// data is the same under two of their values.
+const OF_TRAINING_DATA: [&str; 4] = [
+    "data.path",
+    "data.valid_path",
+    "data.valid_fraction",
+    "data_sha256",
+];
+
 /// Whether a column of `trials.csv` has what was learned: a loss, or a metric of the validation data.
 pub fn is_learned(column: &str) -> bool {
     column.starts_with("valid_") || ["train_loss", "lowest_valid_loss"].contains(&column)
@@ -60,18 +69,24 @@ impl OtherNumber {
         ((is_of_data && !leaves) || key == "model.reads").then_some(Self::Data)
     }
 
-    /// The first of these axes that varies and makes the column another number, with its place.
-    /// `value` is that of an axis in one of `rows` rows, by their places.
+    /// As [`Self::of`], of rows that are known to be evaluated on the same data, or not.
+    pub fn given(key: &str, column: &str, has_same_validation: bool) -> Option<Self> {
+        let is_of_training = OF_TRAINING_DATA.contains(&key) && column != "train_loss";
+        Self::of(key, column).filter(|_| !(has_same_validation && is_of_training))
+    }
+
+    /// The first of these axes that varies and makes a column another number, with its place; `of`
+    /// says so of a key. `value` is that of an axis in one of `rows` rows, by their places.
     pub fn among<V: PartialEq>(
         axes: &[String],
-        column: &str,
+        of: impl Fn(&str) -> Option<Self>,
         rows: usize,
         value: impl Fn(usize, usize) -> V,
     ) -> Option<(usize, Self)> {
         let varies = |axis: usize| (1..rows).any(|row| value(axis, row) != value(axis, 0));
         axes.iter()
             .enumerate()
-            .filter_map(|(axis, key)| Some((axis, Self::of(key, column)?)))
+            .filter_map(|(axis, key)| Some((axis, of(key)?)))
             .find(|(axis, _)| varies(*axis))
     }
 
@@ -119,12 +134,27 @@ mod tests {
                 0 => format!("{row}"),
                 _ => paths[row].to_owned(),
             };
-            OtherNumber::among(&axes, "valid_loss", paths.len(), value)
+            OtherNumber::among(&axes, |key| of(key, "valid_loss"), paths.len(), value)
         };
         assert_eq!(among(&["a", "a", "b"]), Some((1, OtherNumber::Data)));
         assert_eq!(among(&["a", "a"]), None);
         assert_eq!(among(&[]), None);
         assert_eq!(of("data.train_rows", "valid_loss"), None);
         assert_eq!(of("data.train_rows", "train_loss"), Some(OtherNumber::Data));
+    }
+
+    #[test]
+    fn other_training_data_leaves_a_loss_on_the_same_validation_data_what_it_is() {
+        let other = Some(OtherNumber::Data);
+        for key in OF_TRAINING_DATA {
+            for column in ["valid_loss", "valid_top1", "seconds_to_target"] {
+                assert_eq!(OtherNumber::given(key, column, true), None);
+                assert_eq!(OtherNumber::given(key, column, false), other);
+            }
+            assert_eq!(OtherNumber::given(key, "train_loss", true), other);
+        }
+        for key in ["data.tokenizer", "data.target", "data.image_size"] {
+            assert_eq!(OtherNumber::given(key, "valid_loss", true), other);
+        }
     }
 }

@@ -15,6 +15,7 @@ mod panel;
 pub(crate) mod pixels;
 mod schedule;
 mod text;
+mod validation;
 
 pub use batch::{
     BatchPixels, BatchSamples, HostBatch, ImageSamples, PairSamples, PanelSamples, TargetScale,

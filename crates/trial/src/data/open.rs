@@ -18,7 +18,9 @@ use kiln_data::{
     tokenizer::Vocabulary,
 };
 
-use super::{ImageSource, PairRows, PanelWindows, Source, TextWindows, ValidationWindows};
+use super::{
+    ImageSource, PairRows, PanelWindows, Source, TextWindows, ValidationWindows, validation,
+};
 
 /// Data that a model can be trained on.
 pub(crate) struct Opened {
@@ -29,6 +31,8 @@ pub(crate) struct Opened {
     /// Training samples with close keys make a step; of prompts and responses.
     pub(crate) sort_keys: Option<Arc<Vec<u64>>>,
     pub(crate) valid: Arc<dyn Source>,
+    /// A hash of what is evaluated; `None` if that depends on the training data, or is nothing.
+    pub(crate) validation: Option<String>,
     pub(crate) facts: DataFacts,
     /// Vocabulary of a text.
     pub(crate) vocabulary: Option<Vocabulary>,
@@ -69,6 +73,7 @@ pub(crate) fn open(file: &TrialFile) -> Result<Opened, String> {
 fn open_text(data: &Data, folder: Option<&Path>, seq_len: usize) -> Result<Opened, String> {
     let found = text::load(data, folder).map_err(|error| error.to_string())?;
     let unknown = notices::unknown_of_text(&found);
+    let validation = validation::of_text(&found);
     let cut = data.sampling().cloned().unwrap_or_default();
     let stride = cut.stride.map_or(seq_len, |stride| stride.max(1) as usize);
     let strided = TextWindows {
@@ -94,6 +99,7 @@ fn open_text(data: &Data, folder: Option<&Path>, seq_len: usize) -> Result<Opene
             tokens: Arc::new(found.valid),
             seq_len,
         }),
+        validation,
         facts: found.facts,
         vocabulary: Some(found.vocabulary),
         left_out: BTreeMap::new(),
@@ -108,6 +114,7 @@ fn open_images(data: &Data, folder: Option<&Path>, seed: u64) -> Result<Opened, 
     let found = images::load(data, folder).map_err(|error| error.to_string())?;
     let (facts, left_out) = (found.facts.clone(), left_out::of_images(&found));
     let notice = notices::of_images(data, &found);
+    let validation = validation::of_images(data, &found);
     let [train, valid] = ImageSource::both(data, found, seed);
     Ok(Opened {
         epoch_samples: train.sample_count(),
@@ -115,6 +122,7 @@ fn open_images(data: &Data, folder: Option<&Path>, seed: u64) -> Result<Opened, 
         sampling: Sampling::Shuffled,
         sort_keys: None,
         valid: Arc::new(valid),
+        validation,
         facts,
         vocabulary: None,
         left_out,
@@ -138,6 +146,7 @@ fn open_panel(data: &Data, folder: Option<&Path>, seq_len: usize) -> Result<Open
         sampling: Sampling::Shuffled,
         sort_keys: None,
         valid: Arc::new(valid),
+        validation: None,
         facts: found.facts.clone(),
         vocabulary: None,
         left_out: left_out::of_panel(&found),
@@ -152,6 +161,7 @@ fn open_pairs(data: &Data, folder: Option<&Path>) -> Result<Opened, String> {
     let sampling = data.pairs().cloned().unwrap_or_default();
     let found = pairs::load(data, folder).map_err(|error| error.to_string())?;
     let notice = notices::seen_rows(found.seen_valid_rows, found.valid.len() as u64);
+    let validation = validation::of_pairs(&found);
     let (valid, tokens) = (Arc::new(found.valid), Arc::new(found.tokens));
     let train = Arc::new(
         PairRows::new(Arc::new(found.train), tokens.pad(), sampling.length_bucket)
@@ -166,6 +176,7 @@ fn open_pairs(data: &Data, folder: Option<&Path>) -> Result<Opened, String> {
             tokens.pad(),
             sampling.length_bucket,
         )),
+        validation,
         vocabulary: None,
         left_out: left_out::of_pairs(&found.facts, &sampling),
         unknown: notices::unknown_of_pairs(&found.facts),

@@ -502,6 +502,7 @@ fn prepare(file: &TrialFile, result: &mut TrialResult) -> Result<Prepared, Trial
         .collect::<Vec<String>>();
     let notice = (!notices.is_empty()).then(|| notices.join("; "));
     result.data_sha256 = Some(opened.facts.sha256).filter(|hash| !hash.is_empty());
+    result.figures.validation_data = opened.validation;
     result.left_out_of_data = opened.left_out;
     result.outputs = OutputNames {
         class_names: class_names(&file.data),
