@@ -14,6 +14,10 @@ use super::{
     words::USABLE,
 };
 
+/// From this share on an arithmetic and a geometric mean are told to differ: half a unit of the
+/// third digit. Runs with a spread of 10 % are so far apart.
+const VISIBLY_APART: f64 = 0.005;
+
 /// A metric of a pair before its verdict.
 struct MeasuredPair {
     place: usize,
@@ -123,6 +127,9 @@ impl MeasuredPair {
             None => statistics::middle(&runs.iter().map(|run| run.value).collect::<Vec<_>>()),
         };
         let (base, new) = (middle(&self.sides.base)?, middle(&self.sides.new)?);
+        let is_apart = |runs: &[TimedRun], middle: f64| {
+            mean(runs).is_some_and(|mean| (mean / middle - 1.0).abs() >= VISIBLY_APART)
+        };
         let of_zeros = self.verdict_of_zeros().filter(|_| self.sides.has_enough());
         let verdict = match (&estimate, of_zeros) {
             _ if !is_comparable || self.refusal.is_some() => Verdict::NotComparable,
@@ -144,6 +151,8 @@ impl MeasuredPair {
             passed_over: self.passed_over,
             base,
             new,
+            is_apart_from_report: is_apart(&self.sides.base, base)
+                || is_apart(&self.sides.new, new),
             is_of_differences: self.differences.is_some(),
             ratio: estimate.map_or(ratio, |estimate| estimate.ratio),
             interval: estimate

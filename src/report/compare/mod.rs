@@ -128,6 +128,9 @@ pub struct Comparison {
     /// The geometric mean of each side in the metric's unit; the arithmetic one of differences.
     pub base: f64,
     pub new: f64,
+    /// Whether the arithmetic mean of a side, which a report shows, is visibly another number.
+    #[serde(skip)]
+    pub is_apart_from_report: bool,
     /// Whether some runs have 0, so that differences stand in place of ratios.
     #[serde(skip_serializing_if = "std::ops::Not::not")]
     pub is_of_differences: bool,

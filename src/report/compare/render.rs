@@ -50,6 +50,14 @@ enum TableForm {
 }
 
 impl TableForm {
+    /// What separates a line from a table above it.
+    fn paragraph(&self) -> &'static str {
+        match self {
+            Self::Text(_) => "",
+            Self::Markdown => "\n",
+        }
+    }
+
     /// Escapes a line that holds text from files.
     fn plain(&self, line: &str) -> String {
         match self {

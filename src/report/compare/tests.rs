@@ -73,6 +73,17 @@ pub(super) fn page(found: &Comparisons) -> String {
 }
 
 #[test]
+fn means_that_a_report_shows_as_other_numbers_are_named() {
+    let text = |base: &[f64]| page(&one_after_the_other(base, &[100.0, 101.0, 99.0]));
+    let named = "\nbase and new are geometric means, ";
+    // 116.7 in a report, and 100 here.
+    let apart = text(&[50.0, 100.0, 200.0]);
+    assert!(apart.contains(named), "{apart}");
+    let alike = text(&[95.0, 100.0, 105.0]);
+    assert!(!alike.contains(named), "{alike}");
+}
+
+#[test]
 fn sides_one_after_the_other_are_told_apart_only_by_a_large_change_and_the_page_says_so_first() {
     let base = [100.0, 101.0, 99.0, 100.5, 99.5];
     let small = one_after_the_other(&base, &base.map(|rate| rate * 0.95));

@@ -16,6 +16,10 @@ use crate::report::{
 /// Longest table that is printed, in lines.
 const MOST_LINES: usize = 200;
 
+/// Said where the numbers of a table are not those of a report on the same rows.
+const GEOMETRIC: &str = "base and new are geometric means, whose ratio is the change; `kiln report` \
+                         shows arithmetic means";
+
 /// A pair of points, and its comparison by the metric.
 type PointVerdict<'a> = (&'a Compared, &'a Comparison);
 
@@ -59,6 +63,9 @@ impl MetricVerdicts<'_> {
         let columns = columns(self.metric, &shown, self.found);
         let has_worse = shown.iter().any(|(_, one)| one.verdict == Verdict::Worse);
         write_table(page, form, &heading, &columns, has_worse);
+        if shown.iter().any(|(_, one)| one.is_apart_from_report) {
+            let _ = writeln!(page, "{}{GEOMETRIC}", form.paragraph());
+        }
         write_refusals(page, form, &refusals);
         if left_out > 0 {
             let _ = writeln!(
