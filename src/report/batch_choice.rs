@@ -12,7 +12,7 @@ use kiln_core::{
     units::{significant, without_controls},
 };
 
-use super::points::Point;
+use super::{energy::energy_of, points::Point};
 
 pub(super) const RATE: &str = "train.optimizer.learning_rate";
 /// Axes by which batches of one training may differ.
@@ -165,7 +165,7 @@ fn batches<'a>(
             rates: Vec::new(),
         });
         batch.samples_per_second = batch.samples_per_second.max(speed.mean);
-        let energy = point.statistic(TrialRow::joules_per_sample);
+        let energy = point.statistic(energy_of(point));
         let energies = batch
             .joules_per_sample
             .into_iter()

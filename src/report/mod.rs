@@ -5,6 +5,7 @@ mod batch_choice;
 mod chart;
 pub mod compare;
 mod diff;
+mod energy;
 mod findings;
 mod html;
 mod layout;

@@ -10,6 +10,7 @@ use kiln_core::{
 };
 
 use super::{
+    energy::energy_of,
     metrics::accuracy,
     points::{Point, SAMPLES, TOKENS, ended, points},
     ranking::Ranking,
@@ -27,6 +28,8 @@ struct PointColumn {
 enum PointCell {
     /// The mean of a number over a point's completed trials, as text.
     Mean(fn(&TrialRow) -> Option<f64>, fn(f64) -> String),
+    /// The mean energy per sample.
+    Energy,
     Text(fn(&Point<'_>) -> Option<String>),
     /// From the whole table.
     Table,
@@ -36,6 +39,7 @@ impl PointCell {
     fn text(&self, point: &Point<'_>) -> Option<String> {
         match self {
             Self::Mean(of, print) => mean(point, of, print),
+            Self::Energy => mean(point, energy_of(point), short),
             Self::Text(text) => text(point),
             Self::Table => None,
         }
@@ -125,8 +129,10 @@ const COLUMNS: [PointColumn; 16] = [
     },
     PointColumn {
         name: "joules_per_sample",
-        meaning: "Mean energy of the device per sample: by the driver's counter, of a trial without it by the power readings.",
-        cell: PointCell::Mean(TrialRow::joules_per_sample, short),
+        meaning: "Mean energy of the device per sample: by the driver's counter, if a trial lacks it by \
+                  the power readings of all. Empty where no source has all trials; without trials whose \
+                  two energies contradict each other (`energies-apart`).",
+        cell: PointCell::Energy,
     },
     PointColumn {
         name: "mfu",
@@ -162,6 +168,11 @@ fn mean(
         .statistic(of)
         .filter(|value| value.mean.is_finite())
         .map(|value| print(value.mean))
+}
+
+/// The number of completed trials with a number.
+fn runs(point: &Point<'_>, of: impl Fn(&TrialRow) -> Option<f64>) -> usize {
+    point.completed().filter_map(of).count()
 }
 
 fn metric_cell(point: &Point<'_>, metric: Metric) -> Option<String> {
@@ -233,8 +244,12 @@ pub fn point_table(table: &TrialTable, asked: Option<spec::Objective>) -> String
         };
         if number < ALWAYS || cells.iter().any(Option::is_some) {
             sheet.add(column.name, cells);
-            if let PointCell::Mean(of, _) = column.cell {
-                sheet.note_fewer(column.name, of);
+            match column.cell {
+                PointCell::Mean(of, _) => sheet.note_fewer(column.name, |point| runs(point, of)),
+                PointCell::Energy => {
+                    sheet.note_fewer(column.name, |point| runs(point, energy_of(point)));
+                }
+                PointCell::Text(_) | PointCell::Table => {}
             }
         }
     }
@@ -246,7 +261,7 @@ pub fn point_table(table: &TrialTable, asked: Option<spec::Objective>) -> String
             let metric = metric_of(name);
             let cells = all.iter().map(|point| metric_cell(point, metric));
             sheet.add(name, cells.collect());
-            sheet.note_fewer(name, |row| row.metric(metric));
+            sheet.note_fewer(name, |point| runs(point, |row| row.metric(metric)));
         }
     }
     sheet.text()
@@ -293,9 +308,10 @@ impl<'a> Sheet<'a> {
         }
     }
 
-    fn note_fewer(&mut self, name: &str, of: impl Fn(&TrialRow) -> Option<f64>) {
+    /// `runs` counts the trials that a point's mean is of.
+    fn note_fewer(&mut self, name: &str, runs: impl Fn(&Point<'_>) -> usize) {
         for (told, point) in self.fewer.iter_mut().zip(self.points) {
-            let runs = point.completed().filter_map(&of).count();
+            let runs = runs(point);
             if runs > 0 && runs < point.completed().count() {
                 told.push(format!("{name} {runs}"));
             }
@@ -485,6 +501,26 @@ mod tests {
              1,2,,,10,samples_per_second 1\n\
              2,1,,,20,\n\
              3,1,,,,\n"
+        );
+    }
+
+    #[test]
+    fn contradicting_energies_are_not_in_the_mean_and_it_says_of_how_many_it_is() {
+        let energy = |id, counter, integral| TrialRow {
+            window_seconds: Some(1.0),
+            energy_counter_joules: Some(counter),
+            energy_integral_joules: Some(integral),
+            ..row(id, 10.0)
+        };
+        let rows: Vec<(TrialRow, &[&str])> = vec![
+            (energy(1, 50.0, 51.0), &["1"]),
+            (energy(2, 90.0, 51.0), &["1"]),
+        ];
+        let text = point_table(&table(&["a.b"], rows), None);
+        assert!(
+            text.contains(",joules_per_sample,fewer_runs\n1,2,")
+                && text.ends_with(",10,0,5,joules_per_sample 1\n"),
+            "{text}"
         );
     }
 }

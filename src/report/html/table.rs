@@ -7,12 +7,13 @@ use kiln_core::{plan::Outcome, record::TrialRow, spec::Metric, units::shorten};
 
 use self::{
     cells::{HtmlCell, mean, of_runs, plain, sorted},
-    number_columns::{NumberColumn, RESOURCES, SPEED},
+    number_columns::{COURSE, NumberColumn, RESOURCES, SPEED},
 };
 use crate::report::{
     baselines::without_model,
+    energy::energy_of,
     findings::capitalized,
-    layout::share_of_fastest,
+    layout::{share_of_fastest, significant},
     metrics::LEARNED,
     objective::Objective,
     points::{Point, number, pieces, shown},
@@ -172,6 +173,8 @@ impl PointTable {
             self.add_filled(metric_head(*metric, metrics), meaning, cells.collect());
         }
         self.add_numbers(&RESOURCES, lines);
+        self.add_energy(lines);
+        self.add_numbers(&COURSE, lines);
         let first = |line: &HtmlLine<'_>| Some(line.point.rows.first()?.trial.0.clone());
         self.add(
             "trial",
@@ -241,6 +244,21 @@ impl PointTable {
             let cells = lines.iter().map(|line| number.cell(line.point)).collect();
             self.add_filled(number.head, number.meaning, cells);
         }
+    }
+
+    fn add_energy(&mut self, lines: &[HtmlLine<'_>]) {
+        let cell = |line: &HtmlLine<'_>| {
+            let value = mean(line.point, energy_of(line.point))?;
+            let text = of_runs(line.point, &value, significant(value.mean));
+            Some(sorted(text, value.mean))
+        };
+        let cells = lines.iter().map(|line| cell(line).unwrap_or_default());
+        self.add_filled(
+            "J/sample",
+            "energy per sample over the window, of one source; without trials whose two energies \
+             are apart",
+            cells.collect(),
+        );
     }
 
     /// Adds a column of numbers, unless all its cells are empty.

@@ -6,11 +6,12 @@ use kiln_core::{kinds::command::Better, plan::Outcome, units::counted};
 
 use super::{
     MOST_LINES, MOST_MARKS, PointMeasure, RunView,
-    measure::{Doubt, TARGET, is_in_doubt},
+    measure::{Doubt, TARGET},
     spots::{Spot, Spots},
 };
 use crate::report::{
     chart::{AxisUnit, Chart, ChartAxis, ChartLine, ChartMark, Lines, MarkShape, Picture},
+    energy::{is_in_doubt, is_mixed},
     findings::capitalized,
     ranking::unequal_samples,
 };
@@ -231,13 +232,11 @@ fn caption(spots: &Spots<'_>, axis: usize, measure: &PointMeasure, shown: &Shown
         is_scattered,
     } = *shown;
     let mut said = Vec::new();
-    if spots.spots.iter().any(|spot| {
-        spot.point
-            .completed()
-            .filter_map(|row| measure.of(row))
-            .count()
-            > 1
-    }) {
+    if spots
+        .spots
+        .iter()
+        .any(|spot| measure.of(spot.point).len() > 1)
+    {
         said.push(
             "Means over the runs of a point; the bar is the 95 % interval of the mean (Student's \
              t), of two runs their range."
@@ -280,9 +279,20 @@ fn doubted(spots: &Spots<'_>, measure: &PointMeasure) -> Option<String> {
             let rows = spots.spots.iter().flat_map(|spot| spot.point.completed());
             let count = rows.filter(|row| is_in_doubt(row)).count();
             let trials = counted(count, "trial");
-            (count > 0).then(|| {
+            let apart = (count > 0).then(|| {
                 format!("Left out: {trials} whose energies are apart (see the diagnosis).")
-            })
+            });
+            let mixed = spots.spots.iter().filter(|spot| is_mixed(spot.point));
+            let mixed = match mixed.count() {
+                0 => None,
+                count => Some(format!(
+                    "Left out: {} with energies of trials from different sources (the driver's \
+                     counter, the power readings).",
+                    counted(count, "point")
+                )),
+            };
+            let said: Vec<String> = apart.into_iter().chain(mixed).collect();
+            (!said.is_empty()).then(|| said.join(" "))
         }
         Doubt::UnequalSamples => {
             let points = spots.spots.iter().map(|spot| spot.point);

@@ -9,7 +9,11 @@ use kiln_core::{
 };
 use statrs::distribution::{ContinuousCDF, StudentsT};
 
-use crate::report::{chart::Quantity, diagnosis::energies_apart, points::lengths_differ};
+use crate::report::{
+    chart::Quantity,
+    energy::energy_of,
+    points::{Point, lengths_differ},
+};
 
 /// A number that each point has.
 #[derive(Clone, Copy, Debug)]
@@ -30,7 +34,7 @@ pub(in crate::report) struct PointMeasure {
 /// A reason for which points may not be comparable; the caption names it where it applies.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Doubt {
-    /// Trials whose two energies contradict each other are left out.
+    /// Trials whose two energies contradict each other are left out, and points of mixed sources.
     EnergiesApart,
     /// The points have seen different numbers of samples.
     UnequalSamples,
@@ -41,6 +45,7 @@ pub(super) enum Doubt {
 enum Source {
     Metric(Metric),
     Row(fn(&TrialRow) -> Option<f64>),
+    Energy,
 }
 
 const SAMPLES: PointMeasure = PointMeasure {
@@ -74,7 +79,7 @@ const ENERGY: PointMeasure = PointMeasure {
     key: "energy",
     what: "Energy per sample",
     quantity: Quantity::Of("J"),
-    source: Source::Row(|row| row.joules_per_sample().filter(|_| !is_in_doubt(row))),
+    source: Source::Energy,
     is_from_zero: true,
     better: Some(Better::Low),
     doubt: Some(Doubt::EnergiesApart),
@@ -105,11 +110,6 @@ const TRAIN_LOSS: PointMeasure = PointMeasure {
     ..VALID_LOSS
 };
 
-/// Whether the two energies of a row contradict each other.
-pub(super) fn is_in_doubt(row: &TrialRow) -> bool {
-    energies_apart(row).is_some()
-}
-
 impl PointMeasure {
     /// Everything that is drawn over an axis.
     pub(in crate::report) fn all<'a>(
@@ -139,11 +139,13 @@ impl PointMeasure {
         }
     }
 
-    /// The number of a row.
-    pub(in crate::report) fn of(&self, row: &TrialRow) -> Option<f64> {
+    /// The numbers of a point's completed runs.
+    pub(in crate::report) fn of(&self, point: &Point<'_>) -> Vec<f64> {
+        let rows = point.completed();
         match self.source {
-            Source::Metric(metric) => row.metric(metric),
-            Source::Row(of) => of(row),
+            Source::Metric(metric) => rows.filter_map(|row| row.metric(metric)).collect(),
+            Source::Row(of) => rows.filter_map(of).collect(),
+            Source::Energy => rows.filter_map(energy_of(point)).collect(),
         }
     }
 

@@ -26,7 +26,7 @@ pub(super) use spots::{Spots, value_of};
 
 use super::{
     chart::Chart,
-    points::{Point, points, short_names},
+    points::{Point, Statistic, points, short_names},
     ranking::Ranking,
 };
 
@@ -106,8 +106,7 @@ impl<'a> RunView<'a> {
     pub(super) fn by_loss(&self) -> Vec<&Point<'a>> {
         let measure = PointMeasure::loss(self.points.iter().flat_map(Point::completed));
         let loss = |point: &Point<'_>| {
-            point
-                .statistic(|row| measure.of(row))
+            Statistic::of(measure.of(point))
                 .map(|loss| loss.mean)
                 .filter(|loss| loss.is_finite())
                 .unwrap_or(f64::INFINITY)

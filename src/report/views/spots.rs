@@ -190,10 +190,9 @@ fn vary_as_one(spots: &[Spot<'_>], one: usize, other: usize) -> bool {
 impl Spot<'_> {
     pub(in crate::report) fn mean(&self, measure: &PointMeasure) -> Option<PlacedMean> {
         PlacedMean::of(
-            &self
-                .point
-                .completed()
-                .filter_map(|row| measure.of(row))
+            &measure
+                .of(self.point)
+                .into_iter()
                 .filter(|value| value.is_finite())
                 .collect::<Vec<_>>(),
         )

@@ -78,13 +78,8 @@ impl TrialRow {
             .filter(|seen| !["none", "unknown"].contains(seen))
     }
 
-    /// Energy per sample over the measured window, in J; from the driver's counter if available. `None`
-    /// on a MIG instance: only the whole GPU's energy is known, which others use too.
-    pub fn joules_per_sample(&self) -> Option<f64> {
-        self.energy_per_sample(self.energy_counter_joules.or(self.energy_integral_joules))
-    }
-
-    /// The same of one of the two energies.
+    /// Energy per sample over the measured window, in J, by one of its two energies. `None` on a MIG
+    /// instance: only the whole GPU's energy is known, which others use too.
     pub fn energy_per_sample(&self, joules: Option<f64>) -> Option<f64> {
         let joules = joules.filter(|_| self.mig_profile.is_none());
         self.per_sample(self.of_whole_work(joules))

@@ -6,7 +6,7 @@ use kiln_core::{
 };
 
 use super::cells::{HtmlCell, mean, of_runs, sorted};
-use crate::report::{layout::significant, points::Point};
+use crate::report::points::Point;
 
 /// A column of numbers: means over the runs of a point.
 pub(super) struct NumberColumn {
@@ -64,7 +64,7 @@ const MEMORY: NumberColumn = NumberColumn {
 };
 
 /// Columns after those of the metrics.
-pub(super) const RESOURCES: [NumberColumn; 7] = [
+pub(super) const RESOURCES: [NumberColumn; 4] = [
     MEMORY,
     NumberColumn {
         head: "GPU memory",
@@ -85,13 +85,10 @@ pub(super) const RESOURCES: [NumberColumn; 7] = [
         print: |value| format!("{} W", decimals(value, 0)),
         is_peak: false,
     },
-    NumberColumn {
-        head: "J/sample",
-        meaning: "energy per sample over the window",
-        of: TrialRow::joules_per_sample,
-        print: significant,
-        is_peak: false,
-    },
+];
+
+/// Columns after that of the energy.
+pub(super) const COURSE: [NumberColumn; 2] = [
     NumberColumn {
         head: "throttled",
         meaning: "share of the window in which something limited the clocks",
