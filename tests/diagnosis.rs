@@ -650,6 +650,7 @@ fn a_report_says_it_all_in_three_forms() {
     );
     assert_eq!(told["findings"][0]["thresholds"][0]["value"], 0.2);
     assert_eq!(told["points"][0]["axes"]["data.num_workers"], "0");
+    assert_eq!(told["points"][0]["values"]["data.num_workers"], 0);
 }
 
 #[test]

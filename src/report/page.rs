@@ -3,7 +3,7 @@
 
 use kiln_core::{
     plan::Outcome,
-    record::{TrialRow, TrialTable, nodes::unlike_nodes},
+    record::{PlannedValues, TrialRow, TrialTable, nodes::unlike_nodes},
     spec::{self, Metric},
     units::without_controls,
 };
@@ -128,22 +128,46 @@ pub fn json(subject: Subject<'_>) -> String {
 fn objective(subject: Subject<'_>) -> Value {
     let (table, all) = (subject.table, points(subject.table));
     let ranking = Ranking::new(&all, table, subject.objective());
-    let best: Vec<Value> = ranking
-        .points
-        .iter()
-        .filter(|ranked| ranked.is_marked)
+    let planned = planned_values(subject);
+    let marked = ranking.points.iter().filter(|ranked| ranked.is_marked);
+    let best: Vec<Value> = marked
+        .clone()
         .map(|ranked| axes_of(table, ranked.point))
+        .collect();
+    let best_values: Vec<Value> = marked
+        .map(|ranked| values_of(table, planned.as_ref(), ranked.point))
         .collect();
     json!({
         "metric": ranking.column(),
         "ranked": ranking.objective.superlative(),
         "is_trade_off": ranking.objective.is_trade_off,
         "best": best,
+        "best_values": best_values,
         "verdict": ranking.verdict(),
     })
 }
 
-/// A point's value of each axis.
+/// The values that the sweep lists; `None` without its experiment.
+fn planned_values(subject: Subject<'_>) -> Option<PlannedValues> {
+    let experiment: Value = spec::read_yaml(subject.experiment?).ok()?;
+    Some(PlannedValues::of(&experiment))
+}
+
+/// A point's value of each axis with its type: that of the experiment, else what the cell reads as.
+fn values_of(table: &TrialTable, planned: Option<&PlannedValues>, point: &Point<'_>) -> Value {
+    let typed = |(axis, cell): (&String, &String)| {
+        let listed = planned.and_then(|planned| planned.value(axis, cell));
+        let value = match (listed, cell.as_str()) {
+            (Some(listed), _) => listed.clone(),
+            (None, "") => Value::Null,
+            (None, text) => serde_json::from_str(text).unwrap_or_else(|_| Value::from(text)),
+        };
+        (axis.clone(), value)
+    };
+    Value::Object(table.axes.iter().zip(point.values).map(typed).collect())
+}
+
+/// A point's value of each axis, as the table prints it.
 fn axes_of(table: &TrialTable, point: &Point<'_>) -> Value {
     let values = point.values.iter().map(|value| Value::from(value.as_str()));
     Value::Object(table.axes.iter().cloned().zip(values).collect())
@@ -176,11 +200,13 @@ fn all_points(subject: Subject<'_>) -> Vec<Value> {
     ];
     let all = points(table);
     let ranking = Ranking::new(&all, table, subject.objective());
+    let planned = planned_values(subject);
     let metrics: Vec<Metric> = ranking.metrics_of_command().collect();
     let ranked = ranking.objective.metric();
     let of = |point: &Point<'_>| {
         let trials: Vec<&str> = point.rows.iter().map(|row| row.trial.0.as_str()).collect();
-        let mut entry = json!({"axes": axes_of(table, point), "trials": trials});
+        let values = values_of(table, planned.as_ref(), point);
+        let mut entry = json!({"axes": axes_of(table, point), "values": values, "trials": trials});
         if let Some(failures) = point.failures() {
             entry["failures"] = failures.into();
         }
@@ -204,4 +230,43 @@ fn all_points(subject: Subject<'_>) -> Vec<Value> {
         entry
     };
     all.iter().map(of).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::{
+        super::points::tests::{row, table},
+        *,
+    };
+
+    #[test]
+    fn values_of_axes_have_the_types_of_the_experiment() {
+        let table = table(
+            &["train.batch_size", "data.path"],
+            vec![(row(1, 1.0), &["32", "8"])],
+        );
+        let values = |experiment: Option<&str>| {
+            let subject = Subject {
+                experiment,
+                ..Subject::new(&table, "x")
+            };
+            let told: Value = serde_json::from_str(&json(subject)).unwrap();
+            assert_eq!(told["points"][0]["axes"]["train.batch_size"], "32");
+            assert_eq!(
+                told["objective"]["best_values"][0],
+                told["points"][0]["values"]
+            );
+            told["points"][0]["values"].clone()
+        };
+        let experiment = "sweep: {grid: {train.batch_size: [16, 32], data.path: ['8', '9']}}";
+        assert_eq!(
+            values(Some(experiment)),
+            json!({"train.batch_size": 32, "data.path": "8"})
+        );
+        // A table alone does not tell a text of digits from a number.
+        assert_eq!(
+            values(None),
+            json!({"train.batch_size": 32, "data.path": 8})
+        );
+    }
 }

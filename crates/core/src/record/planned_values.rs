@@ -60,6 +60,12 @@ impl AxisValues {
 }
 
 impl PlannedValues {
+    /// The value of an axis that a table prints as this cell; `None` where the experiment lists none.
+    pub fn value(&self, axis: &str, cell: &str) -> Option<&Value> {
+        let mut values = self.0.get(axis)?.values.iter();
+        values.find(|value| text_of(value) == cell)
+    }
+
     /// The values of a resolved experiment; none with a search, which chooses its values itself.
     pub fn of(experiment: &Value) -> Self {
         let sweep = experiment.get("sweep");
