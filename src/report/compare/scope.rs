@@ -30,7 +30,11 @@ const OF_LENGTH: [&str; 5] = [
 ];
 /// Settings that say with which weights a training begins: of one side alone, or of both. A path alone
 /// says nothing.
-const OF_WEIGHTS: [&str; 2] = ["train.initial_weights", "train.initial_weights.sha256"];
+const OF_WEIGHTS: [&str; 3] = [
+    "train.initial_weights",
+    "train.initial_weights.sha256",
+    "train.initial_weights.without",
+];
 /// Numbers of samples that differ by less count as the same: the last partial batch of an epoch is
 /// dropped.
 const SAME_SAMPLES: f64 = 1.05;

@@ -146,6 +146,11 @@ pub(super) fn identity_of_training(train: &Train) -> serde_json::Result<Value> {
     }
     if let Some(Value::Object(weights)) = value.get_mut("initial_weights") {
         weights.shift_remove("path");
+        // The order of the parts means nothing.
+        if let Some(Value::Array(parts)) = weights.get_mut("without") {
+            parts.sort_by_key(Value::to_string);
+            parts.dedup();
+        }
     }
     Ok(value)
 }
@@ -184,6 +189,21 @@ mod tests {
         };
         assert_eq!(of(", tokenizer_file: t"), of(", tokenizer_file: u"));
         assert_ne!(of(", tokenizer_file: t"), of(""));
+    }
+
+    #[test]
+    fn the_order_of_parts_of_initial_weights_means_nothing() {
+        let of = |without: &str| {
+            plain(
+                "{kind: panel-lstm}",
+                "{kind: stocknet}",
+                &format!("{{epochs: 1, initial_weights: {{path: p, sha256: one{without}}}}}"),
+            )
+        };
+        let both = of(", without: [head, embedding]");
+        assert_eq!(of(", without: [embedding, head, head]"), both);
+        assert_ne!(of(", without: [head]"), both);
+        assert_eq!(of(", without: []"), of(""));
     }
 
     /// Ids of earlier versions: a kiln with other ids cannot resume, compare or name older runs.
@@ -472,6 +492,11 @@ mod tests {
                 "{kind: gpt}",
                 "{kind: generated}",
                 "{epochs: 1, initial_weights: {path: p, sha256: two}}",
+            ),
+            plain(
+                "{kind: gpt}",
+                "{kind: generated}",
+                "{epochs: 1, initial_weights: {path: p, sha256: two, without: [embedding]}}",
             ),
             id(
                 "{kind: gpt}",

@@ -18,6 +18,7 @@ use super::{
     experiment::{EvaluateEvery, EvaluateMoment, Precision, Train},
     optimizer::{LearningRateSchedule, Optimizer},
     run_options::{DeviceName, Devices},
+    suggest::listed,
 };
 use crate::kinds::{Content, Data, KeyFault, Model, data::Tokenizer};
 
@@ -44,6 +45,7 @@ pub fn contradictions(point: &ResolvedPoint<'_>) -> Vec<KeyFault> {
         .into_iter()
         .chain(data::of_data(point))
         .chain(of_training(point.train))
+        .chain(of_initial_weights(point))
         .chain(of_sample(point))
         .chain(of_engine(point));
     own.chain(command::of_command(point.model, point.patterns))
@@ -121,6 +123,30 @@ fn of_training(train: &Train) -> Vec<KeyFault> {
         ));
     }
     faults
+}
+
+/// Checks that `train.initial_weights.without` names parts of the model. Only the trial knows those of a
+/// user's own model.
+fn of_initial_weights(point: &ResolvedPoint<'_>) -> Option<KeyFault> {
+    let weights = point.train.initial_weights.as_ref()?;
+    if matches!(point.model, Model::Custom(_)) {
+        return None;
+    }
+    let parts: Vec<String> = point
+        .model
+        .parts()
+        .iter()
+        .map(|part| part.name.to_owned())
+        .collect();
+    let unknown = weights.without.iter().find(|name| !parts.contains(name))?;
+    let key = "train.initial_weights.without";
+    let message = format!(
+        "`{key}` names `{unknown}`; for model kind `{}` it may name {}",
+        point.model.kind(),
+        listed(&parts, "and")
+    );
+    let involved = ["model.kind", "train.initial_weights"];
+    Some(KeyFault::between(key, &involved, message))
 }
 
 /// Checks that only a model of text writes text, and only from a prompt that is a token.

@@ -240,6 +240,7 @@ fn another(known: &KnownKey, now: &Value) -> Option<String> {
         KeyShape::Any(_) if known.path == "run.devices" => "cpu".to_owned(),
         KeyShape::Any(_) if known.path == "data.pin_memory" => "true".to_owned(),
         KeyShape::Any(_) => "3".to_owned(),
+        KeyShape::List(_) if known.path.ends_with(".without") => "[embedding]".to_owned(),
         KeyShape::Map(_)
         | KeyShape::Tagged(_)
         | KeyShape::Named(_)
@@ -302,7 +303,7 @@ fn beside(known: &KnownKey) -> Vec<String> {
         "train.optimizer.nesterov" => &["train.optimizer.momentum=0.5"],
         "train.early_stop.patience" => &["train.evaluate.every=10"],
         "train.checkpoint.keep" | "train.checkpoint.after" => &["train.checkpoint.every_steps=10"],
-        "train.initial_weights.path" | "train.initial_weights.sha256" => {
+        path if path.starts_with("train.initial_weights.") => {
             &["train.initial_weights={path: weights.safetensors, sha256: \
                cdcdcdcdcdcdcdcdcdcdcdcdcdcdcdcdcdcdcdcdcdcdcdcdcdcdcdcdcdcdcdcd}"]
         }

@@ -13,11 +13,24 @@ use crate::{input, limits::WEIGHTS_BYTES};
 #[serde(deny_unknown_fields)]
 pub struct InitialWeights {
     /// The file: `model.safetensors` of a checkpoint or an export, or in Hugging Face's format a T5
-    /// for `seq2seq`, a GPT-2 for `gpt`. Relative to the directory where kiln was started.
+    /// for `seq2seq`, a GPT-2 for `gpt`, or torchvision's for `resnet`. Relative to the directory
+    /// where kiln was started.
     pub path: String,
     /// SHA-256 of the file, as `sha256sum` prints it. It is part of the trial id, the path is not.
     #[schemars(regex(pattern = "^[0-9a-f]{64}$"))]
     pub sha256: String,
+    /// Parts that begin with random values, as without this file: `head` of a `resnet` or a
+    /// `panel-lstm`; `embedding`, which is all that has a row per token or symbol, of the other kinds
+    /// and of a `panel-lstm`; fields of a user's own model.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub without: Vec<String>,
+}
+
+impl InitialWeights {
+    /// Whether a part of the model begins with random values.
+    pub fn is_without(&self, part: &str) -> bool {
+        self.without.iter().any(|name| name == part)
+    }
 }
 
 /// The key of the sum.
@@ -50,6 +63,28 @@ mod tests {
     }
 
     const ABC: &str = "ba7816bf8f01cfea414140de5dae2223b00361a396177a9cb410ff61f20015ad";
+
+    #[test]
+    fn a_part_that_the_model_does_not_have_is_refused_with_those_that_it_has() {
+        let of = |model: &str, data: &str| {
+            faults(&format!(
+                "{{kiln: 1, name: x, model: {{kind: {model}}}, data: {{kind: {data}}}, train: {{steps: \
+                 1, initial_weights: {{path: w, sha256: {ABC}, without: [tail]}}}}}}"
+            ))
+        };
+        for (model, data, allowed) in [
+            ("resnet", "cifar10", "`head`"),
+            ("gpt", "generated", "`embedding`"),
+            ("panel-lstm", "stocknet", "`embedding` and `head`"),
+        ] {
+            let why = of(model, data);
+            let expected = format!(
+                "`train.initial_weights.without` names `tail`; for model kind `{model}` it may name \
+                 {allowed}"
+            );
+            assert!(why.contains(&expected), "{why}");
+        }
+    }
 
     #[test]
     fn a_missing_sum_is_offered_in_a_form_that_can_be_pasted() {

@@ -11,9 +11,12 @@ use super::Network;
 /// shape.
 pub type GivenValues<'a> = dyn Fn(&str, &[usize]) -> Vec<f32> + 'a;
 
-/// The network with every parameter's values replaced; panics if there are more or fewer than its
-/// shape has.
-pub fn with_values(network: Network, values: &GivenValues<'_>) -> Network {
+/// The same, or `None` where the parameter keeps its values.
+pub type ReplacedValues<'a> = dyn Fn(&str, &[usize]) -> Option<Vec<f32>> + 'a;
+
+/// The network with the parameters' values replaced; panics if there are more or fewer than a shape
+/// has.
+pub fn with_values(network: Network, values: &ReplacedValues<'_>) -> Network {
     network.map(&mut Replacing {
         at: Vec::new(),
         values,
@@ -22,7 +25,7 @@ pub fn with_values(network: Network, values: &GivenValues<'_>) -> Network {
 
 struct Replacing<'a> {
     at: Vec<String>,
-    values: &'a GivenValues<'a>,
+    values: &'a ReplacedValues<'a>,
 }
 
 impl ModuleMapper for Replacing<'_> {
@@ -36,9 +39,12 @@ impl ModuleMapper for Replacing<'_> {
 
     fn map_float<const D: usize>(&mut self, param: Param<Tensor<D>>) -> Param<Tensor<D>> {
         let path = self.at.join(".");
+        let shape = param.dims();
+        let Some(values) = (self.values)(&path, &shape) else {
+            return param;
+        };
         param.map(|tensor| {
-            let shape = tensor.dims();
-            let given = TensorData::new((self.values)(&path, &shape), shape);
+            let given = TensorData::new(values, shape);
             Tensor::from_data(given, &tensor.device()).require_grad()
         })
     }

@@ -30,7 +30,7 @@ pub use kiln_core::kinds::{
 pub use erased::BoxedModel;
 pub use gpt::{Gpt, GptCache};
 pub use init::Init;
-pub use initial_values::{GivenValues, with_values};
+pub use initial_values::{GivenValues, ReplacedValues, with_values};
 pub use layers::{LayerNorm, Linear};
 pub use lstm::Lstm;
 pub use mlp::Mlp;

@@ -267,6 +267,7 @@ fn an_export_is_initial_weights() {
             let weights = InitialWeights {
                 path: path.display().to_string(),
                 sha256: hex::encode(Sha256::digest(&bytes)),
+                without: Vec::new(),
             };
             let trial = trial(model, data, Engine::Flex, folder.path());
             Pretrained::read(&weights, &trial.model, None)

@@ -36,7 +36,9 @@ use super::{
 use crate::{
     engine::{CopyMarks, EngineDevice, HostCopy, Ops, guard_result, on_host},
     error::TrialError,
-    model::{GivenValues, Init, Network, Registry, TextMemory, stored, with_values},
+    model::{
+        GivenValues, Init, Network, Registry, ReplacedValues, TextMemory, stored, with_values,
+    },
 };
 
 /// A model with its optimizer on its device.
@@ -100,14 +102,15 @@ impl Learner {
         input: Option<InputShape>,
         values: &GivenValues<'_>,
     ) -> Result<Self, TrialError> {
-        Self::build_from(file, input, &Registry::new(), Some(values), Replica::ONLY)
+        let values = |path: &str, shape: &[usize]| Some(values(path, shape));
+        Self::build_from(file, input, &Registry::new(), Some(&values), Replica::ONLY)
     }
 
     fn build_from(
         file: &TrialFile,
         input: Option<InputShape>,
         registry: &Registry,
-        values: Option<&GivenValues<'_>>,
+        values: Option<&ReplacedValues<'_>>,
         replica: Replica,
     ) -> Result<Self, TrialError> {
         let train = &file.train;

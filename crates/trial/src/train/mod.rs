@@ -294,12 +294,14 @@ impl<W: Write> TrialRun<'_, '_, W> {
     fn note_model(&mut self, learner: &Learner, input: InputShape) {
         let (file, result) = (self.file, &mut *self.result);
         if let Some(weights) = &file.train.initial_weights {
+            let digits: String = weights.sha256.chars().take(SUM_DIGITS).collect();
+            let without = match &weights.without[..] {
+                [] => String::new(),
+                parts => format!(", without {}", parts.join(" and ")),
+            };
             result.notes.insert(
                 "initial_weights".to_owned(),
-                format!(
-                    "SHA-256 {}…",
-                    weights.sha256.chars().take(SUM_DIGITS).collect::<String>()
-                ),
+                format!("SHA-256 {digits}…{without}"),
             );
         }
         result.figures.flops_per_sample = learner

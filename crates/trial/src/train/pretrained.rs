@@ -19,6 +19,9 @@ pub(crate) struct Pretrained {
     model: kinds::Model,
     naming: WeightNaming,
     taken: RefCell<BTreeSet<String>>,
+    /// Parts of the model that keep their random values, and those of them that the model has.
+    without: Vec<String>,
+    met: RefCell<BTreeSet<String>>,
     /// Notices for the user.
     notices: Vec<String>,
 }
@@ -109,7 +112,11 @@ impl Pretrained {
             _ => Gpt2Config::default(),
         };
         let fault = foreign_names(&names)
-            .or_else(|| unlike(&description(&tensors, config.as_ref()), model, token_sum))
+            .or_else(|| {
+                // The tokens of a new table are those of the data.
+                let token_sum = token_sum.filter(|_| !named.is_without("embedding"));
+                unlike(&description(&tensors, config.as_ref()), model, token_sum)
+            })
             .or_else(|| foreign_naming(&names, naming, model))
             .or(gpt2.fault);
         if let Some(fault) = fault {
@@ -120,6 +127,8 @@ impl Pretrained {
             model: model.clone(),
             naming,
             taken: RefCell::default(),
+            without: named.without.clone(),
+            met: RefCell::default(),
             notices: gpt2.notices,
         };
         let cut = pretrained.cut_positions();
@@ -132,19 +141,45 @@ impl Pretrained {
         self.notices
     }
 
+    /// The numbers that replace those at a path; `None` in a part that keeps its random values.
+    ///
+    /// Errors: as [`Self::values`].
+    pub(crate) fn replacement(
+        &self,
+        path: &str,
+        shape: &[usize],
+    ) -> Result<Option<Vec<f32>>, TrialError> {
+        match self.left_out_part(path) {
+            Some(part) => {
+                self.met.borrow_mut().insert(part.to_owned());
+                Ok(None)
+            }
+            None => self.values(path, shape).map(Some),
+        }
+    }
+
+    /// The part that keeps its random values and has the parameter at this path.
+    fn left_out_part<'a>(&self, path: &'a str) -> Option<&'a str> {
+        let part = self.model.part_of(without_kind(path))?;
+        self.without.iter().any(|name| name == part).then_some(part)
+    }
+
     /// The numbers of the parameter or statistic at a path, row after row.
     ///
     /// Errors: there are none, or of another shape.
     pub(crate) fn values(&self, path: &str, shape: &[usize]) -> Result<Vec<f32>, TrialError> {
         let name = self.name_of(path);
-        let found = self.tensors.shape(&name)?;
+        let Ok(found) = self.tensors.shape(&name) else {
+            return Err(self.unfit(path, &name, "is missing"));
+        };
         let is_turned = matches!(self.naming, WeightNaming::Gpt2(form) if form.turns(&name));
         let mut expected = shape.to_vec();
         if is_turned {
             expected.reverse();
         }
         if found != expected.as_slice() && !(path == GPT_POSITIONS && is_cut(found, shape)) {
-            return Err(self.tensors.unfit(
+            return Err(self.unfit(
+                path,
                 &name,
                 &format!("has shape {found:?}, and the model's parameter {expected:?}"),
             ));
@@ -159,6 +194,17 @@ impl Pretrained {
         }
         self.taken.borrow_mut().insert(name);
         Ok(values)
+    }
+
+    /// The error of a parameter that does not fit, with what leaves its part out.
+    fn unfit(&self, path: &str, name: &str, what: &str) -> TrialError {
+        let otherwise = match self.model.part_of(without_kind(path)) {
+            Some(part) => format!(
+                ", or add `without: [{part}]` there, so that this part begins with random values"
+            ),
+            None => String::new(),
+        };
+        self.tensors.unfit_or(name, what, &otherwise)
     }
 
     /// The file's name of the parameter at a path.
@@ -193,14 +239,22 @@ impl Pretrained {
 
     /// Called once the model has all its values.
     ///
-    /// Errors: the file holds more than was taken.
+    /// Errors: the file holds more than was taken, or the model has no part that `without` names.
     pub(crate) fn all_taken(&self) -> Result<(), TrialError> {
+        let met = self.met.borrow();
+        if let Some(unknown) = self.without.iter().find(|name| !met.contains(*name)) {
+            return Err(TrialError::Bad(format!(
+                "`train.initial_weights.without` names `{unknown}`, and the model has no parameter \
+                 under that name"
+            )));
+        }
         let taken = self.taken.borrow();
         let mut left: Vec<String> = self
             .tensors
             .names()
             .into_iter()
-            .filter(|name| !taken.contains(name) && !self.is_needless(name))
+            .filter(|name| !taken.contains(name))
+            .filter(|name| !self.is_needless(name) && !self.is_left_out(name))
             .collect();
         left.sort_unstable();
         match &left[..] {
@@ -218,6 +272,17 @@ impl Pretrained {
                 ),
             )),
         }
+    }
+
+    /// Whether a tensor of the file is of a part that keeps its random values.
+    fn is_left_out(&self, name: &str) -> bool {
+        if self.naming == WeightNaming::Kiln {
+            return self.left_out_part(name).is_some();
+        }
+        let parts = self.model.parts().iter();
+        parts
+            .flat_map(|part| part.parameters)
+            .any(|path| self.left_out_part(path).is_some() && self.name_of(path) == name)
     }
 
     fn is_needless(&self, name: &str) -> bool {
@@ -332,16 +397,21 @@ fn unseen_difference(then: &Value, now: &kinds::Model) -> Option<(&'static str, 
 impl WeightNaming {
     /// The scheme of a file for this model.
     fn in_file(tensors: &TensorFile, model: &kinds::Model) -> Self {
-        let path = match model {
+        // Any of them shows the scheme: a file may lack the parts that are left out.
+        let paths = match model {
             kinds::Model::Gpt(_) => {
                 return Gpt2Form::of(tensors).map_or(Self::Kiln, Self::Gpt2);
             }
-            kinds::Model::Resnet(_) => "stem.weight",
-            kinds::Model::PanelLstm(_) => "symbol_table",
-            _ => "token_table",
+            kinds::Model::Resnet(_) => ["stem.weight", "head.weight"],
+            kinds::Model::PanelLstm(_) => ["symbol_table", "layers.0.state_weight"],
+            kinds::Model::Lstm(_) => ["token_table", "layers.0.state_weight"],
+            kinds::Model::Seq2seq(_) => ["token_table", "encoder.final_norm"],
+            _ => ["token_table", "hidden.weight"],
         };
-        let theirs = pytorch_names::of(model, path);
-        match theirs.is_some_and(|name| tensors.shape(&name).is_ok()) {
+        let mut theirs = paths
+            .into_iter()
+            .filter_map(|path| pytorch_names::of(model, path));
+        match theirs.any(|name| tensors.shape(&name).is_ok()) {
             true => Self::Pytorch,
             false => Self::Kiln,
         }

@@ -231,6 +231,11 @@ impl TensorFile {
 
     /// The error of a tensor that does not fit the model.
     pub(crate) fn unfit(&self, name: &str, what: &str) -> TrialError {
+        self.unfit_or(name, what, "")
+    }
+
+    /// The same; `otherwise` ends the remedy.
+    pub(crate) fn unfit_or(&self, name: &str, what: &str, otherwise: &str) -> TrialError {
         let (whose, remedy) = match self.purpose {
             Purpose::Checkpoint => (
                 "checkpoint does",
@@ -244,7 +249,7 @@ impl TensorFile {
             ),
         };
         TrialError::Failed(format!(
-            "the {whose} not fit the model: in {}, `{name}` {what}; {remedy}",
+            "the {whose} not fit the model: in {}, `{name}` {what}; {remedy}{otherwise}",
             self.name
         ))
     }

@@ -230,6 +230,90 @@ fn running_statistics_are_those_of_the_file() {
     }
 }
 
+/// The values of a tensor.
+fn values_of(file: &Path, name: &str) -> Vec<u8> {
+    let bytes = fs::read(file).unwrap();
+    let tensors = SafeTensors::deserialize(&bytes).unwrap();
+    tensors.tensor(name).unwrap().data().to_vec()
+}
+
+/// On other classes: the head is that of a training from nothing with this seed, the rest that of the
+/// file, whether the file has a head or not.
+#[test]
+fn a_part_that_is_left_out_keeps_its_random_values() {
+    let folder = tempfile::tempdir().unwrap();
+    let [model, data] = RESNET;
+    let other = data.replace("images: 80", "images: 80, classes: 3");
+    let end = folder.path().join("checkpoint/1/model.safetensors");
+    for engine in engines() {
+        let (file, _) = trained(folder.path(), engine, RESNET);
+        let begun = |weights: &str| {
+            let _ = fs::remove_dir_all(folder.path().join("checkpoint"));
+            let train = format!(
+                "batch_size: 4, steps: 1, optimizer: {{kind: sgd, learning_rate: 1.0e-30}}, seed: 7, \
+                 checkpoint: {{every_steps: 1, after: last}}{weights}"
+            );
+            run(folder.path(), [engine, model, &other, &train])
+        };
+        let given = |file: &Path, more: &str| {
+            let weights = beginning_with(file).replace('}', &format!("{more}}}"));
+            begun(&format!(", initial_weights: {weights}"))
+        };
+        begun("").valid_loss();
+        let drawn = values_of(&end, "Resnet.head.weight");
+        let bytes = fs::read(&file).unwrap();
+        let tensors = SafeTensors::deserialize(&bytes).unwrap();
+        let headless = folder.path().join("headless.safetensors");
+        let body = tensors
+            .iter()
+            .filter(|(name, _)| !name.starts_with("Resnet.head."));
+        safetensors::serialize_to_file(body, None, &headless).unwrap();
+        for file in [&file, &headless] {
+            let left = given(file, "");
+            assert!(
+                left.reason().contains("`Resnet.head.")
+                    && left.reason().ends_with(
+                        "or add `without: [head]` there, so that this part begins with random values"
+                    ),
+                "{}",
+                left.reason()
+            );
+            let left = given(file, ", without: [head]");
+            left.valid_loss();
+            assert!(
+                left.result.notes["initial_weights"].ends_with(", without head"),
+                "{:?}",
+                left.result.notes
+            );
+            assert_eq!(values_of(&end, "Resnet.head.weight"), drawn, "{engine}");
+            let stem = "Resnet.stem.weight";
+            assert_eq!(values_of(&end, stem), values_of(file, stem), "{engine}");
+        }
+    }
+}
+
+/// A text of other tokens: with a table of its own it needs no tokens of the file.
+#[test]
+fn a_table_that_is_left_out_is_that_of_other_tokens() {
+    let folder = tempfile::tempdir().unwrap();
+    let gpt = "{kind: gpt, d_model: 16, num_layers: 1, num_heads: 2, seq_len: 8}";
+    let data = "{kind: generated, characters: 20000}";
+    let (file, _) = trained(folder.path(), "flex", [gpt, data]);
+    fs::remove_dir_all(folder.path().join("checkpoint")).unwrap();
+    let bytes = data.replace("20000", "20000, tokenizer: byte");
+    let key = unchanged(&file);
+    let left = run(folder.path(), ["flex", gpt, &bytes, &key]);
+    assert!(
+        left.reason().contains("numbered otherwise"),
+        "{}",
+        left.reason()
+    );
+    let weights = beginning_with(&file);
+    let without = weights.replace('}', ", without: [embedding]}");
+    let key = key.replace(&weights, &without);
+    run(folder.path(), ["flex", gpt, &bytes, &key]).valid_loss();
+}
+
 #[test]
 fn a_t5_of_hugging_face_has_the_loss_that_it_has_there() {
     let folder = tempfile::tempdir().unwrap();

@@ -53,8 +53,9 @@ pub(crate) enum Beginning<'a> {
     Saved(&'a SavedLearner),
 }
 
-/// The values of a parameter or statistic at a path, of this shape, row after row.
-type ReadValues<'a> = dyn Fn(&str, &[usize]) -> Result<Vec<f32>, TrialError> + 'a;
+/// The values of a parameter or statistic at a path, of this shape, row after row; `None` where it keeps
+/// those that it has.
+type ReadValues<'a> = dyn Fn(&str, &[usize]) -> Result<Option<Vec<f32>>, TrialError> + 'a;
 
 impl Learner {
     /// The replicas of the file's `devices_per_trial`, equal to the bit, each on its device.
@@ -87,12 +88,14 @@ impl Learner {
         match beginning {
             Beginning::Drawn => Self::build_from(file, input, registry, None, replica),
             Beginning::Pretrained(pretrained) => {
-                let learner = read(&|path, shape| pretrained.values(path, shape))?;
+                let learner = read(&|path, shape| pretrained.replacement(path, shape))?;
                 pretrained.all_taken().map(|()| learner)
             }
             Beginning::Saved(saved) => {
-                let mut learner =
-                    read(&|path, shape| saved.model.values(path, shape.iter().product()))?;
+                let mut learner = read(&|path, shape| {
+                    let values = saved.model.values(path, shape.iter().product());
+                    values.map(Some)
+                })?;
                 learner.restore(saved).map(|()| learner)
             }
         }
@@ -107,7 +110,10 @@ impl Learner {
         registry: &Registry,
         weights: &TensorFile,
     ) -> Result<Self, TrialError> {
-        let values = |path: &str, shape: &[usize]| weights.values(path, shape.iter().product());
+        let values = |path: &str, shape: &[usize]| {
+            let values = weights.values(path, shape.iter().product());
+            values.map(Some)
+        };
         Self::build_read(file, Some(input), registry, &values, Replica::ONLY)
     }
 
@@ -123,7 +129,7 @@ impl Learner {
         let given = |path: &str, shape: &[usize]| {
             values(path, shape).unwrap_or_else(|error| {
                 missing.borrow_mut().get_or_insert(error);
-                vec![0.0; shape.iter().product()]
+                Some(vec![0.0; shape.iter().product()])
             })
         };
         let learner = Self::build_from(file, input, registry, Some(&given), replica)?;
@@ -191,9 +197,12 @@ impl Learner {
             for (name, stats) in state.network().running_stats() {
                 let [mean, variance] = stats.get();
                 let read = |which: &str| values(&format!("{name}.{which}"), &mean.dims());
-                let values = [read(STATS[0])?, read(STATS[1])?];
+                let (Some(means), Some(variances)) = (read(STATS[0])?, read(STATS[1])?) else {
+                    continue;
+                };
                 stats.set(
-                    values.map(|values| Tensor::from_data(values.as_slice(), &variance.device())),
+                    [means, variances]
+                        .map(|values| Tensor::from_data(values.as_slice(), &variance.device())),
                 );
             }
             Ok(())

@@ -20,21 +20,23 @@ pub(super) struct Gpt2Form {
 pub(super) const HEAD: &str = "lm_head.weight";
 const PREFIX: &str = "transformer.";
 const TABLE: &str = "transformer.wte.weight";
+const POSITIONS: &str = "transformer.wpe.weight";
 /// The weight [in, 3 × in] whose shape shows which axis is first.
 const UNEQUAL: &str = "transformer.h.0.attn.c_attn.weight";
 /// Masks of the attention, in the first published files.
 const BUFFERS: [&str; 2] = [".attn.bias", ".attn.masked_bias"];
 
 impl Gpt2Form {
-    /// `None` if the file has no table of tokens of GPT-2's name.
+    /// `None` if the file has no table of GPT-2's name.
     pub(super) fn of(tensors: &TensorFile) -> Option<Self> {
         let has = |name: &str| tensors.shape(name).is_ok();
+        let tables = [TABLE, POSITIONS];
         let mut form = Self {
-            has_prefix: has(TABLE),
+            has_prefix: tables.iter().any(|table| has(table)),
             is_turned: false,
             has_head: has(HEAD),
         };
-        if !has(&form.name(TABLE)) {
+        if !tables.iter().any(|table| has(&form.name(table))) {
             return None;
         }
         let shape = tensors.shape(&form.name(UNEQUAL)).unwrap_or_default();

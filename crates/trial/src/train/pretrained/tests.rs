@@ -43,6 +43,7 @@ fn written(folder: &Path, tensors: &[(String, Vec<usize>)]) -> InitialWeights {
     InitialWeights {
         path: path.display().to_string(),
         sha256,
+        without: Vec::new(),
     }
 }
 
@@ -184,4 +185,45 @@ fn the_config_beside_a_gpt2_is_compared() {
         other.len() == 1 && other[0].contains("has `model_type: imagegpt`"),
         "{other:?}"
     );
+}
+
+/// A published backbone has the head of its own classes, or none.
+#[test]
+fn a_resnet_of_torchvision_is_read_without_its_head() {
+    let folder = tempfile::tempdir().unwrap();
+    let model: kinds::Model = serde_yaml::from_str("{kind: resnet, depth: 18, width: 1}").unwrap();
+    let stem = ("conv1.weight".to_owned(), vec![1, 3, 7, 7]);
+    let head = [
+        ("fc.weight".to_owned(), vec![4, 8]),
+        ("fc.bias".to_owned(), vec![4]),
+    ];
+    for tensors in [
+        vec![stem.clone()],
+        [vec![stem.clone()], head.to_vec()].concat(),
+    ] {
+        let whole = written(folder.path(), &tensors);
+        let found = Pretrained::read(&whole, &model, None).unwrap();
+        let refused = found
+            .replacement("Resnet.head.weight", &[3, 8])
+            .unwrap_err();
+        assert!(
+            refused
+                .to_string()
+                .contains("or add `without: [head]` there"),
+            "{refused}"
+        );
+        let weights = InitialWeights {
+            without: vec!["head".to_owned()],
+            ..whole
+        };
+        let found = Pretrained::read(&weights, &model, None).unwrap();
+        let values = found.replacement("Resnet.stem.weight", &[1, 3, 7, 7]);
+        assert_eq!(values.unwrap().unwrap().len(), 147);
+        assert!(found.all_taken().is_err(), "no head was asked for");
+        assert_eq!(
+            found.replacement("Resnet.head.weight", &[3, 8]).unwrap(),
+            None
+        );
+        found.all_taken().unwrap();
+    }
 }

@@ -748,6 +748,13 @@ fn of_initial_weights() -> Vec<Case> {
                 "abababababababababababababababababababababababababababababababab",
             ],
         ),
+        case(
+            "train.initial_weights.without",
+            &given("trained.safetensors", &weights::sha256()),
+            [AS_IT_IS, "[embedding]"],
+            LOSSES,
+        )
+        .by_program(),
     ]
 }
 
