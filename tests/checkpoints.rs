@@ -419,6 +419,19 @@ fn another_run_begins_with_the_weights_of_a_checkpoint_wherever_they_lie() {
         output.status.code() == Some(3) && said.contains(what),
         "{said}"
     );
+    let key = format!("train.initial_weights={{path: moved.safetensors, sha256: \"{sum}\"}}");
+    let narrower = ["long.yaml", "--set", "model.hidden=256", "--set", &key];
+    for (command, status) in [("run", 3), ("plan", 0), ("check", 2)] {
+        let arguments = [&[command], &narrower[..]].concat();
+        let output = place.command(&arguments).output().unwrap();
+        let said = [output.stdout, output.stderr].concat();
+        let said = String::from_utf8_lossy(&said).into_owned();
+        let what = "`Mlp.hidden.weight` has shape [512, 512], and the model's parameter [256, 512]";
+        assert!(
+            output.status.code() == Some(status) && said.contains(what),
+            "{command}: {said}"
+        );
+    }
     assert_eq!(runs(), before);
 
     assert!(going_on("moved.safetensors", &sum).status.success());

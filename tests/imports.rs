@@ -19,6 +19,7 @@ const CORE: &MayImport = &[
     ("statistics", &[]),
     ("kinds", &["units"]),
     ("spec", &["units", "limits", "input", "kinds"]),
+    ("pretrained", &["limits", "input", "kinds", "spec"]),
     ("plan", &["units", "limits", "kinds", "spec", "statistics"]),
     (
         "record",

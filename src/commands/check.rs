@@ -157,6 +157,9 @@ fn check(file: &Path, set: &[String], is_json: bool) -> Result<Checked, Stop> {
         return Ok(Checked { summary, warnings });
     }
     let planned = plan_loaded(loaded)?;
+    if !planned.unfit_weights.is_empty() {
+        return Err(Stop::of_lines(Status::BadInput, &planned.unfit_weights));
+    }
     let mut warnings = planned.warnings();
     warnings.extend(planned.malformed.iter().cloned());
     if !is_json {

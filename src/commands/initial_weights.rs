@@ -1,15 +1,17 @@
-//! Checks that the files of `train.initial_weights` exist and are the intended ones.
+//! Checks that the files of `train.initial_weights` exist, are the intended ones and fit the models.
 
 use std::{
     collections::BTreeSet,
-    fs,
+    fs, io,
     path::{Path, PathBuf},
 };
 
 use kiln_core::{
+    kinds::{Data, InputShape, Model},
     plan::Trial,
+    pretrained::{WeightsFit, WeightsHeader},
     record::run_folder::LATEST,
-    spec::{Loaded, Problem, expand_home},
+    spec::{InitialWeights, Loaded, Problem, expand_home},
 };
 use kiln_data::weights;
 
@@ -38,6 +40,58 @@ fn fault(loaded: &Loaded, path: &Path, sha256: &str) -> Option<String> {
         ),
         None => weights::check(path, sha256).err()?.to_string(),
     };
+    Some(placed(loaded, path, message))
+}
+
+/// Returns the problems of files whose tensors are not those of a trial's model, by their headers. A
+/// file that cannot be read has another problem; the models of users' own programs are not known.
+/// `input` finds the shape of data.
+pub(super) fn unfit(
+    loaded: &Loaded,
+    trials: &[Trial],
+    input: &dyn Fn(&Data) -> Option<InputShape>,
+) -> Vec<String> {
+    let mut compared = BTreeSet::new();
+    let mut faults = Vec::new();
+    for trial in trials {
+        let Some(weights) = &trial.train.initial_weights else {
+            continue;
+        };
+        let pair = format!("{weights:?} {:?} {}", trial.model, trial.data.source_key());
+        if matches!(*trial.model, Model::Custom(_)) || !compared.insert(pair) {
+            continue;
+        }
+        let path = expand_home(&weights.path);
+        if let Err(message) = fits(&path, weights, trial, input) {
+            let message = format!("trial {}: {message}", trial.id);
+            faults.push(placed(loaded, &path, message));
+        }
+    }
+    faults
+}
+
+fn fits(
+    path: &Path,
+    weights: &InitialWeights,
+    trial: &Trial,
+    input: &dyn Fn(&Data) -> Option<InputShape>,
+) -> Result<(), String> {
+    let header = match WeightsHeader::read(path) {
+        Ok(header) => header,
+        Err(error) if error.kind() == io::ErrorKind::InvalidData => {
+            return Err(format!(
+                "{}: {error}; `train.initial_weights` needs a safetensors file: save the model as one",
+                path.display()
+            ));
+        }
+        Err(_) => return Ok(()),
+    };
+    let fit = WeightsFit::new(path, header, weights, &trial.model, None)?;
+    fit.check(input(&trial.data))
+}
+
+/// The message with the place of the key, if the file gives this path there.
+fn placed(loaded: &Loaded, path: &Path, message: String) -> String {
     let given = loaded.locate(KEY).filter(|_| {
         loaded
             .experiment
@@ -46,10 +100,10 @@ fn fault(loaded: &Loaded, path: &Path, sha256: &str) -> Option<String> {
             .as_ref()
             .is_some_and(|given| expand_home(&given.path) == path)
     });
-    Some(match given {
+    match given {
         Some(place) => Problem::new(&place, KEY, message).to_string(),
         None => message,
-    })
+    }
 }
 
 /// Returns the `latest` link that a path goes through, and its target.

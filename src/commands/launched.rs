@@ -45,6 +45,7 @@ impl PlannedFile {
         let faults = [
             &planned.notes[..],
             &initial_weights::faults(&planned.loaded, trials),
+            &planned.unfit_weights,
             &continuation::faults(trials, experiment, launch),
         ]
         .concat();

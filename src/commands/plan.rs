@@ -124,6 +124,7 @@ fn show(planned: &mut Planned, args: &Args) -> Result<(), Stop> {
     let idle = forecast.lines(&planned.plan.trials);
     planned.remarks.extend(idle);
     let mut faults = initial_weights::faults(&planned.loaded, &planned.plan.trials);
+    faults.extend(planned.unfit_weights.iter().cloned());
     faults.extend(refusal);
     let expected = Expectations::of(&planned.plan, &args.results);
     expected.warnings.iter().for_each(|line| warning(line));

@@ -29,7 +29,7 @@ use kiln_data::{
 use serde_json::Value;
 
 use super::{
-    Status, Stop,
+    Status, Stop, initial_weights,
     mistake::{Mistake, in_texts, warn_of},
     secrets,
 };
@@ -46,6 +46,8 @@ pub(super) struct Planned {
     pub(super) notes: Vec<String>,
     /// The notes about data that are here and cannot be used as they are.
     pub(super) malformed: Vec<String>,
+    /// Files of `train.initial_weights` that do not fit the models.
+    pub(super) unfit_weights: Vec<String>,
     /// Counts of the prompts and responses that are read, and classes of images that are too rare.
     pub(super) remarks: Vec<String>,
     /// `data_sha256` of a launch.
@@ -189,12 +191,15 @@ pub(super) fn plan_loaded(loaded: Loaded) -> Result<Planned, Stop> {
     if !faults.is_empty() {
         return Err(Stop::problems(placed(&loaded, &faults)));
     }
+    let input = |data: &Data| finder.find(data).map(|facts| facts.input_shape());
+    let unfit_weights = initial_weights::unfit(&loaded, &plan.trials, &input);
     let data = finder.hashes();
     let lines = |found: RefCell<BTreeSet<String>>| found.into_inner().into_iter().collect();
     Ok(Planned {
         plan,
         notes: lines(finder.notes),
         malformed: lines(finder.malformed),
+        unfit_weights,
         remarks: lines(finder.remarks),
         data,
         loaded,

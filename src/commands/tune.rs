@@ -111,7 +111,12 @@ pub(super) fn run(args: Args) -> Result<Status, Stop> {
     let tuning = Tuning::new(experiment, &prober);
     let first = tuning.progress(&[]).trials;
     if !args.launch.dry_run {
-        all_here(&[finder.notes(), initial_weights::faults(&loaded, &first)].concat())?;
+        let input = |data: &Data| finder.find(data).map(|facts| facts.input_shape());
+        let faults = [
+            initial_weights::faults(&loaded, &first),
+            initial_weights::unfit(&loaded, &first, &input),
+        ];
+        all_here(&[finder.notes(), faults.concat()].concat())?;
     }
     let wanted = WantedLaunch {
         experiment,

@@ -9,6 +9,7 @@ pub mod kinds;
 pub mod limits;
 pub mod patience;
 pub mod plan;
+pub mod pretrained;
 pub mod record;
 pub mod spec;
 pub mod statistics;

@@ -20,7 +20,6 @@ pub mod data;
 pub mod model;
 
 mod matmul;
-mod pytorch_names;
 pub mod train;
 
 pub mod model_use;
@@ -32,6 +31,7 @@ mod flavour;
 /// burn as this package is built with it: a user's own model needs the same.
 pub use burn;
 pub use error::TrialError;
+pub(crate) use kiln_core::pretrained::names as pytorch_names;
 pub use model::Registry;
 pub use program::main;
 

@@ -19,7 +19,7 @@ use crate::error::TrialError;
 pub const IGNORED_TARGET: i64 = -100;
 
 /// Added to a variance before its root. Source: PyTorch's defaults of `LayerNorm` and `BatchNorm2d`.
-pub(crate) const LAYER_NORM_EPSILON: f64 = 1e-5;
+pub(crate) const LAYER_NORM_EPSILON: f64 = kiln_core::pretrained::LAYER_NORM_EPSILON;
 pub(crate) const BATCH_NORM_EPSILON: f64 = 1e-5;
 /// Added to a mean square before its root. Source: T5.
 pub(crate) const RMS_NORM_EPSILON: f64 = 1e-6;

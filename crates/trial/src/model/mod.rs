@@ -21,6 +21,7 @@ use burn::{
     tensor::{Int, Tensor},
 };
 use kiln_core::kinds::{self, data::PairShape};
+pub(crate) use kiln_core::pretrained::without_kind;
 
 pub use kiln_core::kinds::{
     InputShape,
@@ -45,15 +46,6 @@ use crate::{
     engine::{LstmState, Ops, RunningStats},
     error::TrialError,
 };
-
-/// The path of a tensor within a built-in model: the name of a parameter begins with the kind of model,
-/// that of a running statistic does not.
-pub(crate) fn without_kind(name: &str) -> &str {
-    match name.split_once('.') {
-        Some((kind, within)) if kind.starts_with(char::is_uppercase) => within,
-        _ => name,
-    }
-}
 
 /// Input of a network.
 #[derive(Clone, Debug)]

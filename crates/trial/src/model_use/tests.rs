@@ -253,6 +253,27 @@ fn exported_models_compute_in_pytorch_what_they_compute_here() {
     }
 }
 
+/// What the runner compares with the header of a file of weights.
+#[test]
+fn a_checkpoint_has_the_tensors_that_are_known_beforehand() {
+    for (name, model, data) in MODELS {
+        let folder = tempfile::tempdir().unwrap();
+        exported(name, Engine::Flex, folder.path(), &folder.path().join("to"));
+        let saved = TensorFile::read(&folder.path().join(MODEL_FILE)).unwrap();
+        let model = trial(model, data, Engine::Flex, folder.path()).model;
+        let sizes = |shape: Vec<Option<u64>>| -> Vec<u64> {
+            shape.into_iter().map(Option::unwrap).collect()
+        };
+        let known: BTreeMap<String, Vec<u64>> =
+            kiln_core::pretrained::tensors(&model, Some(input(&model)))
+                .unwrap()
+                .into_iter()
+                .map(|(path, shape)| (path, sizes(shape)))
+                .collect();
+        assert_eq!(saved.header().shapes, known, "{name}");
+    }
+}
+
 /// Both files of weights have each value of the checkpoint in its place, and no other.
 #[test]
 fn an_export_is_initial_weights() {

@@ -4,7 +4,11 @@
 use std::{borrow::Cow, collections::HashMap, fs, path::Path};
 
 use burn::tensor::{DType, Tensor, f16};
-use kiln_core::{input, limits::WEIGHTS_BYTES};
+use kiln_core::{
+    input,
+    limits::WEIGHTS_BYTES,
+    pretrained::{self, WeightsHeader},
+};
 use safetensors::{
     Dtype, SafeTensorError, SafeTensors, View, serialize_to_file,
     tensor::{Metadata, TensorInfo},
@@ -159,6 +163,21 @@ impl TensorFile {
             .map(String::as_str)
     }
 
+    /// The shapes of its tensors and its metadata.
+    pub(crate) fn header(&self) -> WeightsHeader {
+        let sizes = |info: &TensorInfo| -> Vec<u64> {
+            info.shape.iter().map(|size| *size as u64).collect()
+        };
+        let tensors = self.metadata.tensors().into_iter();
+        let metadata = self.metadata.metadata().iter().flatten();
+        WeightsHeader {
+            shapes: tensors.map(|(name, info)| (name, sizes(info))).collect(),
+            metadata: metadata
+                .map(|(name, text)| (name.clone(), text.clone()))
+                .collect(),
+        }
+    }
+
     /// The names of its tensors.
     pub(crate) fn names(&self) -> Vec<String> {
         self.metadata.tensors().into_keys().collect()
@@ -231,27 +250,15 @@ impl TensorFile {
 
     /// The error of a tensor that does not fit the model.
     pub(crate) fn unfit(&self, name: &str, what: &str) -> TrialError {
-        self.unfit_or(name, what, "")
-    }
-
-    /// The same; `otherwise` ends the remedy.
-    pub(crate) fn unfit_or(&self, name: &str, what: &str, otherwise: &str) -> TrialError {
-        let (whose, remedy) = match self.purpose {
-            Purpose::Checkpoint => (
-                "checkpoint does",
-                "was the model's code changed, or is its `trial.yaml` another trial's? To train from \
-                 the beginning, move the trial's folder `checkpoint` away",
+        TrialError::Failed(match self.purpose {
+            Purpose::Checkpoint => format!(
+                "the checkpoint does not fit the model: in {}, `{name}` {what}; was the model's code \
+                 changed, or is its `trial.yaml` another trial's? To train from the beginning, move \
+                 the trial's folder `checkpoint` away",
+                self.name
             ),
-            Purpose::InitialWeights => (
-                "initial weights do",
-                "set `model` as it was when they were trained, or name another file in \
-                 `train.initial_weights`",
-            ),
-        };
-        TrialError::Failed(format!(
-            "the {whose} not fit the model: in {}, `{name}` {what}; {remedy}{otherwise}",
-            self.name
-        ))
+            Purpose::InitialWeights => pretrained::unfit(&self.name, name, what, ""),
+        })
     }
 }
 

@@ -1,5 +1,6 @@
 use std::fs;
 
+use kiln_core::pretrained::GPT2_HEAD;
 use kiln_data::files::sha256_of;
 use safetensors::{Dtype, tensor::TensorView};
 
@@ -112,15 +113,15 @@ fn a_head_of_its_own_needs_a_model_that_has_one() {
     let head = |rows: usize| {
         [
             tensors_of_gpt2(),
-            vec![(gpt2::HEAD.to_owned(), vec![rows, 2])],
+            vec![(GPT2_HEAD.to_owned(), vec![rows, 2])],
         ]
         .concat()
     };
     for (rows, is_equal) in [(3, true), (4, false)] {
         let weights = written(folder.path(), &head(rows));
         let found = Pretrained::read(&weights, &gpt("seq_len: 4"), None).unwrap();
-        assert_eq!(found.is_needless(gpt2::HEAD), is_equal, "{rows} rows");
-        assert_eq!(found.name_of("Gpt.head"), gpt2::HEAD);
+        assert_eq!(found.is_needless(GPT2_HEAD), is_equal, "{rows} rows");
+        assert_eq!(found.fit.name_of("Gpt.head"), GPT2_HEAD);
     }
 }
 

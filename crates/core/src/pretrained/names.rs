@@ -3,7 +3,7 @@
 //! for `seq2seq`, and `torch.nn.LSTM`'s for every recurrent layer. Exports are written under these
 //! names, and initial weights are read under them.
 
-use kiln_core::kinds::Model;
+use crate::kinds::Model;
 
 /// The weights of GPT-2's linear layers, which `transformers` has as [in, out], and kiln, as
 /// `torch.nn.Linear`, as [out, in].
@@ -15,12 +15,12 @@ const GPT2_LINEAR: [&str; 4] = [
 ];
 
 /// Whether this is the weight of a linear layer of GPT-2.
-pub(crate) fn is_gpt2_linear(name: &str) -> bool {
+pub fn is_gpt2_linear(name: &str) -> bool {
     GPT2_LINEAR.iter().any(|linear| name.ends_with(linear))
 }
 
 /// The name of the tensor at a path within its model; `None` if there is no such tensor.
-pub(crate) fn of(model: &Model, path: &str) -> Option<String> {
+pub fn of(model: &Model, path: &str) -> Option<String> {
     match model {
         Model::Gpt(_) => gpt(path),
         Model::Lstm(_) => lstm(path),

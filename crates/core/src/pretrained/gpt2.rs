@@ -1,10 +1,10 @@
 //! Files of GPT-2: as Hugging Face's `save_pretrained` writes them, as they were published, and under
 //! nanoGPT's names, as `kiln export` writes them.
 
-use kiln_core::kinds::Model;
 use serde_json::Value;
 
-use crate::{engine::LAYER_NORM_EPSILON, pytorch_names, train::tensor_file::TensorFile};
+use super::{LAYER_NORM_EPSILON, Needless, WeightsHeader, names};
+use crate::kinds::Model;
 
 /// How a file of GPT-2 has its parameters.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -17,7 +17,7 @@ pub(super) struct Gpt2Form {
 }
 
 /// The head, where it is not the table of tokens.
-pub(super) const HEAD: &str = "lm_head.weight";
+pub const HEAD: &str = "lm_head.weight";
 const PREFIX: &str = "transformer.";
 const TABLE: &str = "transformer.wte.weight";
 const POSITIONS: &str = "transformer.wpe.weight";
@@ -28,8 +28,8 @@ const BUFFERS: [&str; 2] = [".attn.bias", ".attn.masked_bias"];
 
 impl Gpt2Form {
     /// `None` if the file has no table of GPT-2's name.
-    pub(super) fn of(tensors: &TensorFile) -> Option<Self> {
-        let has = |name: &str| tensors.shape(name).is_ok();
+    pub(super) fn of(header: &WeightsHeader) -> Option<Self> {
+        let has = |name: &str| header.shapes.contains_key(name);
         let tables = [TABLE, POSITIONS];
         let mut form = Self {
             has_prefix: tables.iter().any(|table| has(table)),
@@ -39,8 +39,9 @@ impl Gpt2Form {
         if !tables.iter().any(|table| has(&form.name(table))) {
             return None;
         }
-        let shape = tensors.shape(&form.name(UNEQUAL)).unwrap_or_default();
-        form.is_turned = matches!(shape, [rows, columns] if columns > rows);
+        let shape = header.shapes.get(&form.name(UNEQUAL));
+        form.is_turned =
+            shape.is_some_and(|shape| matches!(shape[..], [rows, columns] if columns > rows));
         Some(form)
     }
 
@@ -60,20 +61,21 @@ impl Gpt2Form {
 
     /// Whether the tensor of this name is [in, out].
     pub(super) fn turns(self, name: &str) -> bool {
-        self.is_turned && pytorch_names::is_gpt2_linear(name)
+        self.is_turned && names::is_gpt2_linear(name)
     }
 
-    /// Whether a model computes the same without a tensor: masks, the table again as the head, and
-    /// biases of zeros, which exports have in the place of absent ones.
-    pub(super) fn is_needless(self, name: &str, tensors: &TensorFile) -> bool {
-        let is_table = || tensors.bits(name).ok() == tensors.bits(&self.name(TABLE)).ok();
-        let is_zero = || {
-            let bits = tensors.bits(name);
-            bits.is_ok_and(|(_, bytes)| bytes.iter().all(|byte| *byte == 0))
-        };
-        BUFFERS.iter().any(|buffer| name.ends_with(buffer))
-            || (name == HEAD && is_table())
-            || (name.ends_with(".bias") && is_zero())
+    /// Masks, the table again as the head, and biases of zeros, which exports have in the place of
+    /// absent ones.
+    pub(super) fn needless(self, name: &str) -> Needless {
+        if BUFFERS.iter().any(|buffer| name.ends_with(buffer)) {
+            Needless::Always
+        } else if name == HEAD {
+            Needless::IfEqualTo(self.name(TABLE))
+        } else if name.ends_with(".bias") {
+            Needless::IfZero
+        } else {
+            Needless::Never
+        }
     }
 }
 

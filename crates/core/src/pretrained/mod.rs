@@ -1,0 +1,435 @@
+//! Whether a file of trained parameters (`train.initial_weights`) fits a model, from its header and
+//! the `config.json` beside it: the runner asks before the first trial, the trial when it reads the
+//! values.
+
+mod gpt2;
+mod header;
+pub mod names;
+mod shapes;
+
+#[cfg(test)]
+mod tests;
+
+use std::{collections::BTreeSet, path::Path};
+
+use serde_json::Value;
+
+pub use gpt2::HEAD as GPT2_HEAD;
+pub use header::WeightsHeader;
+pub use shapes::{TensorShape, tensors};
+
+use self::gpt2::{Gpt2Config, Gpt2Form};
+use crate::{
+    input,
+    kinds::{InputShape, Model},
+    limits::STATE_BYTES,
+    spec::InitialWeights,
+};
+
+/// Added to the variance in layer norms. Source: PyTorch.
+pub const LAYER_NORM_EPSILON: f64 = 1e-5;
+
+/// T5's table of tokens.
+const T5_TABLE: &str = "shared.weight";
+/// The same table again, in files that have it more than once.
+const T5_TABLE_AGAIN: [&str; 3] = [
+    "encoder.embed_tokens.weight",
+    "decoder.embed_tokens.weight",
+    "lm_head.weight",
+];
+/// In the first published files; nothing is computed from it.
+const T5_UNUSED: &str = "decoder.block.0.layer.1.EncDecAttention.relative_attention_bias.weight";
+
+/// Part of the names in a T5 with gated feed-forward blocks: v1.1, Flan-T5, mT5.
+const T5_GATED: &str = ".DenseReluDense.wi_0.";
+
+/// PyTorch's count of the batches that a norm has seen; kiln's norms have none.
+const BATCH_COUNT: &str = ".num_batches_tracked";
+
+/// The table of positions of a `gpt`.
+const GPT_POSITIONS: &str = "Gpt.position_table";
+
+/// The key under which a file of weights describes its model. The only one, because safetensors writes
+/// several in an order that differs each time, and with it the file's SHA-256.
+pub const MODEL: &str = "kiln_model";
+/// Its key beside those of the `model` section: SHA-256 of the numbering of the tokens.
+pub const TOKENS: &str = "token_ids_sha256";
+/// The file beside weights that describes their model, of Hugging Face's and of an export.
+const CONFIG: &str = "config.json";
+/// Keys of `model` that no parameter's shape shows.
+const UNSEEN: [&str; 2] = ["num_heads", "relative_max_distance"];
+
+/// A file of parameters beside the model that is to begin with them.
+#[derive(Debug)]
+pub struct WeightsFit {
+    /// For messages.
+    file: String,
+    header: WeightsHeader,
+    model: Model,
+    naming: WeightNaming,
+    /// Parts of the model that keep their random values.
+    without: Vec<String>,
+    /// For the user.
+    pub notices: Vec<String>,
+}
+
+/// The naming scheme of the parameters.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum WeightNaming {
+    /// Paths, as in a checkpoint.
+    Kiln,
+    /// PyTorch's, as in an export: for `seq2seq` those of Hugging Face's T5.
+    Pytorch,
+    /// GPT-2's, in one of its forms.
+    Gpt2(Gpt2Form),
+}
+
+/// The tensor of a file that a parameter or statistic begins with.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct StoredTensor<'a> {
+    pub name: String,
+    /// As it is in the file; it may have more rows than are used.
+    pub shape: &'a [u64],
+    /// Whether its two axes are exchanged.
+    pub is_turned: bool,
+}
+
+/// Whether a model computes the same without a tensor of the file.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Needless {
+    Never,
+    Always,
+    /// If it has the bits of the tensor of this name.
+    IfEqualTo(String),
+    /// If all its bits are 0.
+    IfZero,
+}
+
+impl WeightsFit {
+    /// `token_sum` is the SHA-256 of the numbering of the data's tokens, if it is known.
+    ///
+    /// # Errors
+    /// The model of the file computes differently, or its tokens are numbered otherwise.
+    pub fn new(
+        path: &Path,
+        header: WeightsHeader,
+        named: &InitialWeights,
+        model: &Model,
+        token_sum: Option<&str>,
+    ) -> Result<Self, String> {
+        let naming = WeightNaming::in_file(&header, model);
+        let config = (naming != WeightNaming::Kiln).then(|| config_beside(path));
+        let config = config.flatten();
+        let names: Vec<&String> = header.shapes.keys().collect();
+        let gpt2 = match naming {
+            WeightNaming::Gpt2(_) => Gpt2Config::of(config.as_ref(), model),
+            _ => Gpt2Config::default(),
+        };
+        // The tokens of a new table are those of the data.
+        let token_sum = token_sum.filter(|_| !named.is_without("embedding"));
+        let fault = foreign_names(&names)
+            .or_else(|| unlike(&description(&header, config.as_ref()), model, token_sum))
+            .or_else(|| foreign_naming(&names, naming, model))
+            .or(gpt2.fault);
+        if let Some(fault) = fault {
+            return Err(format!("{}: {fault}", path.display()));
+        }
+        let mut fit = Self {
+            file: path.display().to_string(),
+            header,
+            model: model.clone(),
+            naming,
+            without: named.without.clone(),
+            notices: gpt2.notices,
+        };
+        let cut = fit.cut_positions();
+        fit.notices.extend(cut);
+        Ok(fit)
+    }
+
+    /// Compares the tensors of the file with those of the model, as far as the data's `input` is known.
+    ///
+    /// # Errors
+    /// The first tensor that does not fit.
+    pub fn check(&self, input: Option<InputShape>) -> Result<(), String> {
+        let Some(tensors) = tensors(&self.model, input) else {
+            return Ok(());
+        };
+        let mut taken = BTreeSet::new();
+        for (path, shape) in &tensors {
+            if self.left_out_part(path).is_none() {
+                taken.insert(self.stored(path, shape)?.name);
+            }
+        }
+        let is_surplus = |name: &&String| {
+            !taken.contains(*name)
+                && !self.is_left_out(name)
+                && self.needless(name) == Needless::Never
+        };
+        let left: Vec<String> = self
+            .header
+            .shapes
+            .keys()
+            .filter(is_surplus)
+            .cloned()
+            .collect();
+        self.surplus(&left)
+    }
+
+    /// The tensor of the parameter or statistic at a path.
+    ///
+    /// # Errors
+    /// There is none, or one of another shape.
+    pub fn stored(&self, path: &str, shape: &[Option<u64>]) -> Result<StoredTensor<'_>, String> {
+        let name = self.name_of(path);
+        let Some(found) = self.header.shapes.get(&name) else {
+            return Err(self.unfit(path, &name, "is missing"));
+        };
+        let is_turned = matches!(self.naming, WeightNaming::Gpt2(form) if form.turns(&name));
+        let mut expected = shape.to_vec();
+        if is_turned {
+            expected.reverse();
+        }
+        if !is_of_shape(found, &expected) && !(path == GPT_POSITIONS && is_cut(found, shape)) {
+            let what = format!(
+                "has shape {found:?}, and the model's parameter {}",
+                shape_text(&expected)
+            );
+            return Err(self.unfit(path, &name, &what));
+        }
+        Ok(StoredTensor {
+            name,
+            shape: found,
+            is_turned,
+        })
+    }
+
+    /// The part that keeps its random values and has the parameter at this path.
+    pub fn left_out_part<'a>(&self, path: &'a str) -> Option<&'a str> {
+        let part = self.model.part_of(without_kind(path))?;
+        self.without.iter().any(|name| name == part).then_some(part)
+    }
+
+    /// Whether a tensor of the file is of a part that keeps its random values.
+    pub fn is_left_out(&self, name: &str) -> bool {
+        if self.naming == WeightNaming::Kiln {
+            return self.left_out_part(name).is_some();
+        }
+        let parts = self.model.parts().iter();
+        parts
+            .flat_map(|part| part.parameters)
+            .any(|path| self.left_out_part(path).is_some() && self.name_of(path) == name)
+    }
+
+    /// Whether a tensor without a place in the model may be passed over.
+    pub fn needless(&self, name: &str) -> Needless {
+        match self.naming {
+            WeightNaming::Kiln => Needless::Never,
+            WeightNaming::Pytorch if name == T5_UNUSED || name.ends_with(BATCH_COUNT) => {
+                Needless::Always
+            }
+            WeightNaming::Pytorch if T5_TABLE_AGAIN.contains(&name) => {
+                Needless::IfEqualTo(T5_TABLE.to_owned())
+            }
+            WeightNaming::Pytorch => Needless::Never,
+            WeightNaming::Gpt2(form) => form.needless(name),
+        }
+    }
+
+    /// # Errors
+    /// There are tensors without a place in the model.
+    pub fn surplus(&self, left: &[String]) -> Result<(), String> {
+        let (name, what) = match left {
+            [] => return Ok(()),
+            [one] if one == GPT2_HEAD && matches!(self.naming, WeightNaming::Gpt2(_)) => (
+                one,
+                "is a head of its own, and `model.tie_head` is true".to_owned(),
+            ),
+            [one] => (one, "is not a parameter of the model".to_owned()),
+            [first, others @ ..] => (
+                first,
+                format!(
+                    "and {} others are not parameters of the model",
+                    others.len()
+                ),
+            ),
+        };
+        Err(unfit(&self.file, name, &what, ""))
+    }
+
+    /// The file's name of the parameter at a path.
+    pub fn name_of(&self, path: &str) -> String {
+        let theirs = match self.naming {
+            WeightNaming::Kiln => None,
+            WeightNaming::Pytorch => names::of(&self.model, without_kind(path)),
+            WeightNaming::Gpt2(form) => {
+                names::of(&self.model, without_kind(path)).map(|name| form.name(&name))
+            }
+        };
+        theirs.unwrap_or_else(|| path.to_owned())
+    }
+
+    /// The error of a parameter that does not fit, with what leaves its part out.
+    fn unfit(&self, path: &str, name: &str, what: &str) -> String {
+        let otherwise = match self.model.part_of(without_kind(path)) {
+            Some(part) => format!(
+                ", or add `without: [{part}]` there, so that this part begins with random values"
+            ),
+            None => String::new(),
+        };
+        unfit(&self.file, name, what, &otherwise)
+    }
+
+    /// Says that a `gpt` has fewer positions than the file.
+    fn cut_positions(&self) -> Option<String> {
+        let Model::Gpt(gpt) = &self.model else {
+            return None;
+        };
+        let shape = self.header.shapes.get(&self.name_of(GPT_POSITIONS))?;
+        let [rows, _] = shape[..] else {
+            return None;
+        };
+        (rows > gpt.seq_len).then(|| {
+            format!(
+                "initial weights: their model has {rows} positions, and `model.seq_len` is {0}; the \
+                 first {0} are used",
+                gpt.seq_len
+            )
+        })
+    }
+}
+
+/// The error of a tensor that does not fit; `otherwise` ends the remedy.
+pub fn unfit(file: &str, name: &str, what: &str, otherwise: &str) -> String {
+    format!(
+        "the initial weights do not fit the model: in {file}, `{name}` {what}; set `model` as it was \
+         when they were trained, or name another file in `train.initial_weights`{otherwise}"
+    )
+}
+
+/// The path of a tensor within a built-in model: the name of a parameter begins with the kind of model,
+/// that of a running statistic does not.
+pub fn without_kind(name: &str) -> &str {
+    match name.split_once('.') {
+        Some((kind, within)) if kind.starts_with(char::is_uppercase) => within,
+        _ => name,
+    }
+}
+
+fn is_of_shape(found: &[u64], expected: &[Option<u64>]) -> bool {
+    let mut pairs = found.iter().zip(expected);
+    found.len() == expected.len()
+        && pairs.all(|(found, expected)| expected.is_none_or(|size| size == *found))
+}
+
+/// Whether a table [rows, width] has more rows than are wanted.
+fn is_cut(found: &[u64], wanted: &[Option<u64>]) -> bool {
+    matches!(
+        (found, wanted),
+        ([rows, width], [Some(fewer), Some(same)]) if rows > fewer && width == same
+    )
+}
+
+/// `[3, ?]`: a size that the data decide may be unknown.
+fn shape_text(shape: &[Option<u64>]) -> String {
+    let sizes = shape
+        .iter()
+        .map(|size| size.map_or_else(|| "?".to_owned(), |size| size.to_string()));
+    format!("[{}]", sizes.collect::<Vec<_>>().join(", "))
+}
+
+/// The `config.json` beside a file of weights, if there is one that can be read.
+fn config_beside(path: &Path) -> Option<Value> {
+    let bytes = input::read(&path.with_file_name(CONFIG), &STATE_BYTES).ok()?;
+    serde_json::from_slice(&bytes).ok()
+}
+
+/// The description of the model that kiln has written into the file of weights, or beside an export.
+fn description(header: &WeightsHeader, config: Option<&Value>) -> Value {
+    if let Some(own) = header.metadata.get(MODEL) {
+        return serde_json::from_str(own).unwrap_or_default();
+    }
+    let Some(config) = config else {
+        return Value::Null;
+    };
+    let mut about = match &config["model"] {
+        Value::Object(model) => Value::Object(model.clone()),
+        _ => Value::Null,
+    };
+    about[TOKENS] = config[TOKENS].clone();
+    about
+}
+
+/// Says that a file has parameters of a T5 that kiln does not compute.
+fn foreign_names(names: &[&String]) -> Option<String> {
+    let gated = names.iter().find(|name| name.contains(T5_GATED))?;
+    Some(format!(
+        "`{gated}` belongs to a T5 with gated feed-forward blocks (v1.1, Flan-T5, mT5), which \
+         `model.kind: seq2seq` does not have; name the weights of an original T5 (v1.0) in \
+         `train.initial_weights`"
+    ))
+}
+
+/// Says that the model of a file computes differently, or that its tokens are numbered otherwise.
+/// `about` is the description of its model.
+fn unlike(about: &Value, model: &Model, token_sum: Option<&str>) -> Option<String> {
+    if let Some((key, then, now)) = unseen_difference(about, model) {
+        return Some(format!(
+            "`model.{key}` was {then} when these weights were trained, and is {now} now, so they do \
+             not fit; set it to {then}"
+        ));
+    }
+    let is_other = about[TOKENS].as_str()? != token_sum?;
+    is_other.then(|| {
+        "these weights were trained on tokens that are numbered otherwise than those of `data`, so \
+         each would begin as another one; use the data of that training, or tokens that do not \
+         depend on the data for both (`data.tokenizer: byte`, or one file of a tokenizer)"
+            .to_owned()
+    })
+}
+
+/// Says that the names of a file are neither kiln's nor those of an export of this kind.
+fn foreign_naming(names: &[&String], naming: WeightNaming, model: &Model) -> Option<String> {
+    let own = |name: &&String| name.starts_with(|letter: char| letter.is_ascii_uppercase());
+    let is_foreign = naming == WeightNaming::Kiln && !names.iter().any(own);
+    let first = names.iter().min().filter(|_| is_foreign)?;
+    Some(format!(
+        "`{first}` is a name of PyTorch, as in an export, and no model of kind {} is in this file; \
+         name the `model.safetensors` of a checkpoint, whose names are like `Gpt.token_table`, or \
+         of an export of this kind in `train.initial_weights`",
+        model.kind()
+    ))
+}
+
+/// The first key that makes another model of the same parameters, with its value then and now.
+fn unseen_difference(then: &Value, now: &Model) -> Option<(&'static str, Value, Value)> {
+    let now = serde_json::to_value(now).ok()?;
+    // A user's own model has its own keys of these names.
+    let is_kilns = then["kind"] == now["kind"] && now["kind"] != "custom";
+    let key = UNSEEN
+        .into_iter()
+        .find(|key| is_kilns && then[key] != now[key])?;
+    Some((key, then[key].clone(), now[key].clone()))
+}
+
+impl WeightNaming {
+    /// The scheme of a file for this model.
+    fn in_file(header: &WeightsHeader, model: &Model) -> Self {
+        // Any of them shows the scheme: a file may lack the parts that are left out.
+        let paths = match model {
+            Model::Gpt(_) => {
+                return Gpt2Form::of(header).map_or(Self::Kiln, Self::Gpt2);
+            }
+            Model::Resnet(_) => ["stem.weight", "head.weight"],
+            Model::PanelLstm(_) => ["symbol_table", "layers.0.state_weight"],
+            Model::Lstm(_) => ["token_table", "layers.0.state_weight"],
+            Model::Seq2seq(_) => ["token_table", "encoder.final_norm"],
+            _ => ["token_table", "hidden.weight"],
+        };
+        let mut theirs = paths.into_iter().filter_map(|path| names::of(model, path));
+        match theirs.any(|name| header.shapes.contains_key(&name)) {
+            true => Self::Pytorch,
+            false => Self::Kiln,
+        }
+    }
+}

@@ -1,0 +1,130 @@
+use super::*;
+use crate::kinds::data::ImageShape;
+
+fn model(text: &str) -> Model {
+    serde_yaml::from_str(text).unwrap()
+}
+
+fn weights(without: &[&str]) -> InitialWeights {
+    InitialWeights {
+        path: "w.safetensors".to_owned(),
+        sha256: String::new(),
+        without: without.iter().map(|part| (*part).to_owned()).collect(),
+    }
+}
+
+const IMAGES: Option<InputShape> = Some(InputShape::Images(ImageShape {
+    channels: 3,
+    height: 32,
+    width: 32,
+    classes: 4,
+}));
+
+/// The header that a checkpoint of a model has; `name` gives its tensors their names.
+fn header(text: &str, input: Option<InputShape>, name: &dyn Fn(&str) -> String) -> WeightsHeader {
+    let known = |(path, shape): (String, TensorShape)| {
+        let shape: Vec<u64> = shape.into_iter().map(Option::unwrap).collect();
+        (name(&path), shape)
+    };
+    WeightsHeader {
+        shapes: tensors(&model(text), input)
+            .unwrap()
+            .into_iter()
+            .map(known)
+            .collect(),
+        ..WeightsHeader::default()
+    }
+}
+
+fn checked(
+    header: WeightsHeader,
+    text: &str,
+    without: &[&str],
+    input: Option<InputShape>,
+) -> Result<(), String> {
+    let path = Path::new("/nowhere/w.safetensors");
+    let fit = WeightsFit::new(path, header, &weights(without), &model(text), None)?;
+    fit.check(input)
+}
+
+const GPT: &str = "{kind: gpt, d_model: 8, num_layers: 2, num_heads: 2, seq_len: 4, vocabulary: 9}";
+
+#[test]
+fn a_file_of_another_model_is_found_by_its_header() {
+    let file = || header(GPT, None, &str::to_owned);
+    assert_eq!(checked(file(), GPT, &[], None), Ok(()));
+    let refused = |from: &str, to: &str| checked(file(), &GPT.replace(from, to), &[], None);
+    for (from, to, what) in [
+        (
+            "vocabulary: 9",
+            "vocabulary: 7",
+            "`Gpt.token_table` has shape [9, 8], and the model's parameter [7, 8]; set `model` as it \
+             was when they were trained, or name another file in `train.initial_weights`, or add \
+             `without: [embedding]` there",
+        ),
+        (
+            "num_layers: 2",
+            "num_layers: 3",
+            "`Gpt.blocks.2.attention_norm.weight` is missing",
+        ),
+        (
+            "num_layers: 2",
+            "num_layers: 1",
+            "are not parameters of the model",
+        ),
+        (
+            "seq_len: 4",
+            "seq_len: 5",
+            "`Gpt.position_table` has shape [4, 8], and the model's parameter [5, 8]",
+        ),
+    ] {
+        let message = refused(from, to).unwrap_err();
+        assert!(message.contains(what), "{message}");
+    }
+    assert_eq!(refused("seq_len: 4", "seq_len: 3"), Ok(()));
+    let other = GPT.replace("vocabulary: 9", "vocabulary: 7");
+    assert_eq!(checked(file(), &other, &["embedding"], None), Ok(()));
+    // Where the data's vocabulary is not known, the rest is compared.
+    let open = GPT.replace(", vocabulary: 9", "");
+    assert_eq!(checked(file(), &open, &[], None), Ok(()));
+    let heads = WeightsHeader {
+        metadata: [(
+            MODEL.to_owned(),
+            "{\"kind\":\"gpt\",\"num_heads\":4}".to_owned(),
+        )]
+        .into(),
+        ..file()
+    };
+    let message = checked(heads, GPT, &[], None).unwrap_err();
+    assert!(message.contains("`model.num_heads` was 4"), "{message}");
+}
+
+#[test]
+fn a_resnet_of_torchvision_is_compared_under_its_names() {
+    let small = "{kind: resnet, depth: 18, width: 2, stem: small}";
+    let thousand = Some(InputShape::Images(ImageShape {
+        classes: 1000,
+        ..IMAGES.unwrap().images().unwrap()
+    }));
+    let theirs = |path: &str| names::of(&model(small), without_kind(path)).unwrap();
+    let file = || {
+        let mut file = header(small, thousand, &theirs);
+        file.shapes
+            .insert("bn1.num_batches_tracked".to_owned(), Vec::new());
+        file
+    };
+    assert_eq!(checked(file(), small, &[], thousand), Ok(()));
+    assert_eq!(checked(file(), small, &["head"], IMAGES), Ok(()));
+    let message = checked(file(), small, &[], IMAGES).unwrap_err();
+    assert!(
+        message.contains("`fc.weight` has shape [1000, 16], and the model's parameter [4, 16]")
+            && message.contains("or add `without: [head]` there"),
+        "{message}"
+    );
+    let mut backbone = file();
+    backbone.shapes.retain(|name, _| !name.starts_with("fc."));
+    assert_eq!(checked(backbone, small, &["head"], IMAGES), Ok(()));
+    let deeper = small.replace("18", "34");
+    let message = checked(file(), &deeper, &["head"], IMAGES).unwrap_err();
+    assert!(message.contains("is missing"), "{message}");
+}
