@@ -13,7 +13,7 @@ use super::{
 };
 use crate::{
     kinds::{Data, KeyFault, Model, data::DataFacts, samples::Epoch},
-    spec::Experiment,
+    spec::{Experiment, TWO_TOKENIZERS},
 };
 
 /// The largest seed of the experiment file.
@@ -21,6 +21,19 @@ const LAST_SEED: u64 = u32::MAX as u64;
 
 /// The values of a command.
 const VALUES: &str = "model.values.";
+
+const TOKENIZER: &str = "data.tokenizer";
+
+/// The fault of a point that names a tokenizer beside a file of another one: it would be ignored, even
+/// where it is the default.
+fn second_tokenizer(data: &Data, axes: &[String], choices: &Choices) -> Option<KeyFault> {
+    data.tokenizer_file()?;
+    let is_named = |choice: &Option<Value>| choice.as_ref().is_some_and(|value| !value.is_null());
+    let mut chosen = axes.iter().zip(choices);
+    chosen
+        .any(|(key, choice)| key == TOKENIZER && is_named(choice))
+        .then(|| KeyFault::between(TOKENIZER, &["data"], TWO_TOKENIZERS))
+}
 
 /// Makes the points of an experiment.
 pub(super) struct PointMaker<'a> {
@@ -135,7 +148,10 @@ impl<'a> PointMaker<'a> {
         });
         let settings = Settings::new(&self.sections, chosen, axes)?;
         let facts = self.facts_of(&settings.data);
-        let faults = settings.faults(facts.as_ref(), &self.sections.patterns);
+        let mut faults = settings.faults(facts.as_ref(), &self.sections.patterns);
+        if !faults.iter().any(|fault| fault.key == TOKENIZER) {
+            faults.extend(second_tokenizer(&settings.data, axes, choices));
+        }
         if !faults.is_empty() {
             return Err(faults);
         }

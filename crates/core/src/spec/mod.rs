@@ -60,6 +60,7 @@ use crate::kinds::{Command, Model, command::CommandMetric};
 
 pub use checkpoint::{AfterTraining, Checkpoint};
 pub use condition::{Operator, condition};
+pub(crate) use contradictions::TWO_TOKENIZERS;
 pub use contradictions::{PatternMemo, ResolvedPoint, contradictions};
 pub use engine::{Engine, EngineName, EngineProgram};
 pub use experiment::{

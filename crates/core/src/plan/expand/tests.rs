@@ -807,6 +807,24 @@ fn a_text_has_one_tokenizer() {
     let (key, message) = problems(&of(", tokenizer: word")).remove(0);
     assert_eq!(key, "data.tokenizer");
     assert!(message.contains("are both given"), "{message}");
+    let swept = |axes: &str| {
+        let data = "kind: text, path: p, tokenizer_file: t";
+        with("kind: mlp", data, "steps: 1", &format!("grid: {{{axes}}}"))
+    };
+    for values in ["[character]", "[word]", "[character, byte]"] {
+        let found = problems(&swept(&format!("data.tokenizer: {values}")));
+        assert!(
+            !found.is_empty()
+                && found
+                    .iter()
+                    .all(|(_, message)| message.contains("both given")),
+            "{values}: {found:?}"
+        );
+    }
+    assert!(plan(&swept("data.tokenizer: [null]")).is_ok());
+    let either = "data.tokenizer: [character, null], data.tokenizer_file: [null, t]";
+    let zipped = swept("").replace("grid: {}", &format!("zip: {{{either}}}"));
+    assert!(plan(&zipped).is_ok(), "{:?}", plan(&zipped));
 }
 
 #[test]

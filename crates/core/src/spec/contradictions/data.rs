@@ -168,7 +168,8 @@ fn of_panel(data: &Data) -> Vec<KeyFault> {
         .collect()
 }
 
-const TWO_TOKENIZERS: &str =
+/// The message on a second tokenizer.
+pub(crate) const TWO_TOKENIZERS: &str =
     "`data.tokenizer` and `data.tokenizer_file` are both given; keep one of them";
 
 /// Checks that the values of the layers name one tokenizer: the one that is also the default would be
