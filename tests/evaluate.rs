@@ -162,6 +162,21 @@ fn recorded(name: &str, page: &Value) -> Row {
 }
 
 #[test]
+fn a_prompt_with_unknown_tokens_is_answered_with_a_notice() {
+    let sampled = |prompt: &str| {
+        let arguments = ["sample", "pairs", "--tokens", "3", "--prompt", prompt];
+        let ended = kiln_in(TRAINED.path(), &arguments);
+        assert_eq!(ended.status, Some(0), "{}", ended.stderr);
+        ended.stderr
+    };
+    let notice = "`--prompt` has 2 tokens that the vocabulary does not have";
+    let said = sampled("a zebra b yak");
+    assert!(said.contains(notice), "{said}");
+    let said = sampled("a b");
+    assert!(!said.contains("`--prompt`"), "{said}");
+}
+
+#[test]
 fn the_numbers_are_those_of_the_training_to_the_bit() {
     let of_one = [
         ("book", "perplexity"),

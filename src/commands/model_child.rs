@@ -21,6 +21,7 @@ use super::{
     Status, Stop,
     device_choice::leased,
     machine::{nvml_library, start_trial_program},
+    note,
     trained::Trained,
 };
 use crate::schedule::{Instruments, Lease};
@@ -30,7 +31,8 @@ const LINE_BYTES: u64 = 64 << 20;
 const STDERR_BYTES: u64 = 64 << 10;
 
 /// Asks the child to do `task` with a trained model, on the device that `device` names. `hear` gets
-/// each answer; `false` ends the child, because nobody reads the output any more.
+/// each answer but notices, which are printed; `false` ends the child, because nobody reads the output any
+/// more.
 ///
 /// # Errors
 /// The device cannot be used, the child cannot be started or fails, or `hear` does.
@@ -132,6 +134,7 @@ fn listen(
         }
         match serde_json::from_slice(&line) {
             Ok(last @ (UseAnswer::Done | UseAnswer::Failed { .. })) => return Ok(Some(last)),
+            Ok(UseAnswer::Notice { text }) => note(&text),
             Ok(UseAnswer::Unknown) | Err(_) => {}
             Ok(answer) => {
                 if !hear(answer)? {

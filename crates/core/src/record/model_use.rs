@@ -109,6 +109,8 @@ pub enum UseAnswer {
         device_name: String,
         parameters: u64,
     },
+    /// What the user should know; on standard error.
+    Notice { text: String },
     /// The next letters of a text, which begins with the prompt if the model continues it.
     Piece { sample: u64, text: String },
     /// A finished text, whole.
@@ -228,6 +230,9 @@ mod tests {
         let read = |text: &str| serde_json::from_str::<UseAnswer>(text).unwrap();
         for answer in [
             UseAnswer::Done,
+            UseAnswer::Notice {
+                text: "x".to_owned(),
+            },
             UseAnswer::Piece {
                 sample: 1,
                 text: "a\n".to_owned(),

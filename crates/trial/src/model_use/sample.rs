@@ -7,6 +7,7 @@ use kiln_core::{
     kinds::Model,
     record::model_use::{SampleTask, UseAnswer},
     spec::Sample,
+    units::counted,
 };
 use kiln_data::{pairs, text};
 
@@ -59,6 +60,7 @@ fn write<W: Write>(
         top_k: task.top_k,
         samples: task.count,
     };
+    let unknown = vocabulary.unknown_tokens(&task.prompt);
     let sampler = TextSampler::of(&trained.file, asked, vocabulary, PROMPT)?;
     let sampler = if task.caches {
         sampler
@@ -66,6 +68,7 @@ fn write<W: Write>(
         sampler.without_cache()
     };
     let mut learner = trained.learner(answers)?;
+    tell_unknown(unknown, answers)?;
     for sample in 1..=task.count {
         let mut spoken = Spoken::new(sample);
         let started = Instant::now();
@@ -95,6 +98,8 @@ fn respond<W: Write>(
         pairs::tokens(&trained.file.data, trained.data_folder()).map_err(|error| bad(&error))?;
     trained.check_tokens(&tokens)?;
     let mut prompt = tokens.encode(&task.prompt).map_err(|error| bad(&error))?;
+    let is_unknown = |id: &&u32| tokens.unknown() == Some(**id);
+    let unknown = prompt.iter().filter(is_unknown).count() as u64;
     let most = trained
         .file
         .data
@@ -118,6 +123,7 @@ fn respond<W: Write>(
     };
     let temperature = task.temperature.unwrap_or(0.0);
     let mut learner = trained.learner(answers)?;
+    tell_unknown(unknown, answers)?;
     for sample in 1..=task.count {
         let mut random = stream(task.seed, sample);
         let mut written = Vec::new();
@@ -139,6 +145,18 @@ fn respond<W: Write>(
         })?;
     }
     Ok(())
+}
+
+/// Says how many tokens of the prompt the vocabulary does not have.
+fn tell_unknown<W: Write>(unknown: u64, answers: &mut Answers<W>) -> Result<(), TrialError> {
+    if unknown == 0 {
+        return Ok(());
+    }
+    let text = format!(
+        "{PROMPT} has {} that the vocabulary does not have; the model reads each as the unknown token",
+        counted(unknown as usize, "token")
+    );
+    answers.say(&UseAnswer::Notice { text })
 }
 
 /// The part of a growing text that has been sent.
