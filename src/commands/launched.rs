@@ -264,12 +264,7 @@ pub(super) fn nothing_to_do(is_everything: bool, ends: &[AttemptEnd]) -> String 
 
 /// Returns the experiment's description, the report of the run's table, and the paths of the files.
 fn summary(report: &LaunchReport, table: &TrialTable, experiment: &Experiment) -> String {
-    let page = report::summary(
-        table,
-        report.trials,
-        experiment.ranking_objective(),
-        super::page_style(),
-    );
+    let page = report::summary_of_run(table, report.trials, experiment, super::page_style());
     let folder = &report.folder;
     let together = experiment.sweep.together.first();
     let between = together

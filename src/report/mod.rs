@@ -45,4 +45,4 @@ pub use ranking::best_value;
 pub use recommendation::SearchScope;
 pub use run_settings::complete_experiment;
 pub use subject::Subject;
-pub use summary::summary;
+pub use summary::{summary, summary_of_run};

@@ -2,7 +2,7 @@
 
 use kiln_core::{
     record::{RunFile, RunFolder, TrialTable},
-    spec,
+    spec::{self, DeviceName, Devices, Experiment},
 };
 use serde_json::Value;
 
@@ -23,6 +23,24 @@ pub struct Subject<'a> {
     pub folder: Option<&'a RunFolder>,
 }
 
+/// What the experiment of a run asks for, as far as it changes the findings.
+#[derive(Clone, Copy, Debug, Default)]
+pub(super) struct AskedRun {
+    /// Whether a search chooses the trials.
+    pub(super) is_search: bool,
+    /// Whether `run.devices` is `cpu`.
+    pub(super) is_on_cpu: bool,
+}
+
+impl AskedRun {
+    pub(super) fn of(experiment: &Experiment) -> Self {
+        Self {
+            is_search: experiment.sweep.search.is_some(),
+            is_on_cpu: experiment.run.devices == Devices::Named(DeviceName::Cpu),
+        }
+    }
+}
+
 impl<'a> Subject<'a> {
     pub fn new(table: &'a TrialTable, name: &'a str) -> Self {
         Self {
@@ -40,10 +58,13 @@ impl<'a> Subject<'a> {
         spec::objective_of(self.experiment?)
     }
 
-    /// Whether a search chose its trials.
-    pub(super) fn is_search(&self) -> bool {
+    /// What its experiment asks for, if it is known.
+    pub(super) fn asked(&self) -> AskedRun {
         let experiment = self.experiment.and_then(|text| spec::read_yaml(text).ok());
-        experiment.is_some_and(|experiment: Value| !experiment["sweep"]["search"].is_null())
+        experiment.map_or_else(AskedRun::default, |experiment: Value| AskedRun {
+            is_search: !experiment["sweep"]["search"].is_null(),
+            is_on_cpu: experiment["run"]["devices"] == "cpu",
+        })
     }
 
     /// Number of trials of the plan; 0 if unknown.

@@ -9,19 +9,20 @@ use std::fmt::Write;
 use kiln_core::{
     plan::Outcome,
     record::{TableRow, TrialTable},
-    spec,
+    spec::{self, Experiment},
     units::{counted, without_controls},
 };
 
 use super::{
     baselines::without_model,
-    diagnosis::{RuleFinding, diagnose},
+    diagnosis::{RuleFinding, diagnose, diagnose_asked},
     findings::lines,
     layout::PageStyle,
     notices,
     points::{Point, points},
     ranked_table::RankedTable,
     ranking::Ranking,
+    subject::AskedRun,
 };
 
 /// Trials that did not complete are listed up to so many.
@@ -35,19 +36,34 @@ pub fn summary(
     objective: Option<spec::Objective>,
     style: PageStyle,
 ) -> String {
-    let findings = diagnose(table);
-    let notices = notices(table, &findings);
-    summary_with(
-        table,
-        planned,
-        objective,
-        Remarks {
-            findings: &findings,
-            notices: &notices,
-            has_evidence_below: false,
-        },
-        style,
-    )
+    of_findings(table, planned, objective, &diagnose(table), style)
+}
+
+/// The same for a run of this experiment.
+pub fn summary_of_run(
+    table: &TrialTable,
+    planned: usize,
+    experiment: &Experiment,
+    style: PageStyle,
+) -> String {
+    let findings = diagnose_asked(table, AskedRun::of(experiment));
+    let objective = experiment.ranking_objective();
+    of_findings(table, planned, objective, &findings, style)
+}
+
+fn of_findings(
+    table: &TrialTable,
+    planned: usize,
+    objective: Option<spec::Objective>,
+    findings: &[RuleFinding],
+    style: PageStyle,
+) -> String {
+    let remarks = Remarks {
+        findings,
+        notices: &notices(table, findings),
+        has_evidence_below: false,
+    };
+    summary_with(table, planned, objective, remarks, style)
 }
 
 /// Whether the page says that the lead of its best point is larger than noise.

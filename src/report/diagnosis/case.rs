@@ -52,6 +52,8 @@ pub(super) struct RunContext<'a> {
     pub(super) is_plain_grid: bool,
     /// Whether a search chose the trials.
     pub(super) is_search: bool,
+    /// Whether the experiment asks for the CPU.
+    pub(super) is_cpu_chosen: bool,
     /// For each axis: indexes of the points, grouped by their values on the other axes.
     beside: Vec<HashMap<Vec<&'a str>, Vec<usize>>>,
     rates: Rates,
@@ -97,6 +99,7 @@ impl<'a> RunContext<'a> {
             has_told_cores: cores_by_note(points).is_some(),
             is_plain_grid: combinations.product::<usize>() == points.len(),
             is_search: false,
+            is_cpu_chosen: false,
             pairs: beside.iter().map(pairs_of).collect(),
             beside,
             rates,
@@ -108,6 +111,14 @@ impl<'a> RunContext<'a> {
     /// The same, where it is known whether a search chose the trials.
     pub(super) fn searched(self, is_search: bool) -> Self {
         Self { is_search, ..self }
+    }
+
+    /// The same, where it is known whether the experiment asks for the CPU.
+    pub(super) fn with_cpu_chosen(self, is_cpu_chosen: bool) -> Self {
+        Self {
+            is_cpu_chosen,
+            ..self
+        }
     }
 }
 

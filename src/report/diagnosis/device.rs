@@ -190,11 +190,12 @@ fn communication_bound(case: &TrialContext<'_>) -> Option<RuleMatch> {
 
 fn cpu_only_by_accident(case: &TrialContext<'_>) -> Option<RuleMatch> {
     let row = case.row;
-    let said_so = case
-        .axes()
-        .iter()
-        .zip(case.point.values)
-        .any(|(axis, value)| axis == "run.devices" && value == "cpu");
+    let said_so = case.around.is_cpu_chosen
+        || case
+            .axes()
+            .iter()
+            .zip(case.point.values)
+            .any(|(axis, value)| axis == "run.devices" && value == "cpu");
     if case.is_on_gpu() || said_so || row.engine != "libtorch" || row.samples_per_second.is_none() {
         return None;
     }

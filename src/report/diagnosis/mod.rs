@@ -20,7 +20,10 @@ pub use evidence::{Bound, Evidence, Threshold, ThresholdUnit};
 use kiln_core::record::{TrialRow, TrialTable};
 pub use rule::{Rule, RuleFinding, Weight};
 
-use super::{points::points, subject::Subject};
+use super::{
+    points::points,
+    subject::{AskedRun, Subject},
+};
 
 /// Every rule. The order is that of `docs/diagnosis.md`, and of findings that weigh the same.
 pub const RULES: [&Rule; 28] = [
@@ -56,18 +59,21 @@ pub const RULES: [&Rule; 28] = [
 
 /// Returns the findings on the last attempts of all trials, most costly first.
 pub fn diagnose(table: &TrialTable) -> Vec<RuleFinding> {
-    findings(table, false)
+    diagnose_asked(table, AskedRun::default())
 }
 
-/// The same for a run whose experiment may be known: the next experiment of a search is not a
-/// search.
+/// The same for a run whose experiment may be known.
 pub(super) fn diagnose_run(subject: Subject<'_>) -> Vec<RuleFinding> {
-    findings(subject.table, subject.is_search())
+    diagnose_asked(subject.table, subject.asked())
 }
 
-fn findings(table: &TrialTable, is_search: bool) -> Vec<RuleFinding> {
+/// The same for a run of which this is known.
+pub(super) fn diagnose_asked(table: &TrialTable, asked: AskedRun) -> Vec<RuleFinding> {
     let run = points(table);
-    let around = RunContext::new(&table.axes, &run).searched(is_search);
+    // The next experiment of a search is not a search.
+    let around = RunContext::new(&table.axes, &run)
+        .searched(asked.is_search)
+        .with_cpu_chosen(asked.is_on_cpu);
     let rows = run
         .iter()
         .enumerate()

@@ -989,6 +989,17 @@ fn a_cpu_beside_a_driver_may_be_an_accident_and_a_swept_device_is_none() {
         },
         "cpu-only-by-accident",
     );
+    // The experiment of a run says what a row does not.
+    let asked = |devices: &str| {
+        let table = table(&[], vec![(cpu.clone(), &[])]);
+        let experiment = format!("run: {{devices: {devices}}}");
+        diagnose_run(Subject {
+            experiment: Some(&experiment),
+            ..Subject::new(&table, "x")
+        })
+        .len()
+    };
+    assert_eq!((asked("auto"), asked("cpu")), (1, 0));
     let swept = table(
         &["run.devices"],
         vec![(cpu, &["cpu"][..]), (good(2), &["auto"])],

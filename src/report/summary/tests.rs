@@ -852,3 +852,30 @@ fn the_hit_rate_of_a_panel_stands_above_that_without_a_model() {
     let told = "\nwithout a model: hit rate 75.0 % (always the more common direction)\n";
     assert!(page.contains(told), "{page}");
 }
+
+/// A row does not show it, the experiment does.
+#[test]
+fn a_cpu_that_was_asked_for_is_not_an_accident() {
+    let cpu = TrialRow {
+        device_uuid: None,
+        device_name: Some("EPYC".into()),
+        driver: Some("590.48".into()),
+        ..row(1, 10.0)
+    };
+    let table = table(&[], vec![(cpu, &[])]);
+    let page = |devices: &str| {
+        let text = format!(
+            "{{kiln: 1, name: x, model: {{kind: mlp}}, data: {{kind: generated}}, train: {{steps: 1}}, \
+             run: {{devices: {devices}}}}}"
+        );
+        let experiment: Experiment = spec::read_yaml(&text).unwrap();
+        summary_of_run(&table, 1, &experiment, WIDE)
+    };
+    let finding = "although an NVIDIA driver (590.48) is present";
+    assert!(page("auto").contains(finding), "{}", page("auto"));
+    let of_choice = page("cpu");
+    assert!(
+        !of_choice.contains(finding) && of_choice.contains("everything ran on the CPU"),
+        "{of_choice}"
+    );
+}
