@@ -71,6 +71,7 @@ const PROGRAM: &MayImport = &[
             "git",
             "output",
             "preflight",
+            "processes",
             "progress",
             "readings",
             "relay",

@@ -515,6 +515,16 @@ fn an_export_is_whole_and_replaced_only_on_request() {
     assert_eq!(ended.status.code(), Some(130), "{ended:?}");
     assert!(!has_draft());
     assert_eq!(trials("gpt").len(), 2);
+    // One that was killed leaves its draft, which the next one removes; process 1 lives, and no
+    // process has a number above 4,194,304.
+    let drafts = [".out.4194305.new", ".out.1.new"].map(|name| TRAINED.path().join(name));
+    drafts
+        .iter()
+        .for_each(|draft| fs::create_dir(draft).unwrap());
+    fs::write(drafts[0].join("model.safetensors"), "half").unwrap();
+    printed(&["export", "flex", "--to", "out", "--force"]);
+    assert_eq!(drafts.each_ref().map(|draft| draft.exists()), [false, true]);
+    fs::remove_dir(&drafts[1]).unwrap();
     // What others put there meanwhile stays.
     let race = TRAINED.path().join("race");
     let late = TRAINED.path().join("late.sh");

@@ -2,7 +2,8 @@
 //! beside its place, and it is renamed when it is whole.
 
 use std::{
-    fs, io,
+    fs::{self, File},
+    io,
     path::{Path, PathBuf},
     sync::atomic::Ordering,
 };
@@ -26,6 +27,10 @@ use super::{
     model_child, note, print, stop_flag,
     trained::{self, find},
 };
+use crate::processes::ProcessId;
+
+/// End of the name of a folder that is being written.
+const DRAFT: &str = ".new";
 
 /// The exported file that builds and loads the network in PyTorch.
 const LOADER: &str = "model.py";
@@ -69,7 +74,7 @@ pub(super) fn run(args: Args) -> Result<Status, Stop> {
     let is_stopped = stop_flag().map_err(|error| Stop::new(Status::CannotRun, error))?;
     let draft = Draft::new(&to).map_err(|error| failed(&args.to, &error))?;
     let task = UseTask::Export(ExportTask {
-        to: draft.0.clone(),
+        to: draft.path.clone(),
         origin: trained.origin(),
     });
     let (mut written, mut missing) = (Vec::new(), Vec::new());
@@ -228,33 +233,37 @@ fn failed(path: &Path, error: &io::Error) -> Stop {
 }
 
 /// The folder while it is written; removed unless it is renamed.
-struct Draft(PathBuf);
+struct Draft {
+    path: PathBuf,
+    /// Shows other machines that it is being written; absent where the file system has no locks.
+    _lock: Option<File>,
+}
 
 impl Draft {
     fn new(to: &Path) -> io::Result<Self> {
         let name = to
             .file_name()
             .ok_or_else(|| io::Error::other("it is not the name of a folder"))?;
-        let draft = to.with_file_name(format!(
-            ".{}.{}.new",
-            name.to_string_lossy(),
-            std::process::id()
-        ));
-        fs::create_dir_all(to.parent().unwrap_or(to))?;
-        fs::create_dir(&draft)?;
-        Ok(Self(draft))
+        let begin = format!(".{}.", name.to_string_lossy());
+        let folder = to.parent().unwrap_or(to);
+        fs::create_dir_all(folder)?;
+        remove_leftovers(folder, &begin);
+        let path = folder.join(format!("{begin}{}{DRAFT}", std::process::id()));
+        fs::create_dir(&path)?;
+        let lock = locked(&path);
+        Ok(Self { path, _lock: lock })
     }
 
     /// Puts it into its place, where nothing is, an empty folder, or an earlier export: that one is
     /// removed after the new one has its name. Returns where it is left and why, if that fails.
     fn put_in_place(self, to: &Path) -> io::Result<Option<(PathBuf, io::Error)>> {
         use io::ErrorKind::{AlreadyExists, CrossesDevices, DirectoryNotEmpty};
-        let occupied = match fs::rename(&self.0, to) {
+        let occupied = match fs::rename(&self.path, to) {
             // XFS says that it exists.
             Err(error) if [AlreadyExists, DirectoryNotEmpty].contains(&error.kind()) => error,
             renamed => return renamed.map(|()| None),
         };
-        let old = self.0.with_extension("old");
+        let old = self.path.with_extension("old");
         if !is_export(to) {
             return Err(occupied);
         }
@@ -262,11 +271,11 @@ impl Draft {
             // A folder in a lower layer of a container's file system.
             Err(error) if error.kind() == CrossesDevices => {
                 fs::remove_dir_all(to)?;
-                return fs::rename(&self.0, to).map(|()| None);
+                return fs::rename(&self.path, to).map(|()| None);
             }
             renamed => renamed?,
         }
-        if let Err(error) = fs::rename(&self.0, to) {
+        if let Err(error) = fs::rename(&self.path, to) {
             return Err(match fs::rename(&old, to) {
                 Ok(()) => error,
                 Err(_) => io::Error::new(
@@ -279,9 +288,36 @@ impl Draft {
     }
 }
 
+/// Removes the drafts with this beginning whose processes were killed.
+fn remove_leftovers(folder: &Path, begin: &str) {
+    let own = std::process::id();
+    for name in names_in(folder).unwrap_or_default() {
+        let Some(pid) = name.to_str().and_then(|name| pid_of(name, begin)) else {
+            continue;
+        };
+        let draft = folder.join(&name);
+        let has_ended = pid == own || ProcessId::of(pid).is_none();
+        if has_ended && locked(&draft).is_some() {
+            let _ = fs::remove_dir_all(&draft);
+        }
+    }
+}
+
+/// The process that wrote a draft, by its name; `None` for other names.
+fn pid_of(name: &str, begin: &str) -> Option<u32> {
+    let pid = name.strip_prefix(begin)?.strip_suffix(DRAFT)?;
+    pid.parse().ok()
+}
+
+/// The lock of a folder; `None` if it is held, or cannot be had.
+fn locked(folder: &Path) -> Option<File> {
+    let opened = File::open(folder).ok()?;
+    opened.try_lock().ok().map(|()| opened)
+}
+
 impl Drop for Draft {
     fn drop(&mut self) {
         // It is not there any more if it was renamed.
-        let _ = fs::remove_dir_all(&self.0);
+        let _ = fs::remove_dir_all(&self.path);
     }
 }
