@@ -260,6 +260,61 @@ fn an_unfinished_continuation_is_resumed_by_the_same_command() {
 }
 
 #[test]
+fn weights_that_an_unfinished_continuation_needs_stay_and_removed_ones_are_told() {
+    let place = Place::with_a_run();
+    let source = place.newest();
+    let source = source.to_str().unwrap();
+    let trials = place.succeeds(&[
+        "plan",
+        "x.yaml",
+        "--continue",
+        "x",
+        "--set",
+        "train.steps=40",
+        "--json",
+    ]);
+    let plan: serde_json::Value = serde_json::from_str(&trials.stdout).unwrap();
+    let first = plan["trials"][0]["id"].as_str().unwrap();
+    let ended = place.continues("x", &[&LONGER[..], &["--only", first]].concat());
+    assert_eq!(ended.status, Some(0), "{}", ended.stderr);
+    let refused = place.kiln(&["rm", source, "--weights", "--yes"]);
+    assert!(
+        refused.status == Some(2)
+            && refused
+                .stderr
+                .contains("which is unfinished, begins with the checkpoint of trial t"),
+        "{}",
+        refused.stderr
+    );
+    let ended = place.continues("x", &LONGER);
+    assert_eq!(ended.status, Some(0), "{}", ended.stderr);
+
+    let removed = place.succeeds(&["rm", source, "--weights", "--yes"]);
+    assert!(
+        removed
+            .stdout
+            .starts_with("removed the checkpoints of 2 trials of results/x/20"),
+        "{}",
+        removed.stdout
+    );
+    let why = place.refused(source, &[&LONGER[..], &["--fresh"]].concat());
+    assert!(
+        why.contains("were removed by `kiln rm --weights` (20"),
+        "{why}"
+    );
+    let newest = place.newest();
+    let again = place.kiln(&["reproduce", newest.to_str().unwrap()]);
+    assert!(
+        again.status != Some(0)
+            && again
+                .stderr
+                .contains("the checkpoints of the trial were removed by `kiln rm --weights` (20"),
+        "{}",
+        again.stderr
+    );
+}
+
+#[test]
 fn what_may_not_be_continued_is_refused_before_the_first_trial() {
     let place = Place::with_a_run();
     let longer = |more: &[&'static str]| [&LONGER[..], more].concat();

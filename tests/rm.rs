@@ -1,6 +1,9 @@
-//! `kiln rm`: removes runs and mends `latest`.
+//! `kiln rm`: removes runs and mends `latest`, or removes checkpoints alone.
 
 use std::{fs, process::Command};
+
+use kiln_core::{plan::TrialId, record::Checkpoints};
+use serde_json::json;
 
 use crate::scripted_child::{Ended, Place, wait_until};
 
@@ -212,4 +215,239 @@ fn what_is_no_run_is_refused() {
         assert_eq!(refused.status, Some(2), "{named}: {refused:?}");
     }
     assert_eq!(place.runs(), 2);
+}
+
+/// Three trials.
+const THREE: &str = "train: {steps: 10}\nsweep: {grid: {train.batch_size: [1, 2, 3]}}";
+
+/// Gives the trials of the newest run checkpoints with these validation losses; returns their ids.
+fn with_checkpoints(place: &Place, losses: &[Option<f64>]) -> Vec<String> {
+    let ids = place.column("trial");
+    assert_eq!(ids.len(), losses.len());
+    for (id, loss) in ids.iter().zip(losses) {
+        let folder = place.latest().join(format!("trials/{id}/checkpoint"));
+        let draft = Checkpoints::new(folder, TrialId(id.clone()))
+            .begin(10)
+            .unwrap()
+            .unwrap();
+        fs::write(draft.folder().join("model.safetensors"), [1; 1000]).unwrap();
+        fs::write(draft.folder().join("training.safetensors"), [2; 2000]).unwrap();
+        draft.finish(*loss, json!({})).unwrap();
+    }
+    ids
+}
+
+/// The trials of the newest run that have checkpoints, in the order of `ids`.
+fn kept(place: &Place, ids: &[String]) -> Vec<bool> {
+    let folder = |id: &String| place.latest().join(format!("trials/{id}/checkpoint"));
+    ids.iter().map(|id| folder(id).exists()).collect()
+}
+
+#[test]
+fn weights_go_but_those_of_the_best_and_everything_else_stays() {
+    let place = Place::with(THREE);
+    assert_eq!(place.run("completes", &[]).status, Some(0));
+    let ids = with_checkpoints(&place, &[Some(2.0), Some(1.0), Some(3.0)]);
+    let table = place.lines();
+    let refused = rm(&place, &["x", "--weights"]);
+    assert!(
+        refused.status == Some(2) && refused.stderr.contains("add `--yes`"),
+        "{refused:?}"
+    );
+    let removed = rm(&place, &["x", "--weights", "--but", "2", "--yes"]);
+    assert_eq!(removed.status, Some(0), "{removed:?}");
+    assert!(
+        removed
+            .stdout
+            .starts_with("removed the checkpoints of 1 trial of results/x/20")
+            && removed.stdout.contains(" KiB)"),
+        "{removed:?}"
+    );
+    assert_eq!(kept(&place, &ids), [true, true, false]);
+    assert_eq!(
+        rm(&place, &["x", "--weights", "--but", "best", "--yes"]).status,
+        Some(0)
+    );
+    assert_eq!(kept(&place, &ids), [false, true, false]);
+    assert_eq!(place.lines(), table);
+    assert_eq!(place.attempts_with("trial.json"), 3);
+
+    // Who needs them learns who removed them, whatever step is asked for.
+    let words = "were removed by `kiln rm --weights` (20";
+    let of_first = format!("x:{}", ids[0]);
+    for arguments in [
+        &["evaluate", of_first.as_str()][..],
+        &["sample", &of_first, "--step", "10"],
+        &["export", &of_first, "--to", "out"],
+    ] {
+        let ended = Ended::of(place.kiln(arguments).output().unwrap());
+        assert!(
+            ended.status == Some(2)
+                && ended.stderr.contains(words)
+                && ended.stderr.contains(&format!("--only {}", ids[0])),
+            "{arguments:?}: {ended:?}"
+        );
+    }
+    assert_eq!(rm(&place, &["x", "--weights", "--yes"]).status, Some(0));
+    let ended = Ended::of(place.kiln(&["sample", "x"]).output().unwrap());
+    assert!(
+        ended.status == Some(2)
+            && ended
+                .stderr
+                .contains("the weights of its trials were removed"),
+        "{ended:?}"
+    );
+    let none = rm(&place, &["x", "--weights", "--yes"]);
+    assert!(
+        none.status == Some(0) && none.stderr.contains("there are no weights to remove"),
+        "{none:?}"
+    );
+    // The run is finished as before.
+    assert_eq!(place.run("fails", &[]).status, Some(0));
+    assert_eq!((place.runs(), place.lines()), (1, table));
+}
+
+#[test]
+fn named_trials_keep_their_weights_and_doubt_removes_nothing() {
+    let place = Place::with(THREE);
+    assert_eq!(place.run("completes", &[]).status, Some(0));
+    let ids = with_checkpoints(&place, &[Some(1.0), Some(1.0), None]);
+    for (but, words) in [
+        ("best", "have the same validation loss, 1.0"),
+        ("0", "expected 1 or more"),
+        ("tzz", "no trial `tzz`"),
+    ] {
+        let refused = rm(&place, &["x", "--weights", "--but", but, "--yes"]);
+        assert!(
+            refused.status == Some(2) && refused.stderr.contains(words),
+            "{but}: {refused:?}"
+        );
+    }
+    let alone = rm(&place, &["x", "--but", "best", "--yes"]);
+    assert!(
+        alone.status == Some(2) && alone.stderr.contains("--weights"),
+        "{alone:?}"
+    );
+    assert_eq!(kept(&place, &ids), [true; 3]);
+    let but = ids[1..].join(",");
+    let removed = rm(&place, &["x", "--weights", "--but", &but, "--yes"]);
+    assert_eq!(removed.status, Some(0), "{removed:?}");
+    assert_eq!(kept(&place, &ids), [false, true, true]);
+}
+
+#[test]
+fn without_a_validation_loss_none_is_the_best() {
+    let place = Place::with(THREE);
+    assert_eq!(place.run("completes", &[]).status, Some(0));
+    let ids = with_checkpoints(&place, &[None, None, None]);
+    let refused = rm(&place, &["x", "--weights", "--but", "best", "--yes"]);
+    assert!(
+        refused.status == Some(2)
+            && refused.stderr.contains("have no validation loss")
+            && refused.stderr.contains("`--but ID,ID`"),
+        "{refused:?}"
+    );
+    // Weights that kiln cannot read are not ranked.
+    for id in &ids {
+        let folder = place.latest().join(format!("trials/{id}/checkpoint"));
+        fs::rename(folder.join("10"), folder.join("own")).unwrap();
+    }
+    let refused = rm(&place, &["x", "--weights", "--but", "3", "--yes"]);
+    assert!(
+        refused.status == Some(2)
+            && refused
+                .stderr
+                .contains("no trial has weights that kiln reads"),
+        "{refused:?}"
+    );
+    assert_eq!(kept(&place, &ids), [true; 3]);
+}
+
+#[test]
+fn checkpoints_at_which_a_run_resumes_stay() {
+    let place = Place::with(THREE);
+    let run = |fresh: &[&str]| {
+        let mut kiln = place.kiln(&[&["run", "x.yaml"], fresh].concat());
+        kiln.env("SCRIPTED_CHILD_2", "is_killed").output().unwrap()
+    };
+    run(&[]);
+    let ids = with_checkpoints(&place, &[Some(2.0), Some(1.0), Some(3.0)]);
+    let outcomes = place.column("outcome");
+    let killed = outcomes.iter().position(|it| it == "killed").unwrap();
+    let left: Vec<bool> = (0..3).map(|place| place == killed).collect();
+    let removed = rm(&place, &["x", "--weights", "--yes"]);
+    assert!(
+        removed.status == Some(0)
+            && removed
+                .stdout
+                .starts_with("removed the checkpoints of 2 trials")
+            && removed
+                .stderr
+                .contains(&format!("1 unfinished trial stay ({})", ids[killed])),
+        "{removed:?}"
+    );
+    assert_eq!(kept(&place, &ids), left);
+    // An older run is not resumed.
+    let older = fs::read_link(place.latest()).unwrap();
+    run(&["--fresh"]);
+    let removed = rm(&place, &["x~1", "--weights", "--yes"]);
+    assert_eq!(removed.status, Some(0), "{removed:?}");
+    let trial = format!("results/x/{}/trials/{}", older.display(), ids[killed]);
+    assert!(!place.path(&trial).join("checkpoint").exists());
+    assert!(place.path(&trial).join("weights-removed.json").is_file());
+}
+
+#[test]
+fn the_weights_of_a_running_run_stay() {
+    let place = Place::with("train: {steps: 10}");
+    let mut running = place.start("waits");
+    wait_until("its trial is at work", || {
+        place.attempts_with("at-work") > 0
+    });
+    let refused = rm(&place, &["x", "--weights", "--yes"]);
+    assert!(
+        refused.status == Some(2) && refused.stderr.contains("this run is running (process"),
+        "{refused:?}"
+    );
+    place.release();
+    assert!(running.wait().unwrap().success());
+}
+
+#[test]
+fn git_sees_no_change_and_checkpoints_that_it_tracks_stay_unless_forced() {
+    let place = Place::with(THREE);
+    assert_eq!(place.run("completes", &[]).status, Some(0));
+    let ids = with_checkpoints(&place, &[Some(2.0), Some(1.0), Some(3.0)]);
+    let git = |arguments: &[&str]| {
+        let mut git = Command::new("git");
+        let output = git.current_dir(place.path(".")).args(arguments).output();
+        let output = output.unwrap();
+        assert!(output.status.success(), "{output:?}");
+        String::from_utf8(output.stdout).unwrap()
+    };
+    git(&["init", "-q"]);
+    git(&["add", "results"]);
+    let status = git(&["status", "--porcelain"]);
+    assert_eq!(
+        rm(&place, &["x", "--weights", "--but", "2", "--yes"]).status,
+        Some(0)
+    );
+    assert_eq!(git(&["status", "--porcelain"]), status);
+    let run = fs::read_link(place.latest()).unwrap();
+    let tracked = format!("results/x/{}/trials/{}/checkpoint", run.display(), ids[0]);
+    git(&["add", "-f", &tracked]);
+    let refused = rm(&place, &["x", "--weights", "--yes"]);
+    assert!(
+        refused.status == Some(2)
+            && refused
+                .stderr
+                .contains("git tracks 3 files of these checkpoints; `--force` removes them"),
+        "{refused:?}"
+    );
+    assert_eq!(kept(&place, &ids), [true, true, false]);
+    assert_eq!(
+        rm(&place, &["x", "--weights", "--yes", "--force"]).status,
+        Some(0)
+    );
+    assert_eq!(kept(&place, &ids), [false; 3]);
 }

@@ -96,6 +96,7 @@ See docs/running.md"#;
 pub(super) const RM: &str = r#"Examples:
   kiln rm x~1                      # asks first
   kiln rm results/x/latest --yes
+  kiln rm x --weights --but 3      # only checkpoints; the 3 best trials keep theirs
 
 See docs/running.md"#;
 

@@ -131,7 +131,7 @@ enum Verb {
     /// List the runs under results/, newest first.
     #[command(after_long_help = examples::LS)]
     Ls(ls::Args),
-    /// Remove runs, after a question.
+    /// Remove runs, or their checkpoints alone, after a question.
     #[command(after_long_help = examples::RM)]
     Rm(rm::Args),
     /// Let a trained model write: continue a prompt, or answer it.

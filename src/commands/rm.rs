@@ -1,4 +1,6 @@
-//! `kiln rm`: removes runs, after a question.
+//! `kiln rm`: removes runs, or their checkpoints alone, after a question.
+
+mod weights;
 
 use std::{
     collections::HashMap,
@@ -15,6 +17,7 @@ use kiln_core::{
     units::{Bytes, clock, counted},
 };
 
+use self::weights::{DoomedWeights, KeptTrials};
 use super::{RESULTS, Status, Stop, ls::size, note, print_line, reruns, runs};
 use crate::{git, output::terminal};
 
@@ -24,10 +27,17 @@ pub(super) struct Args {
     /// path of a run's folder; or the folder of a rerun (`rerun-…`), with both of its runs.
     #[arg(required = true, value_name = "RUN")]
     runs: Vec<String>,
+    /// Remove only the checkpoints: weights and optimizer state. Tables, logs, curves and texts stay.
+    #[arg(long)]
+    weights: bool,
+    /// Trials that keep their weights: `best` (the one that `kiln sample RUN` uses), the N with the
+    /// lowest validation loss, or these ids.
+    #[arg(long, value_name = "best|N|ID,…", requires = "weights", value_parser = KeptTrials::read)]
+    but: Option<KeptTrials>,
     /// Do not ask.
     #[arg(long, short)]
     yes: bool,
-    /// Remove a run of which git tracks files too.
+    /// Remove a run of which git tracks files too; with `--weights`, checkpoints that it tracks.
     #[arg(long)]
     force: bool,
     /// Folder of the runs, for short names.
@@ -36,37 +46,46 @@ pub(super) struct Args {
 }
 
 pub(super) fn run(args: Args) -> Result<Status, Stop> {
-    let Doomed {
-        runs: doomed,
-        reruns,
-    } = Doomed::of(&args)?;
+    let doomed = Doomed::of(&args)?;
     // Nothing is removed before every run was found removable.
     let mut locks: HashMap<PathBuf, Option<Lock>> = HashMap::new();
-    for run in &doomed {
+    for run in &doomed.runs {
         refuse_worked_on(run)?;
         let experiment = run.path().parent().unwrap_or(Path::new("")).to_owned();
         if !matches!(locks.get(&experiment), Some(Some(_))) {
             locks.insert(experiment, unused(run)?);
         }
     }
+    let status = match args.weights {
+        true => remove_weights(&args, &doomed.runs),
+        false => remove_runs(&args, &doomed),
+    };
+    drop(locks);
+    status
+}
+
+fn remove_runs(args: &Args, doomed: &Doomed) -> Result<Status, Stop> {
     if !args.force {
-        let folders = reruns.iter().map(RunFolder::at);
-        let mut all = doomed.iter().cloned().chain(folders);
-        all.try_for_each(|folder| refuse_tracked(&folder))?;
+        let folders = doomed.reruns.iter().map(RunFolder::at);
+        for folder in doomed.runs.iter().cloned().chain(folders) {
+            refuse_tracked(&folder, &[folder.path().to_owned()], "of this run", "it")?;
+        }
     }
-    let sizes: Vec<u64> = doomed.iter().map(|run| size(run.path())).collect();
-    if !args.yes && !doomed.is_empty() && !is_wanted(&doomed, &sizes)? {
+    let sizes: Vec<u64> = doomed.runs.iter().map(|run| size(run.path())).collect();
+    let lines = doomed.runs.iter().zip(&sizes);
+    let lines: Vec<String> = lines
+        .map(|(run, bytes)| format!("{} ({})", shown(run), Bytes(*bytes)))
+        .collect();
+    let what = counted(doomed.runs.len(), "run");
+    if !args.yes && !lines.is_empty() && !is_wanted(&lines, &what)? {
         note("nothing was removed");
         return Ok(Status::Failed);
     }
-    for (run, bytes) in doomed.iter().zip(sizes) {
-        run_folder::remove(run).map_err(|error| {
-            Stop::new(Status::Failed, format!("{}: {error}", run.path().display()))
-        })?;
-        print_line(&format!("removed {} ({})", shown(run), Bytes(bytes)))?;
+    for (run, line) in doomed.runs.iter().zip(lines) {
+        run_folder::remove(run).map_err(|error| failed(run, &error))?;
+        print_line(&format!("removed {line}"))?;
     }
-    drop(locks);
-    for rerun in &reruns {
+    for rerun in &doomed.reruns {
         remove_rerun(rerun)?;
     }
     Ok(Status::Success)
@@ -119,6 +138,48 @@ fn remove_rerun(rerun: &Path) -> Result<(), Stop> {
     reruns::remove(rerun)
         .map_err(|error| Stop::new(Status::Failed, format!("{shown}: {error}")))?;
     print_line(&format!("removed {shown}"))
+}
+
+fn remove_weights(args: &Args, runs: &[RunFolder]) -> Result<Status, Stop> {
+    if runs.len() > 1 && matches!(args.but, Some(KeptTrials::Named(_))) {
+        return Err(Stop::bad_input(
+            "`--but` with ids is for one run; remove the weights of each run by a command of its own",
+        ));
+    }
+    let mut doomed = Vec::new();
+    for run in runs {
+        let of_run = DoomedWeights::find(run, args.but.as_ref())?;
+        match of_run.is_empty() {
+            true => note(&format!("{}: there are no weights to remove", shown(run))),
+            false => doomed.push(of_run),
+        }
+    }
+    if !args.force {
+        for of_run in &doomed {
+            refuse_tracked(
+                &of_run.run,
+                &of_run.folders(),
+                "of these checkpoints",
+                "them",
+            )?;
+        }
+    }
+    let lines: Vec<String> = doomed.iter().map(ToString::to_string).collect();
+    if !doomed.is_empty() && !args.yes && !is_wanted(&lines, "these checkpoints")? {
+        note("nothing was removed");
+        return Ok(Status::Failed);
+    }
+    for (of_run, line) in doomed.iter().zip(lines) {
+        of_run
+            .remove()
+            .map_err(|error| failed(&of_run.run, &error))?;
+        print_line(&format!("removed {line}"))?;
+    }
+    Ok(Status::Success)
+}
+
+fn failed(run: &RunFolder, error: &io::Error) -> Stop {
+    Stop::new(Status::Failed, format!("{}: {error}", run.path().display()))
 }
 
 /// The path as short as it can be: relative to the current folder.
@@ -209,9 +270,14 @@ fn unused(run: &RunFolder) -> Result<Option<Lock>, Stop> {
     }
 }
 
-/// Refuses a run of which git tracks files: it may be the only copy of what was committed with
-/// changes.
-fn refuse_tracked(run: &RunFolder) -> Result<(), Stop> {
+/// Refuses what git tracks: it may be the only copy of what was committed with changes. `paths` are the
+/// run's folder or folders in it; `of_what` and `them` name them in the message.
+fn refuse_tracked(
+    run: &RunFolder,
+    paths: &[PathBuf],
+    of_what: &str,
+    them: &str,
+) -> Result<(), Stop> {
     let path = run.path();
     let is_repository = |folder: &Path| folder.join(".git").exists();
     if !path.ancestors().any(is_repository) {
@@ -219,19 +285,25 @@ fn refuse_tracked(run: &RunFolder) -> Result<(), Stop> {
     }
     let refuse = |what: String| {
         Err(Stop::bad_input(format!(
-            "{}: {what}; `--force` removes it all the same",
+            "{}: {what}; `--force` removes {them} all the same",
             shown(run)
         )))
     };
-    let (Some(above), Some(name)) = (path.parent().and_then(Path::to_str), path.file_name()) else {
+    let (Some(above), Some(_)) = (path.parent().and_then(Path::to_str), path.file_name()) else {
         return refuse("git cannot be asked about this path".to_owned());
     };
-    let name = format!("./{}", name.to_string_lossy());
-    match git::ask(&["-C", above, "ls-files", "-z", "--", &name]) {
+    let names: Vec<String> = paths
+        .iter()
+        .map(|path| path.strip_prefix(above).unwrap_or(path))
+        .map(|below| format!("./{}", below.to_string_lossy()))
+        .collect();
+    let mut asked = vec!["-C", above, "ls-files", "-z", "--"];
+    asked.extend(names.iter().map(String::as_str));
+    match git::ask(&asked) {
         Ok(answer) if answer.is_success && answer.stdout.is_empty() => Ok(()),
         Ok(answer) if answer.is_success => {
             let files = answer.stdout.iter().filter(|byte| **byte == 0).count();
-            refuse(format!("git tracks {} of this run", counted(files, "file")))
+            refuse(format!("git tracks {} {of_what}", counted(files, "file")))
         }
         Ok(answer) => {
             let why = answer.stderr.lines().next().unwrap_or_default().to_owned();
@@ -245,19 +317,16 @@ fn refuse_tracked(run: &RunFolder) -> Result<(), Stop> {
     }
 }
 
-/// Asks on the terminal.
-fn is_wanted(doomed: &[RunFolder], sizes: &[u64]) -> Result<bool, Stop> {
+/// Shows the lines and asks on the terminal whether `what` goes.
+fn is_wanted(lines: &[String], what: &str) -> Result<bool, Stop> {
     if !io::stdin().is_terminal() || !terminal::stderr_is_terminal() {
         return Err(Stop::bad_input(
             "this is not a terminal, so nobody can be asked; add `--yes` to remove without a \
              question",
         ));
     }
-    for (run, bytes) in doomed.iter().zip(sizes) {
-        note(&format!("{} ({})", shown(run), Bytes(*bytes)));
-    }
-    let count = counted(doomed.len(), "run");
-    terminal::note_page(&format!("Remove {count} for good? [y/N] "));
+    lines.iter().for_each(|line| note(line));
+    terminal::note_page(&format!("Remove {what} for good? [y/N] "));
     let mut answer = String::new();
     io::stdin()
         .lock()

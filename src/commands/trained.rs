@@ -16,7 +16,7 @@ use kiln_core::{
     record::{
         Checkpoints, RunFolder, TableRow, TrialRow, TrialTable,
         attempt::{RESULT_FILE, attempts, result},
-        checkpoint::{ListedCheckpoint, MODEL_FILE, aside},
+        checkpoint::{ListedCheckpoint, MODEL_FILE, aside, removal_in},
         difference::{differences, leaves},
         run_folder::LATEST,
         trial_file::{self, TrialFileError},
@@ -271,9 +271,14 @@ fn comparable(
     )))
 }
 
-/// The trial whose weights have the lowest validation loss; without any loss, the first that has
-/// weights.
-fn best_trial(run: &RunFolder, axes: &[String], all: &[&TableRow]) -> Result<TrialId, Stop> {
+/// The trials that have weights: those with the lowest validation loss first, those without one last.
+///
+/// Errors: a checkpoint cannot be read now, or an axis makes the losses numbers on other data.
+pub(super) fn ranked<'a>(
+    run: &RunFolder,
+    axes: &[String],
+    all: &[&'a TableRow],
+) -> Result<Vec<(&'a TableRow, ListedCheckpoint)>, Stop> {
     let mut usable: Vec<(&TableRow, ListedCheckpoint)> = Vec::new();
     for row in all {
         let trial = &row.fixed.trial;
@@ -288,6 +293,13 @@ fn best_trial(run: &RunFolder, axes: &[String], all: &[&TableRow]) -> Result<Tri
     comparable(run, axes, &usable)?;
     let loss = |found: &ListedCheckpoint| found.valid_loss.unwrap_or(f64::INFINITY);
     usable.sort_by(|(_, one), (_, other)| loss(one).total_cmp(&loss(other)));
+    Ok(usable)
+}
+
+/// The trial whose weights have the lowest validation loss; without any loss, the first that has
+/// weights.
+fn best_trial(run: &RunFolder, axes: &[String], all: &[&TableRow]) -> Result<TrialId, Stop> {
+    let usable = ranked(run, axes, all)?;
     match (usable.first(), all.first()) {
         (Some((row, found)), _) => {
             let trial = &row.fixed.trial;
@@ -319,7 +331,9 @@ fn best_trial(run: &RunFolder, axes: &[String], all: &[&TableRow]) -> Result<Tri
             }
             Ok(trial.clone())
         }
-        (None, Some(row)) => {
+        (None, Some(first)) => {
+            let is_removed = |row: &&&TableRow| removal_of(run, &row.fixed.trial).is_some();
+            let row = all.iter().find(is_removed).unwrap_or(first);
             let file = trial_file(run, &row.fixed.trial)?;
             Err(without_weights(run, &file, None))
         }
@@ -330,8 +344,29 @@ fn best_trial(run: &RunFolder, axes: &[String], all: &[&TableRow]) -> Result<Tri
     }
 }
 
+/// That the weights of a trial were removed; `None` if they were not.
+fn removal_of(run: &RunFolder, trial: &TrialId) -> Option<String> {
+    removal_in(&run.trial(trial))
+}
+
+/// The error of a run or a trial whose weights were removed.
+fn removed_weights(run: &RunFolder, trial: Option<&TrialId>, removal: &str) -> Stop {
+    let (whose, which) = match trial {
+        Some(trial) => (format!("trial {trial}"), format!(" --only {trial}")),
+        None => ("its trials".to_owned(), String::new()),
+    };
+    Stop::bad_input(format!(
+        "{}: the weights of {whose} {removal}; `kiln run FILE{which} --rerun completed` trains \
+         again",
+        run.path().display()
+    ))
+}
+
 /// The error of a run or a trial without weights.
 pub(super) fn without_weights(run: &RunFolder, file: &TrialFile, trial: Option<&TrialId>) -> Stop {
+    if let Some(removal) = removal_of(run, &file.trial) {
+        return removed_weights(run, trial, &removal);
+    }
     let whose = trial.map_or_else(
         || "its trials have".to_owned(),
         |trial| format!("trial {trial} has"),
@@ -441,6 +476,7 @@ fn checkpoint(
     };
     let result = checkpoints.result();
     let Some(step) = step
+        .filter(|_| !steps.is_empty())
         .or(result.as_ref().map(|found| found.step))
         .or(steps.last().copied())
     else {

@@ -8,6 +8,8 @@
 pub mod aside;
 mod draft;
 mod header;
+mod mark;
+pub mod removal;
 
 use std::{
     ffi::{OsStr, OsString},
@@ -29,6 +31,7 @@ use crate::{
 pub use draft::Draft;
 pub use header::{CHECKPOINT, FileContent, HEADER, Header};
 use header::{Unusable, check, content_sum, header};
+pub use mark::removal_in;
 
 /// The file of a checkpoint with parameters and running statistics.
 pub const MODEL_FILE: &str = "model.safetensors";
@@ -138,12 +141,13 @@ impl Checkpoints {
                 }
             }
         }
-        if !refused.is_empty() {
-            refused.push(format!(
-                "no checkpoint in {} is usable: the trial starts from the beginning",
-                self.folder.display()
-            ));
-        }
+        let removal = self.folder.parent().and_then(removal_in);
+        let what = match removal.filter(|_| refused.is_empty()) {
+            Some(removal) => format!("the checkpoints in {} {removal}", self.folder.display()),
+            None if refused.is_empty() => return Ok((None, refused)),
+            None => format!("no checkpoint in {} is usable", self.folder.display()),
+        };
+        refused.push(format!("{what}: the trial starts from the beginning"));
         Ok((None, refused))
     }
 

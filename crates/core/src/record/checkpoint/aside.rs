@@ -9,7 +9,7 @@ use std::{
 
 use rustix::fs::FileType;
 
-use super::{Checkpoints, UsableCheckpoint};
+use super::{Checkpoints, UsableCheckpoint, removal_in};
 use crate::{
     folder::Folder,
     plan::TrialId,
@@ -90,7 +90,7 @@ pub fn weights(run: &RunFolder, trial: &TrialId, completed: Option<u64>) -> Chec
 /// was set aside since.
 ///
 /// # Errors
-/// The reason why the one that is not set aside cannot be used.
+/// The reason why the one that is not set aside cannot be used, also that it was removed.
 pub fn with_sum(
     run: &RunFolder,
     trial: &TrialId,
@@ -107,7 +107,12 @@ pub fn with_sum(
             let aside = Checkpoints::new(run.trial(trial).join(name(attempt)), trial.clone());
             aside.with_sum(step, sha256).ok()
         });
-        found.next().ok_or(why)
+        found.next().ok_or_else(|| {
+            let removal = removal_in(&run.trial(trial)).filter(|_| own.steps().is_empty());
+            removal.map_or(why, |removal| {
+                format!("the checkpoints of the trial {removal}")
+            })
+        })
     })
 }
 
@@ -118,7 +123,10 @@ fn name(attempt: u64) -> OsString {
 /// The attempts whose checkpoints are set aside.
 fn asides(trial: &Folder) -> io::Result<Vec<u64>> {
     let names = trial.names()?.into_iter();
-    Ok(names
-        .filter_map(|name| name.to_str()?.strip_prefix(PREFIX)?.parse().ok())
-        .collect())
+    Ok(names.filter_map(|name| attempt_of(&name)).collect())
+}
+
+/// The attempt whose checkpoints are set aside under this name; `None` for another name.
+pub(super) fn attempt_of(name: &OsStr) -> Option<u64> {
+    name.to_str()?.strip_prefix(PREFIX)?.parse().ok()
 }

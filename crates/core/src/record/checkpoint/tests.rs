@@ -322,6 +322,45 @@ fn what_a_completed_rerun_replaced_is_deleted_and_its_own_stays() {
 }
 
 #[test]
+fn removed_ones_are_told_as_removed_and_not_as_lost() {
+    let folder = tempfile::tempdir().unwrap();
+    let run = RunFolder::at(folder.path());
+    let trial = folder.path().join("trials").join(TRIAL);
+    fs::create_dir_all(trial.join("checkpoint.1/3")).unwrap();
+    fs::create_dir(trial.join("1")).unwrap();
+    let checkpoints = Checkpoints::new(run.checkpoints(&id(TRIAL)), id(TRIAL));
+    write(&checkpoints, 5, None);
+    let (_, sum) = checkpoints.newest_whole().unwrap();
+    assert_eq!(
+        removal::folders(&run, &id(TRIAL)).unwrap(),
+        ["checkpoint", "checkpoint.1"]
+    );
+
+    // A kill before the first rename.
+    mark::write(&Folder::open(&trial).unwrap(), "2026-11-29T03:43:28Z").unwrap();
+    assert_eq!(newest(&checkpoints), (Some(5), Vec::new()));
+    // And one while a folder goes.
+    fs::create_dir_all(trial.join("checkpoint.removed/7")).unwrap();
+    removal::remove(&run, &id(TRIAL), Some(2), "2026-11-29T03:43:28Z").unwrap();
+    assert!(removal::folders(&run, &id(TRIAL)).unwrap().is_empty());
+    assert!(trial.join("1").is_dir());
+
+    let words = "were removed by `kiln rm --weights` (2026-11-29T03:43:28Z)";
+    let (found, refused) = newest(&checkpoints);
+    assert!(
+        found.is_none() && refused.len() == 1 && refused[0].contains(words),
+        "{refused:?}"
+    );
+    let why = aside::with_sum(&run, &id(TRIAL), 5, &sum).unwrap_err();
+    assert!(why.contains(words), "{why}");
+    // A later attempt writes others.
+    write(&checkpoints, 9, None);
+    assert_eq!(newest(&checkpoints), (Some(9), Vec::new()));
+    let why = aside::with_sum(&run, &id(TRIAL), 5, &sum).unwrap_err();
+    assert!(!why.contains(words), "{why}");
+}
+
+#[test]
 fn two_attempts_that_write_the_same_one_at_once_leave_one() {
     let (_folder, checkpoints) = checkpoints();
     let mut drafts: Vec<_> = (0..2)
