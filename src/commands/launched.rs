@@ -264,8 +264,9 @@ pub(super) fn nothing_to_do(is_everything: bool, ends: &[AttemptEnd]) -> String 
 
 /// Returns the experiment's description, the report of the run's table, and the paths of the files.
 fn summary(report: &LaunchReport, table: &TrialTable, experiment: &Experiment) -> String {
-    let page = report::summary_of_run(table, report.trials, experiment, super::page_style());
     let folder = &report.folder;
+    let style = super::page_style();
+    let page = report::summary_of_run(folder, table, report.trials, experiment, style);
     let together = experiment.sweep.together.first();
     let between = together
         .and_then(|axis| how_to_compare(table, axis, &folder.path().display().to_string()))

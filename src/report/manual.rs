@@ -40,7 +40,7 @@ kiln report --format markdown > report.md     # or json
 - Each finding names what would refute it: an experiment or an observation that shows it to be wrong.
 - The next experiment is a YAML layer above the trial's own: `extends: results/NAME/RUN/experiment.yaml`, a `name`, and these lines. Axes of the run's sweep
   that are not part of the question keep the trial's value; `zip: {…: null}`, `include: []` and `exclude: []` remove a sweep that is not a plain grid, and `search: null` removes a search.
-- `--format json` prints one object: `kiln_report` (its version), `table`, `planned`, `outcomes`, `objective` (what ranks the points, the best, and the answer in words), `points` (`axes`, their values as texts, and `values`, the same with the types of the experiment, as in `best_values` of `objective`; means of their completed trials with their deviations and numbers of runs, and `failures`), `findings` (`rule`, `trial`,
+- `--format json` prints one object: `kiln_report` (its version), `table`, `planned`, `outcomes`, `objective` (what ranks the points, the best, and the answer in words), `points` (`axes`, their values as texts, and `values`, the same with the types of the experiment, as in `best_values` of `objective`; means of their completed trials with their deviations and numbers of runs, and `failures`), `not_completed` (each such trial, [report.md](report.md#json)), `findings` (`rule`, `trial`,
   `point`, `is_fault`, `weight`, `says`, `means`, `refuted_by`, `evidence`, `thresholds`, `next_yaml`), `notices`.
 
 Every threshold is a constant in `src/report/diagnosis/` with its source beside it. *Chosen* means that no source gives a number; the reason for the choice follows it.

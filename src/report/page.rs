@@ -3,7 +3,7 @@
 
 use kiln_core::{
     plan::Outcome,
-    record::{PlannedValues, TrialRow, TrialTable, nodes::unlike_nodes},
+    record::{PlannedValues, TableRow, TrialRow, TrialTable, nodes::unlike_nodes},
     spec::{self, Metric},
     units::without_controls,
 };
@@ -16,6 +16,7 @@ use super::{
     findings::{FindingForm, in_full},
     layout::PageStyle,
     metrics::LEARNED,
+    not_completed::log_path,
     notices,
     points::{Point, Statistic, points},
     ranking::Ranking,
@@ -55,6 +56,7 @@ pub fn text(subject: Subject<'_>, style: PageStyle) -> String {
             findings: &findings,
             notices: &notices,
             has_evidence_below: true,
+            folder: subject.folder,
         },
         style,
     );
@@ -79,6 +81,7 @@ pub fn markdown(subject: Subject<'_>) -> String {
             findings: &findings,
             notices: &notices,
             has_evidence_below: true,
+            folder: subject.folder,
         },
         PageStyle {
             width: None,
@@ -102,6 +105,7 @@ struct ReportPage {
     outcomes: Map<String, Value>,
     objective: Value,
     points: Vec<Value>,
+    not_completed: Vec<Value>,
     findings: Vec<RuleFinding>,
     notices: Vec<String>,
 }
@@ -117,6 +121,7 @@ pub fn json(subject: Subject<'_>) -> String {
         outcomes: outcomes(table),
         objective: objective(subject),
         points: all_points(subject),
+        not_completed: not_completed(subject),
         notices: subject.notices(&findings),
         findings,
     };
@@ -230,6 +235,30 @@ fn all_points(subject: Subject<'_>) -> Vec<Value> {
         entry
     };
     all.iter().map(of).collect()
+}
+
+/// Each trial that did not complete, by its last attempt. `stderr` is the path of its log below the
+/// run's folder, `null` where it is not there.
+fn not_completed(subject: Subject<'_>) -> Vec<Value> {
+    let rows = subject.table.last_attempts().into_iter();
+    let of = |TableRow { fixed: row, axes }: &TableRow| {
+        let point = Point {
+            values: axes,
+            rows: vec![row],
+        };
+        json!({
+            "trial": row.trial.0,
+            "seed": row.seed,
+            "axes": axes_of(subject.table, &point),
+            "outcome": row.outcome.name(),
+            "reason": row.reason,
+            "attempt": row.attempt,
+            "stderr": log_path(subject.folder, row),
+        })
+    };
+    rows.filter(|row| row.fixed.outcome != Outcome::Completed)
+        .map(of)
+        .collect()
 }
 
 #[cfg(test)]

@@ -8,7 +8,7 @@ use std::fmt::Write;
 
 use kiln_core::{
     plan::Outcome,
-    record::{TableRow, TrialTable},
+    record::{RunFolder, TrialTable},
     spec::{self, Experiment},
     units::{counted, without_controls},
 };
@@ -18,29 +18,39 @@ use super::{
     diagnosis::{RuleFinding, diagnose, diagnose_asked},
     findings::lines,
     layout::PageStyle,
+    not_completed::NotCompleted,
     notices,
-    points::{Point, points},
+    points::points,
     ranked_table::RankedTable,
     ranking::Ranking,
     subject::AskedRun,
 };
 
-/// Trials that did not complete are listed up to so many.
-const MOST_LISTED: usize = 20;
-
-/// The whole page, ending in a line feed. `planned` is how many trials the plan has, `objective`
-/// the experiment's own.
+/// The page of a table without a run beside it.
 pub fn summary(
     table: &TrialTable,
     planned: usize,
     objective: Option<spec::Objective>,
     style: PageStyle,
 ) -> String {
-    of_findings(table, planned, objective, &diagnose(table), style)
+    summary_in(None, table, planned, objective, style)
+}
+
+/// The whole page, ending in a line feed. `planned` is how many trials the plan has, `objective`
+/// the experiment's own, `folder` the run's, where the logs of its trials are.
+pub fn summary_in(
+    folder: Option<&RunFolder>,
+    table: &TrialTable,
+    planned: usize,
+    objective: Option<spec::Objective>,
+    style: PageStyle,
+) -> String {
+    of_findings(folder, table, planned, objective, &diagnose(table), style)
 }
 
 /// The same for a run of this experiment.
 pub fn summary_of_run(
+    folder: &RunFolder,
     table: &TrialTable,
     planned: usize,
     experiment: &Experiment,
@@ -48,10 +58,11 @@ pub fn summary_of_run(
 ) -> String {
     let findings = diagnose_asked(table, AskedRun::of(experiment));
     let objective = experiment.ranking_objective();
-    of_findings(table, planned, objective, &findings, style)
+    of_findings(Some(folder), table, planned, objective, &findings, style)
 }
 
 fn of_findings(
+    folder: Option<&RunFolder>,
     table: &TrialTable,
     planned: usize,
     objective: Option<spec::Objective>,
@@ -62,6 +73,7 @@ fn of_findings(
         findings,
         notices: &notices(table, findings),
         has_evidence_below: false,
+        folder,
     };
     summary_with(table, planned, objective, remarks, style)
 }
@@ -71,7 +83,7 @@ pub fn is_order_certain(table: &TrialTable) -> bool {
     Ranking::new(&points(table), table, None).is_certain()
 }
 
-/// The findings and notices below the table of a summary.
+/// The findings and notices below the table of a summary, and where to look further.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Remarks<'a> {
     pub(super) findings: &'a [RuleFinding],
@@ -79,6 +91,8 @@ pub(super) struct Remarks<'a> {
     pub(super) notices: &'a [String],
     /// Whether the evidence of each finding follows.
     pub(super) has_evidence_below: bool,
+    /// The run's folder, where the logs of its trials are.
+    pub(super) folder: Option<&'a RunFolder>,
 }
 
 /// The same page, with remarks that the caller knows.
@@ -104,9 +118,9 @@ pub(super) fn summary_with(
             let _ = writeln!(page, "{words}");
         }
     }
-    let unfinished = unfinished(table);
-    if !unfinished.is_empty() {
-        let _ = write!(page, "\nNot completed:\n{unfinished}");
+    let not_completed = NotCompleted::of(table, remarks.folder, planned).text();
+    if !not_completed.is_empty() {
+        let _ = write!(page, "\nNot completed:\n{not_completed}");
     }
     page.push_str(&remarks.text(table.last_attempts().len()));
     page
@@ -170,39 +184,6 @@ pub(super) fn counts(table: &TrialTable, planned: usize) -> String {
         counted(rows.len(), "trial")
     };
     format!("{trials}: {}", parts.collect::<Vec<_>>().join(", "))
-}
-
-fn unfinished(table: &TrialTable) -> String {
-    let rows: Vec<_> = table
-        .last_attempts()
-        .into_iter()
-        .filter(|row| row.fixed.outcome != Outcome::Completed)
-        .collect();
-    let mut text = String::new();
-    for TableRow { fixed: row, axes } in rows.iter().take(MOST_LISTED) {
-        let point = Point {
-            values: axes,
-            rows: vec![row],
-        }
-        .name(&table.axes);
-        let reason = row.reason.as_deref().unwrap_or("no reason was recorded");
-        // A reason may have several lines; the table in the file keeps them.
-        let reason = without_controls(&reason.split_whitespace().collect::<Vec<_>>().join(" "));
-        let _ = writeln!(
-            text,
-            "  {}  {:<11} {point}: {reason}",
-            without_controls(&row.trial.0),
-            row.outcome
-        );
-    }
-    if rows.len() > MOST_LISTED {
-        let _ = writeln!(
-            text,
-            "  and {} more, see trials.csv",
-            rows.len() - MOST_LISTED
-        );
-    }
-    text
 }
 
 #[cfg(test)]

@@ -16,6 +16,7 @@ use kiln_core::{
 
 use crate::report::{
     compare::{Fact, RowFact, facts},
+    not_completed::{EndEntry, NotCompleted},
     subject::Subject,
     summary::counts,
     views::RunView,
@@ -38,6 +39,8 @@ pub(super) struct RunPart<'a> {
     /// The answer in a sentence.
     pub(super) verdict: Option<String>,
     pub(super) counts: String,
+    /// The trials that did not complete.
+    pub(super) not_completed: Vec<EndEntry>,
     /// What was trained, on what, when.
     pub(super) subject: Facts,
     /// Machine and versions.
@@ -97,6 +100,8 @@ impl<'a> RunPart<'a> {
             description: description.filter(|text| !text.is_empty()),
             verdict: run.ranking().verdict(),
             counts: counts(subject.table, subject.planned()),
+            not_completed: NotCompleted::of(subject.table, subject.folder, subject.planned())
+                .entries(),
             subject: of_subject,
             facts,
             launches: subject

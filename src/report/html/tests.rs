@@ -38,6 +38,21 @@ fn swept() -> TrialTable {
 }
 
 #[test]
+fn trials_that_did_not_complete_are_listed_below_the_points() {
+    let mut table = swept();
+    assert!(
+        page(&table).contains(
+            "<h3>Not completed</h3>\n  <ul class=\"ends\"><li>0000000009  oom         \
+             train.batch_size 16, data.num_workers 0: out of memory</li></ul>"
+        ),
+        "{}",
+        page(&table)
+    );
+    table.rows.pop();
+    assert!(!page(&table).contains("Not completed"));
+}
+
+#[test]
 fn a_page_has_every_point_every_picture_and_nothing_from_elsewhere() {
     let page = page(&swept());
     assert_eq!(page.matches("<tr class=\"best\">").count(), 1);

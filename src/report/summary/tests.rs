@@ -392,18 +392,24 @@ fn a_best_that_chance_may_have_put_first_is_said_to_be() {
 
 #[test]
 fn a_long_list_of_failures_is_cut_and_says_so() {
-    let failed = |id| {
-        (
-            TrialRow {
-                outcome: Outcome::Failed,
-                samples_per_second: None,
-                ..row(id, 0.0)
-            },
-            &[][..],
-        )
+    let failed = |id: u64| {
+        let failed = TrialRow {
+            outcome: Outcome::Failed,
+            reason: (id > 1).then(|| format!("cause {id}")),
+            samples_per_second: None,
+            ..row(id, 0.0)
+        };
+        (failed, &[][..])
     };
     let page = summary(&table(&[], (1..=25).map(failed).collect()), 0, None, WIDE);
-    assert!(page.contains("and 5 more, see trials.csv"), "{page}");
+    assert!(
+        page.contains("and 5 more reasons, see trials.csv"),
+        "{page}"
+    );
+    assert!(
+        page.contains("cause 20\n") && !page.contains("cause 21"),
+        "{page}"
+    );
     assert!(page.contains("no reason was recorded"));
 }
 
