@@ -2,7 +2,11 @@
 
 use std::path::{Path, PathBuf};
 
-use kiln_core::{plan::Outcome, spec::RunPlace};
+use kiln_core::{
+    plan::Outcome,
+    spec::RunPlace,
+    units::{counted, shell_word, without_controls},
+};
 
 use super::{
     Status, Stop, continuation,
@@ -81,9 +85,9 @@ pub(super) fn run(args: Args) -> Result<Status, Stop> {
         .collect::<Result<Vec<_>, _>>()?;
     let program = trial_program()?;
     let mut worst = Status::Success;
-    for asked in asked {
+    for (file, asked) in args.files.iter().zip(asked) {
         // A file that cannot run does not stop the others.
-        let status = run_one(asked, &args, &program).unwrap_or_else(|stop| {
+        let status = run_one(asked, file, &args, &program).unwrap_or_else(|stop| {
             stop.print();
             stop.status
         });
@@ -124,7 +128,7 @@ fn plan(file: &Path, args: &Args) -> Result<PlannedFile, Stop> {
     Ok(asked)
 }
 
-fn run_one(asked: PlannedFile, args: &Args, program: &Path) -> Result<Status, Stop> {
+fn run_one(asked: PlannedFile, file: &Path, args: &Args, program: &Path) -> Result<Status, Stop> {
     if args.launch.dry_run {
         let style = args.launch.style();
         return asked.request(&args.launch, program, |request| dry_run(request, style));
@@ -151,7 +155,7 @@ fn run_one(asked: PlannedFile, args: &Args, program: &Path) -> Result<Status, St
         return Err(stopped(failure.clone()));
     }
     if !args.launch.quiet {
-        say_how_to_go_on(&report, args);
+        say_how_to_go_on(&report, file, args);
     }
     // A terminal that was closed can show nothing, but the interruption is what counts.
     match shown {
@@ -160,7 +164,16 @@ fn run_one(asked: PlannedFile, args: &Args, program: &Path) -> Result<Status, St
     }
 }
 
-fn say_how_to_go_on(report: &LaunchReport, args: &Args) {
+fn say_how_to_go_on(report: &LaunchReport, file: &Path, args: &Args) {
+    let is_new_try = args.rerun.is_empty() && args.continued.is_none();
+    if report.end == LaunchEnd::Finished && report.left == 0 && is_new_try {
+        let ends = report.last_attempts.iter();
+        let outcomes: Vec<Outcome> = ends.map(|end| end.outcome).collect();
+        if let Some(text) = how_to_retry(&command(file, args), &outcomes) {
+            note(&text);
+        }
+        return;
+    }
     let text = match report.end {
         LaunchEnd::NothingToDo => &nothing_to_do(report.left == 0, &report.last_attempts),
         LaunchEnd::Interrupted if args.launch.fresh => {
@@ -184,4 +197,63 @@ fn say_how_to_go_on(report: &LaunchReport, args: &Args) {
         LaunchEnd::Finished => return,
     };
     note(text);
+}
+
+/// The command that runs this file again.
+fn command(file: &Path, args: &Args) -> String {
+    let word = |text: &str| shell_word(&without_controls(text));
+    let set = args.launch.settings().into_iter();
+    let set = set.map(|setting| format!(" --set {}", word(&setting)));
+    let only = match args.only.as_slice() {
+        [] => String::new(),
+        only => format!(" --only {}", word(&only.join(","))),
+    };
+    let results = match args.launch.results.as_path() {
+        usual if usual == Path::new("results") => String::new(),
+        other => format!(" --results {}", word(&other.to_string_lossy())),
+    };
+    format!(
+        "kiln run {}{}{only}{results}",
+        word(&file.to_string_lossy()),
+        set.collect::<String>()
+    )
+}
+
+/// How to retry the trials that ended without a result; `None` if each has one.
+fn how_to_retry(command: &str, ends: &[Outcome]) -> Option<String> {
+    let count = |outcome: Outcome| ends.iter().filter(|end| **end == outcome).count();
+    let mut names: Vec<&str> = Vec::new();
+    let mut all = 0;
+    for outcome in [Outcome::Failed, Outcome::TimedOut] {
+        if count(outcome) > 0 {
+            names.push(outcome.name());
+            all += count(outcome);
+        }
+    }
+    (all > 0).then(|| {
+        format!(
+            "`{command} --rerun {}` retries {}, as long as the experiment and its program are unchanged",
+            names.join(","),
+            counted(all, "trial")
+        )
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_retry_names_the_outcomes_that_are_there() {
+        use Outcome::{Completed, Failed, Oom, TimedOut};
+        let retry = |ends: &[Outcome]| how_to_retry("kiln run x.yaml", ends);
+        assert_eq!(retry(&[Completed, Oom]), None);
+        let both = retry(&[TimedOut, Completed, Failed, Failed]).unwrap();
+        assert!(
+            both.starts_with("`kiln run x.yaml --rerun failed,timed-out` retries 3 trials, "),
+            "{both}"
+        );
+        let one = retry(&[Failed, Completed]).unwrap();
+        assert!(one.contains(" --rerun failed` retries 1 trial, "), "{one}");
+    }
 }
