@@ -367,9 +367,10 @@ fn texts(report: &LaunchReport) -> String {
     )
 }
 
-/// Returns the checkpoints whose weights the trials leave, those with the lowest loss first; empty if there
-/// are none.
+/// Returns the checkpoints whose weights the trials leave, each with the settings of its trial, those
+/// with the lowest loss first; empty if there are none.
 fn weights(report: &LaunchReport, table: &TrialTable) -> String {
+    let has_repeats = report::has_repeats(table);
     let found = |end: &AttemptEnd| {
         let trial = &end.trial;
         let completed = (end.outcome == Outcome::Completed).then_some(end.attempt);
@@ -380,11 +381,14 @@ fn weights(report: &LaunchReport, table: &TrialTable) -> String {
         };
         let path = without_controls(&kept.folder.display().to_string());
         let loss = kept.valid_loss.unwrap_or(f64::INFINITY);
-        let mut rows = table.rows.iter().map(|row| &row.fixed);
-        let row = rows.find(|row| row.trial == *trial && row.attempt == end.attempt);
-        let last = row.and_then(|row| row.valid_loss);
+        let mut rows = table.rows.iter();
+        let row = rows.find(|row| row.fixed.trial == *trial && row.fixed.attempt == end.attempt);
+        let last = row.and_then(|row| row.fixed.valid_loss);
         let is_earlier = last.is_some_and(|last| loss < last);
-        Some((loss, is_earlier, format!("  {path}\n    {which}\n")))
+        let words = row.map(|row| report::trial_in_words(table, row, has_repeats));
+        let whose = words.filter(|words| !words.is_empty());
+        let whose = whose.map(|words| words + ": ").unwrap_or_default();
+        Some((loss, is_earlier, format!("  {path}\n    {whose}{which}\n")))
     };
     let mut lines: Vec<(f64, bool, String)> =
         report.last_attempts.iter().filter_map(found).collect();

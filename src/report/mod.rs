@@ -40,7 +40,7 @@ pub use notices::notices;
 pub use objective::{UntilTarget, goal_of_search, objective_not_searched};
 pub use page::{json, markdown, text};
 pub use point_table::{point_table, point_table_manual};
-pub(crate) use points::short_names_beside;
+pub(crate) use points::{has_repeats, short_names_beside, trial_in_words};
 pub use programs::packages_file;
 pub use ranking::best_value;
 pub use recommendation::SearchScope;

@@ -7,7 +7,7 @@ use kiln_core::{
     plan::Outcome,
     record::{TableRow, TrialRow, TrialTable},
     statistics,
-    units::{Fraction, without_controls},
+    units::{Fraction, shorten, without_controls},
 };
 
 use super::layout::significant;
@@ -146,6 +146,30 @@ pub(crate) fn short_names_beside(axes: &[String], heads: &[&str]) -> Vec<String>
             }
         })
         .collect()
+}
+
+/// Longest value of an axis in the words of a trial, in letters.
+const MOST_LETTERS: usize = 40;
+
+/// Whether a point of the table has trials of several seeds.
+pub(crate) fn has_repeats(table: &TrialTable) -> bool {
+    let differ = |pair: &[&TrialRow]| pair[0].seed != pair[1].seed;
+    points(table)
+        .iter()
+        .any(|point| point.rows.windows(2).any(differ))
+}
+
+/// `batch_size 8, seed 2`: a trial's value of each axis, and its seed if it is one of several; empty
+/// if there is neither.
+pub(crate) fn trial_in_words(table: &TrialTable, row: &TableRow, has_repeats: bool) -> String {
+    let names = short_names(&table.axes);
+    let of_axes = names
+        .iter()
+        .zip(&row.axes)
+        .map(|(name, value)| format!("{name} {}", shorten(shown(value), MOST_LETTERS)));
+    let seed = has_repeats.then(|| format!("seed {}", row.fixed.seed));
+    let words: Vec<String> = of_axes.chain(seed).collect();
+    without_controls(&words.join(", "))
 }
 
 /// Whether samples have different lengths; tokens are then comparable, samples are not.
@@ -390,6 +414,28 @@ pub(super) mod tests {
             metrics: Vec::new(),
             torn: None,
         }
+    }
+
+    #[test]
+    fn a_trial_in_words_has_its_seed_if_points_have_several() {
+        let seeded = |id, seed| TrialRow {
+            seed,
+            ..row(id, 10.0)
+        };
+        let long = "x".repeat(50);
+        let words = |table: &TrialTable| trial_in_words(table, &table.rows[1], has_repeats(table));
+        let repeats = table(
+            &["train.batch_size", "data.path"],
+            vec![(seeded(1, 1), &["8", ""]), (seeded(2, 2), &["8", ""])],
+        );
+        assert_eq!(words(&repeats), "batch_size 8, path (none), seed 2");
+        let once = table(
+            &["data.path"],
+            vec![(seeded(1, 1), &["a"]), (seeded(2, 1), &[long.as_str()])],
+        );
+        assert_eq!(words(&once), format!("path {}…", "x".repeat(40)));
+        let unswept = table(&[], vec![(row(1, 1.0), &[]), (row(2, 1.0), &[])]);
+        assert_eq!(words(&unswept), "");
     }
 
     #[test]
