@@ -6,6 +6,7 @@ use kiln_core::{
     plan::{Outcome, Trial, TrialId},
     record::{AttemptEnd, CutOff},
     spec::OnOom,
+    units::few,
 };
 
 /// The selection of trials on the command line.
@@ -334,6 +335,9 @@ pub(super) fn remaining(
         .collect()
 }
 
+/// Most ids that a message lists.
+const MOST_IDS: usize = 5;
+
 /// Finds the trials that `--only` names, by id or the beginning of one.
 ///
 /// # Errors
@@ -361,10 +365,11 @@ fn find_id(trials: &[Trial], name: &str) -> Result<TrialId, String> {
             trials.len()
         )),
         several => {
-            let ids: Vec<&str> = several.iter().map(|id| id.0.as_str()).collect();
+            let ids: Vec<String> = several.iter().map(|id| id.0.clone()).collect();
             Err(format!(
-                "`--only {name}` matches several trials: {}; write more of the id",
-                ids.join(", ")
+                "`--only {name}` matches {} trials: {}; write more of the id",
+                ids.len(),
+                few(&ids, MOST_IDS)
             ))
         }
     }
@@ -420,13 +425,32 @@ mod tests {
         assert!(!history.is_settled(&id, 5));
     }
 
-    #[test]
-    fn progress_by_difference_is_that_of_the_whole_plan() {
+    /// Trials with the ids 0000000001 to 00000000<count>.
+    fn numbered(count: u64) -> Vec<Trial> {
         let experiment: Experiment =
             serde_yaml::from_str("{kiln: 1, name: x, model: {kind: matmul, size: 8}}").unwrap();
-        let trials: Vec<Trial> = (1..=30)
+        (1..=count)
             .map(|number| trial(&experiment, number, 0))
-            .collect();
+            .collect()
+    }
+
+    #[test]
+    fn an_ambiguous_id_names_the_first_of_its_trials() {
+        let found = |name: &str| find_ids(&numbered(40), &[name.to_owned()]);
+        assert_eq!(
+            found("t").unwrap_err(),
+            "`--only t` matches 40 trials: 0000000001, 0000000002, 0000000003, 0000000004, \
+             0000000005 and 35 more; write more of the id"
+        );
+        assert_eq!(
+            found("000000004").unwrap(),
+            [TrialId("0000000040".to_owned())]
+        );
+    }
+
+    #[test]
+    fn progress_by_difference_is_that_of_the_whole_plan() {
+        let trials = numbered(30);
         let outcomes = [
             Outcome::Completed,
             Outcome::Diverged,
