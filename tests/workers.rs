@@ -968,6 +968,29 @@ fn what_workers_cannot_do_is_refused_by_name() {
     }
 }
 
+#[test]
+fn a_run_without_a_queue_that_goes_on_is_waited_for_and_its_process_is_named() {
+    let place = Place::with("train: {steps: 10}");
+    let mut running = place.start("waits");
+    wait_until("the trial is at work", || {
+        place.attempts_with("at-work") == 1
+    });
+    for verb in ["stop", "worker"] {
+        let refused = end(&place, &[verb, "x"]);
+        assert_eq!(refused.status, Some(2), "{refused:?}");
+        let command = format!("`kill -INT {}`", running.id());
+        assert!(refused.stderr.contains(&command), "{refused:?}");
+    }
+    let mut waiting = kiln(&place, &["wait", "x"], "locks").spawn().unwrap();
+    hear(&mut waiting, "waiting for the run in process");
+    assert_eq!(end(&place, &["wait", "x", "--once"]).status, Some(1));
+    place.release();
+    assert_eq!(running.wait().unwrap().code(), Some(0));
+    let ended = Ended::of(waiting.wait_with_output().unwrap());
+    assert_eq!(ended.status, Some(0), "{ended:?}");
+    assert!(ended.stdout.contains("1 completed"), "{ended:?}");
+}
+
 /// Workers, each as on a node of its own if this machine lets one pretend that.
 struct Nodes<'p> {
     place: &'p Place,

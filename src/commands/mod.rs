@@ -20,6 +20,7 @@ mod initial_weights;
 mod json_option;
 mod launched;
 mod launching;
+mod local_run;
 mod ls;
 mod machine;
 mod man;

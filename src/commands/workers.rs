@@ -15,6 +15,7 @@ use super::{
     RESULTS, Status, Stop,
     launched::{Launched, PlannedFile, instruments_for, nothing_to_do, show, status},
     launching::{Launching, Telling, stopped},
+    local_run::{self, LocalRun},
     machine::trial_program,
     note,
     planned::plan_loaded,
@@ -41,7 +42,8 @@ pub(super) struct WorkerArgs {
 
 #[derive(clap::Args)]
 pub(super) struct WaitArgs {
-    /// A run with a queue: a short name (`latest`, NAME), or the path of its folder.
+    /// A run with a queue, or one that goes on: a short name (`latest`, NAME), or the path of its
+    /// folder.
     #[arg(default_value = "latest")]
     run: String,
     /// Collect the tables once, and return.
@@ -79,13 +81,22 @@ struct OutputArgs {
 /// The folder of a run and the queue in it.
 fn queue_of(named: &str, results: &Path) -> Result<(RunFolder, TicketQueue), Stop> {
     let run = runs::run_folder(named, results)?;
-    let queue = TicketQueue::of(&run).ok_or_else(|| {
-        Stop::bad_input(format!(
-            "{}: this run has no queue for workers; `kiln run FILE --on workers` makes one",
-            run.path().display()
-        ))
-    })?;
-    Ok((run, queue))
+    match TicketQueue::of(&run) {
+        Some(queue) => Ok((run, queue)),
+        None => Err(without_queue(&run, LocalRun::of(&run).as_ref())),
+    }
+}
+
+/// The refusal of a run without a queue, which may go on in another process.
+fn without_queue(run: &RunFolder, going: Option<&LocalRun>) -> Stop {
+    let advice = match going {
+        Some(going) => going.how_to_stop(),
+        None => "`kiln run FILE --on workers` makes one".to_owned(),
+    };
+    Stop::bad_input(format!(
+        "{}: this run has no queue for workers; {advice}",
+        run.path().display()
+    ))
 }
 
 /// The experiment of a run, as its folder has it; variables have no effect.
@@ -320,7 +331,10 @@ fn quoted(path: &Path) -> String {
 }
 
 pub(super) fn wait(args: WaitArgs) -> Result<Status, Stop> {
-    let (run, queue) = queue_of(&args.run, &args.output.results)?;
+    let run = runs::run_folder(&args.run, &args.output.results)?;
+    let Some(queue) = TicketQueue::of(&run) else {
+        return wait_for_local(&run, &args);
+    };
     let OutputArgs {
         quiet, progress, ..
     } = args.output;
@@ -337,6 +351,20 @@ pub(super) fn wait(args: WaitArgs) -> Result<Status, Stop> {
         (&run, &queue),
         attendance,
     )
+}
+
+/// Waits for the end of a run that goes on without a queue; with `--once` looks at it once.
+fn wait_for_local(run: &RunFolder, args: &WaitArgs) -> Result<Status, Stop> {
+    let Some(going) = LocalRun::of(run) else {
+        return Err(without_queue(run, None));
+    };
+    if !args.once {
+        if !args.output.quiet {
+            note(&going.in_words());
+        }
+        going.wait();
+    }
+    local_run::result(run, args.output.progress != Telling::Json)
 }
 
 fn attended(

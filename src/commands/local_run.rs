@@ -1,0 +1,150 @@
+//! A run that goes on in one `kiln run`, without a queue for workers: what `kiln wait` and `kiln
+//! stop` do with it. Only its files and its lock are read.
+
+use std::{collections::HashMap, thread, time::Duration};
+
+use kiln_core::{
+    input,
+    limits::RESOLVED_BYTES,
+    plan::{Outcome, TrialId},
+    record::{RunFile, RunFolder, TrialTable, lock::holder},
+    spec,
+};
+
+use super::{Status, Stop, page_style, print};
+use crate::{follow::RunFollower, report};
+
+/// From one look at the run to the next.
+const BETWEEN_LOOKS: Duration = Duration::from_secs(1);
+
+/// A run without a queue that goes on.
+pub(super) struct LocalRun {
+    follower: RunFollower,
+    /// The process that runs it; `None` if its lock is not visible here, as on another machine.
+    pid: Option<u32>,
+}
+
+impl LocalRun {
+    /// `None` if nobody works on the run, as far as its files and its lock tell.
+    pub(super) fn of(run: &RunFolder) -> Option<Self> {
+        let mut follower = RunFollower::new(run.clone());
+        let goes_on = follower.look().life.goes_on();
+        goes_on.then(|| Self {
+            follower,
+            pid: holder_of(run),
+        })
+    }
+
+    /// Where it goes on, and how to end it.
+    pub(super) fn how_to_stop(&self) -> String {
+        match self.pid {
+            Some(pid) => format!(
+                "it goes on in process {pid} on this machine; Ctrl-C in its terminal or `kill -INT \
+                 {pid}` ends it after the running trials, and a second one stops those too"
+            ),
+            None => {
+                "it goes on in a `kiln run` that is not on this machine; Ctrl-C in its terminal \
+                     ends it after the running trials, and a second one stops those too"
+                    .to_owned()
+            }
+        }
+    }
+
+    /// What is waited for.
+    pub(super) fn in_words(&self) -> String {
+        let process = match self.pid {
+            Some(pid) => format!("process {pid}"),
+            None => "a `kiln run` that is not on this machine".to_owned(),
+        };
+        format!("waiting for the run in {process}; Ctrl-C leaves it running")
+    }
+
+    /// Returns once the run has ended.
+    pub(super) fn wait(mut self) {
+        while self.follower.look().life.goes_on() {
+            thread::sleep(BETWEEN_LOOKS);
+        }
+    }
+}
+
+/// The process that holds the lock of the run's experiment.
+fn holder_of(run: &RunFolder) -> Option<u32> {
+    let experiment = run.path().parent()?;
+    let name = experiment.file_name()?.to_string_lossy();
+    holder(experiment.parent()?, &name)?.pid()
+}
+
+/// Prints the page of a run if it `is_shown`. The exit status is by all trials of its plan.
+pub(super) fn result(run: &RunFolder, is_shown: bool) -> Result<Status, Stop> {
+    let file = RunFile::read(&run.run_file()).map_err(|error| Stop::new(Status::Failed, error))?;
+    let table = TrialTable::read_of(run).map_err(|error| Stop::new(Status::Failed, error))?;
+    if is_shown {
+        let experiment = input::read_text(&run.experiment(), &RESOLVED_BYTES).ok();
+        let objective = experiment.and_then(|text| spec::objective_of(&text));
+        let planned = file.plan.len();
+        let page = report::summary_in(Some(run), &table, planned, objective, page_style());
+        print(&format!("{page}\n{}\n", run.path().display()))?;
+    }
+    Ok(status(&file.plan, &table))
+}
+
+/// As of `kiln wait`: 1 if a trial has no row, or its last attempt is without a result.
+fn status(plan: &[TrialId], table: &TrialTable) -> Status {
+    let rows = table.last_attempts().into_iter();
+    let ends: HashMap<&TrialId, Outcome> = rows
+        .map(|row| (&row.fixed.trial, row.fixed.outcome))
+        .collect();
+    let is_ended = |trial: &TrialId| ends.contains_key(trial);
+    match plan.iter().all(is_ended) && ends.values().all(|outcome| outcome.is_result()) {
+        true => Status::Success,
+        false => Status::Failed,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::fs;
+
+    use kiln_core::record::{TableRow, TrialRow, lock::lock};
+
+    use super::*;
+
+    #[test]
+    fn a_run_whose_lock_is_held_names_its_process_and_is_waited_for() {
+        let results = tempfile::tempdir().unwrap();
+        let pid = std::process::id();
+        let path = results.path().join("x/20260101T000000Z-x");
+        fs::create_dir_all(&path).unwrap();
+        let run = RunFolder::at(path.canonicalize().unwrap());
+        assert!(LocalRun::of(&run).is_none());
+        let held = lock(results.path(), "x", pid, "today").unwrap().unwrap();
+        let going = LocalRun::of(&run).unwrap();
+        let how = going.how_to_stop();
+        assert!(how.contains(&format!("`kill -INT {pid}`")), "{how}");
+        drop(held);
+        going.wait();
+        assert!(LocalRun::of(&run).is_none());
+    }
+
+    #[test]
+    fn the_status_is_by_every_trial_of_the_plan() {
+        let id = |name: &str| TrialId(name.to_owned());
+        let table = |outcome| TrialTable {
+            rows: vec![TableRow {
+                fixed: Box::new(TrialRow {
+                    trial: id("t1"),
+                    outcome,
+                    ..TrialRow::default()
+                }),
+                axes: Vec::new(),
+            }],
+            ..TrialTable::default()
+        };
+        let plan = [id("t1"), id("t2")];
+        let oom = table(Outcome::Oom);
+        assert_eq!(status(&plan[..1], &oom), Status::Success);
+        assert_eq!(status(&plan, &oom), Status::Failed);
+        let failed = table(Outcome::Failed);
+        assert_eq!(status(&plan[..1], &failed), Status::Failed);
+    }
+}
