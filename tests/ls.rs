@@ -237,6 +237,16 @@ fn runs_of_all_experiments_are_listed_newest_first_in_80_columns() {
     assert!(one.contains("and 2 older runs"), "{one}");
     let json: Vec<Value> = serde_json::from_str(&text(&["--json", "--limit", "2"])).unwrap();
     assert_eq!(json.len(), 2);
+    for run in &json {
+        let folder = place.path(run["folder"].as_str().unwrap());
+        assert!(folder.join("run.json").is_file(), "{run}");
+        assert_eq!(run["objective"], "samples_per_second", "{run}");
+        let value = run["value"].as_f64().unwrap();
+        assert!(
+            value > 0.0 && run["best"].as_str().unwrap().ends_with(" samples/s"),
+            "{run}"
+        );
+    }
 }
 
 #[test]

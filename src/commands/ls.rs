@@ -98,6 +98,8 @@ impl RunState {
 struct RunLine {
     experiment: String,
     run: String,
+    /// The path of its folder.
+    folder: String,
     state: RunState,
     /// Numbers of planned trials, of trials with a final row, and of those without a result; `None` if the
     /// run cannot be read.
@@ -107,8 +109,11 @@ struct RunLine {
     is_searching: bool,
     done: Option<usize>,
     failed: Option<usize>,
-    /// The best value of the run's objective.
+    /// The best value of the run's objective, in words.
     best: Option<String>,
+    /// The column of the objective, and that value.
+    objective: Option<&'static str>,
+    value: Option<f64>,
     age_seconds: Option<f64>,
     /// `None` until it is measured, which takes a look at each file of the run.
     size_bytes: Option<u64>,
@@ -336,12 +341,15 @@ fn line(experiment: &str, run: &RunFolder, is_newest: bool, holder: Option<&Hold
     let line = RunLine {
         experiment: experiment.to_owned(),
         run: run.name(),
+        folder: run.path().to_string_lossy().into_owned(),
         state: RunState::Unreadable,
         trials: None,
         is_searching: false,
         done: None,
         failed: None,
         best: None,
+        objective: None,
+        value: None,
         age_seconds: None,
         size_bytes: None,
         note: None,
@@ -376,13 +384,16 @@ fn line(experiment: &str, run: &RunFolder, is_newest: bool, holder: Option<&Hold
     };
     let of_version = other_version(&table).filter(|_| state == RunState::Resumable);
     let of_other_machine = rows_of_other_machine(&table, &file).map(|found| found.to_string());
+    let best = report::best_value(&table, objective);
     RunLine {
         state,
         trials: Some(trials),
         is_searching: file.is_searching,
         done: Some(done),
         failed: Some(ends.iter().filter(|outcome| !outcome.is_result()).count()),
-        best: report::best_value(&table, objective),
+        objective: best.as_ref().map(|best| best.objective),
+        value: best.as_ref().map(|best| best.value),
+        best: best.map(|best| best.words),
         age_seconds: started.and_then(|started| age_seconds(started)),
         note: joined(
             work.note

@@ -512,18 +512,36 @@ impl<'a> Ranking<'a> {
     }
 }
 
-/// The best point's value of a run's objective, short: `1901 samples/s`, `valid_loss 0.5120`;
+/// The best point's value of a run's objective.
+#[derive(Clone, Debug, PartialEq)]
+pub struct BestValue {
+    /// Short: `1901 samples/s`, `valid_loss 0.5120`.
+    pub words: String,
+    /// The column that ranks the points; `steps_per_second` where there is only a step time.
+    pub objective: &'static str,
+    pub value: f64,
+}
+
 /// `None` where no point can be called the best.
-pub fn best_value(table: &TrialTable, asked: Option<spec::Objective>) -> Option<String> {
+pub fn best_value(table: &TrialTable, asked: Option<spec::Objective>) -> Option<BestValue> {
     let all = points(table);
     let ranking = Ranking::new(&all, table, asked);
     let value = ranking.points.iter().find(|of| of.is_marked)?.value?;
-    Some(match ranking.objective.by {
+    let words = match ranking.objective.by {
         RankedBy::Speed => format!("{} {}", significant(value), ranking.unit),
         RankedBy::Metric(metric @ Metric::Own(_), _) => {
             format!("{} {}", metric.key(), significant(value))
         }
         RankedBy::Metric(metric, _) => format!("{} {}", metric.name(), decimals(value, 4)),
+    };
+    let objective = match ranking.is_of_steps() {
+        true => "steps_per_second",
+        false => ranking.column(),
+    };
+    Some(BestValue {
+        words,
+        objective,
+        value,
     })
 }
 
