@@ -241,6 +241,7 @@ fn all_points(subject: Subject<'_>) -> Vec<Value> {
 /// run's folder, `null` where it is not there.
 fn not_completed(subject: Subject<'_>) -> Vec<Value> {
     let rows = subject.table.last_attempts().into_iter();
+    let planned = planned_values(subject);
     let of = |TableRow { fixed: row, axes }: &TableRow| {
         let point = Point {
             values: axes,
@@ -250,6 +251,7 @@ fn not_completed(subject: Subject<'_>) -> Vec<Value> {
             "trial": row.trial.0,
             "seed": row.seed,
             "axes": axes_of(subject.table, &point),
+            "values": values_of(subject.table, planned.as_ref(), &point),
             "outcome": row.outcome.name(),
             "reason": row.reason,
             "attempt": row.attempt,
