@@ -19,7 +19,7 @@ use self::{
     machine::Machine,
     sections::{Sections, sections},
 };
-use super::{Status, Stop, note, print, same_name};
+use super::{Status, Stop, at::RecordedTrial, note, print, same_name};
 
 #[derive(clap::Args)]
 pub(super) struct Args {
@@ -34,6 +34,13 @@ pub(super) struct Args {
     /// tokens unless a `tokenizer.json` is beside it. Default: data that kiln makes itself.
     #[arg(long, value_name = "PATH")]
     data: Option<PathBuf>,
+    /// Write the complete experiment of one trial of a run, with the values that its sweep gave it.
+    /// Without a trial: that of the best point of the run. A run is named as in `kiln report`.
+    #[arg(long, value_name = "RUN[:TRIAL]", conflicts_with_all = ["kind", "data"])]
+    from: Option<String>,
+    /// Folder of the runs, for `--from`.
+    #[arg(long, value_name = "DIR", default_value = "results")]
+    results: PathBuf,
     /// Overwrite the file.
     #[arg(long)]
     force: bool,
@@ -73,6 +80,9 @@ pub(super) fn run(args: Args) -> Result<Status, Stop> {
             "{shown}: this file exists; name another one, or overwrite it with `--force`"
         )));
     }
+    if let Some(named) = &args.from {
+        return write_trial(named, &args);
+    }
     let found = {
         let is_asked_as_text = args.kind == Some(InitKind::Gpt);
         let find = |path: &Path| find(path, is_asked_as_text);
@@ -96,24 +106,45 @@ pub(super) fn run(args: Args) -> Result<Status, Stop> {
         InitKind::Command => command::experiment(&name, &without_controls(&machine.about)),
         _ => experiment(&name, kind, data.as_ref(), &machine),
     };
-    write_whole(&args.file, text.as_bytes()).map_err(|error| {
-        Stop::bad_input(format!("{shown}: this file cannot be written: {error}"))
-    })?;
-    let named = without_controls(&shell_word(&args.file.display().to_string()));
+    write_file(&args.file, &text)?;
     let tokenizer = match &data {
         Some(FoundData::Pairs {
             tokenizer, made, ..
         }) => of_tokenizer(tokenizer, made.as_deref())?,
         _ => String::new(),
     };
-    let is_of_file = args.file.file_stem().is_some_and(|stem| *stem == *name);
+    tell_written(&args.file, &name, &tokenizer)
+}
+
+/// Writes the experiment of one trial of a run.
+fn write_trial(named: &str, args: &Args) -> Result<Status, Stop> {
+    let trial = RecordedTrial::find("--from", named, &args.results)?;
+    trial.tell_choice();
+    let name = free_name(&args.file);
+    write_file(&args.file, &trial.experiment_file(&name)?)?;
+    tell_written(&args.file, &name, "")
+}
+
+fn write_file(file: &Path, text: &str) -> Result<(), Stop> {
+    write_whole(file, text.as_bytes()).map_err(|error| {
+        Stop::bad_input(format!(
+            "{}: this file cannot be written: {error}",
+            file.display()
+        ))
+    })
+}
+
+/// Says what was written and what comes next; `more` are lines between the two.
+fn tell_written(file: &Path, name: &str, more: &str) -> Result<Status, Stop> {
+    let shown = without_controls(&file.display().to_string());
+    let word = without_controls(&shell_word(&file.display().to_string()));
+    let is_of_file = file.file_stem().is_some_and(|stem| *stem == *name);
     let named_else = match is_of_file {
         true => String::new(),
         false => format!("; its `name` is {name}"),
     };
     print(&format!(
-        "wrote {}{named_else}\n{tokenizer}next:\n  kiln plan {named}\n  kiln run {named}\n",
-        without_controls(&shown.to_string())
+        "wrote {shown}{named_else}\n{more}next:\n  kiln plan {word}\n  kiln run {word}\n"
     ))?;
     Ok(Status::Success)
 }

@@ -1,6 +1,7 @@
 //! The commands, one file each; they call the other modules. This file has the list of commands,
 //! and the only place where the result of a command becomes an exit status.
 
+mod at;
 mod calibrate;
 mod check;
 mod compare;

@@ -24,12 +24,12 @@ use serde_json::{Map, Value, json};
 
 use self::expectation::Expectations;
 use super::{
-    RESULTS, Status, Stop, continuation, initial_weights,
+    RESULTS, Status, Stop, at, continuation, initial_weights,
     json_option::JsonFormat,
     launched::slurm_in_words,
     machine::nvml_library,
     note, page_style,
-    planned::{Planned, plan_file},
+    planned::{Planned, plan_request, request},
     print, print_json, same_name, warning,
 };
 use crate::schedule::{self, Foretold, IdleForecast, Instruments, WantedTrials, visible_gpus};
@@ -48,6 +48,9 @@ pub(super) struct Args {
     /// As in `kiln run`: the trials go on from checkpoints of this run.
     #[arg(long = "continue", value_name = "RUN[:TRIAL]")]
     continued: Option<String>,
+    /// As in `kiln run`: one point of this run in place of the file's sweep.
+    #[arg(long, value_name = "RUN[:TRIAL]")]
+    at: Option<String>,
     /// Print JSON, one object per file and line.
     #[arg(long)]
     json: bool,
@@ -79,7 +82,11 @@ pub(super) fn run(args: Args) -> Result<Status, Stop> {
 }
 
 fn planned_file(file: &Path, args: &Args) -> Result<Planned, Stop> {
-    let mut planned = plan_file(file.to_owned(), &args.set)?;
+    let mut request = request(file.to_owned(), &args.set);
+    if let Some(named) = &args.at {
+        request = at::fixed(request, named, &args.results, true)?;
+    }
+    let mut planned = plan_request(&request)?;
     if let Some(line) = same_name::notice(file, &planned.loaded.experiment.name) {
         note(&line);
     }

@@ -116,12 +116,21 @@ fn more_unmatched(entries: &[usize]) -> Option<Mistake> {
 
 /// Reads an experiment with `--set` and environment variables applied, and plans its trials.
 pub(super) fn plan_file(file: PathBuf, set: &[String]) -> Result<Planned, Stop> {
-    plan_loaded(load_file(file, set)?)
+    plan_request(&request(file, set))
+}
+
+/// Reads an experiment with the layers of a request, and plans its trials.
+pub(super) fn plan_request(request: &ExperimentRequest) -> Result<Planned, Stop> {
+    plan_loaded(load_request(request)?)
 }
 
 /// Reads and checks an experiment with `--set` and environment variables applied.
 pub(super) fn load_file(file: PathBuf, set: &[String]) -> Result<Loaded, Stop> {
-    let loaded = spec::load(&request(file, set)).map_err(Stop::problems)?;
+    load_request(&request(file, set))
+}
+
+fn load_request(request: &ExperimentRequest) -> Result<Loaded, Stop> {
+    let loaded = spec::load(request).map_err(Stop::problems)?;
     match taken_names(&loaded) {
         taken if taken.is_empty() => Ok(loaded),
         taken => Err(Stop::problems(Problems::new(taken))),
@@ -227,6 +236,7 @@ pub(super) fn request(file: PathBuf, set: &[String]) -> ExperimentRequest {
         set: set.to_vec(),
         variables: std::env::vars_os().filter_map(text).collect(),
         text: None,
+        point: None,
     }
 }
 

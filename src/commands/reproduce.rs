@@ -102,6 +102,7 @@ fn experiment_of(base: &TableSource, launch: &Launching) -> Result<spec::Loaded,
     let request = spec::ExperimentRequest {
         file: file.clone(),
         text: Some(text),
+        point: None,
         set: launch.settings(),
         variables: Vec::new(),
     };

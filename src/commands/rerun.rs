@@ -301,6 +301,7 @@ fn of_run(side: &str, named: &str, set: Vec<String>, results: &Path) -> Result<P
     let loaded = spec::load(&spec::ExperimentRequest {
         file,
         text: Some(text),
+        point: None,
         set,
         variables: Vec::new(),
     })

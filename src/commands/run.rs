@@ -9,12 +9,12 @@ use kiln_core::{
 };
 
 use super::{
-    Status, Stop, continuation,
+    Status, Stop, at, continuation,
     launched::{PlannedFile, dry_run, nothing_to_do, show, start, status},
     launching::{Launching, stopped},
     machine::trial_program,
     note,
-    planned::plan_file,
+    planned::{plan_request, request},
     read_again, same_name, workers,
 };
 use crate::schedule::{self, LaunchEnd, LaunchReport, Selection};
@@ -46,6 +46,11 @@ pub(super) struct Args {
         conflicts_with = "rerun"
     )]
     continued: Option<String>,
+    /// Run the point of one trial of this run in place of the file's sweep: each swept key has that
+    /// trial's value. Without a trial: the best point of the run. A run is named as in `kiln
+    /// report`.
+    #[arg(long, value_name = "RUN[:TRIAL]")]
+    at: Option<String>,
     /// Start a new run, and read the metrics of a command from the output that this run kept, where its
     /// program ended with status 0: for `metrics` that were corrected. The other trials run. A run is
     /// named as in `kiln report`.
@@ -100,9 +105,13 @@ pub(super) fn run(args: Args) -> Result<Status, Stop> {
 }
 
 fn plan(file: &Path, args: &Args) -> Result<PlannedFile, Stop> {
-    let mut planned = plan_file(file.to_owned(), &args.launch.settings())?;
+    let Launching { results, fresh, .. } = &args.launch;
+    let mut request = request(file.to_owned(), &args.launch.settings());
+    if let Some(named) = &args.at {
+        request = at::fixed(request, named, results, !args.launch.quiet)?;
+    }
+    let mut planned = plan_request(&request)?;
     if let Some(named) = &args.continued {
-        let Launching { results, fresh, .. } = &args.launch;
         let notes = continuation::continue_run(&mut planned, named, results, *fresh)?;
         if !args.launch.quiet {
             notes.iter().for_each(|line| note(line));

@@ -107,6 +107,7 @@ fn planned(run: &RunFolder, launch: &Launching) -> Result<PlannedFile, Stop> {
     let request = ExperimentRequest {
         file,
         text: Some(text),
+        point: None,
         set: Vec::new(),
         variables: Vec::new(),
     };

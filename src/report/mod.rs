@@ -42,7 +42,7 @@ pub use page::{json, markdown, text};
 pub use point_table::{point_table, point_table_manual};
 pub(crate) use points::{has_repeats, short_names_beside, trial_in_words};
 pub use programs::packages_file;
-pub use ranking::{BestValue, best_value};
+pub use ranking::{BestValue, RankedTrial, best_value, ranked_trials};
 pub use recommendation::SearchScope;
 pub use run_settings::complete_experiment;
 pub use subject::Subject;

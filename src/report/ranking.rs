@@ -6,6 +6,7 @@ use std::{cmp::Ordering, collections::BTreeSet};
 
 use kiln_core::{
     kinds::command::{COMMAND, METRIC_PREFIX},
+    plan::TrialId,
     record::{TrialRow, TrialTable, note::StoppedEarly},
     spec::{self, Goal, Metric, learned::OtherNumber},
     statistics::Nature,
@@ -543,6 +544,31 @@ pub fn best_value(table: &TrialTable, asked: Option<spec::Objective>) -> Option<
         objective,
         value,
     })
+}
+
+/// A trial that stands for a ranked point.
+pub struct RankedTrial {
+    /// Its completed trial with the lowest seed.
+    pub trial: TrialId,
+    /// `batch_size 8, num_workers 4`.
+    pub point: String,
+    /// Whether it is the best, or one of the Pareto front.
+    pub is_marked: bool,
+}
+
+/// The points of a run with a completed trial, best first.
+pub fn ranked_trials(table: &TrialTable, asked: Option<spec::Objective>) -> Vec<RankedTrial> {
+    let all = points(table);
+    let ranking = Ranking::new(&all, table, asked);
+    let of_point = |ranked: &RankedPoint<'_>| {
+        let first = ranked.point.completed().min_by_key(|row| row.seed)?;
+        Some(RankedTrial {
+            trial: first.trial.clone(),
+            point: ranking.name(ranked),
+            is_marked: ranked.is_marked,
+        })
+    };
+    ranking.points.iter().filter_map(of_point).collect()
 }
 
 /// Whether the state of the machine has no effect on a metric.

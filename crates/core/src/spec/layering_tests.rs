@@ -62,6 +62,7 @@ impl Case {
             set: self.set.clone(),
             variables: self.variables.clone(),
             text: None,
+            point: None,
         }
     }
 

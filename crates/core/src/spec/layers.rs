@@ -1,5 +1,5 @@
 //! The layers of a request, lowest first: the files named by `extends`, the file, the `KILN_…`
-//! variables, the `--set`s.
+//! variables, the point of `--at`, the `--set`s.
 
 use std::{
     path::{Path, PathBuf},
@@ -7,7 +7,7 @@ use std::{
 };
 
 use super::{
-    ExperimentRequest,
+    ExperimentRequest, FixedPoint,
     home::expand_home,
     merge::SpecLayer,
     node::{Node, NodeContent},
@@ -46,6 +46,8 @@ pub(super) fn read(request: &ExperimentRequest) -> ReadLayers {
             .replace("__", ".");
         push_override(&mut read, name, &key, value);
     }
+    read.layers
+        .extend(request.point.as_ref().map(FixedPoint::layer));
     // A kind replaces its map, so it is applied before the keys of that map; otherwise the given
     // order holds.
     let is_kind = |argument: &&String| {

@@ -14,6 +14,7 @@ mod contradictions;
 mod documentation_tests;
 mod engine;
 mod experiment;
+mod fixed_point;
 mod future;
 mod generate;
 #[cfg(test)]
@@ -68,6 +69,7 @@ pub use experiment::{
     GradientNoise, Identity, LATEST, Measure, Memory, Order, Precision, RecordOptions, Sweep,
     Target, Train,
 };
+pub use fixed_point::{FixedPoint, SweptFile, swept_file, write_point};
 pub use generate::Generate;
 pub use home::expand_home;
 pub use initial_weights::InitialWeights;
@@ -91,6 +93,8 @@ pub struct ExperimentRequest {
     pub file: PathBuf,
     /// Content of the file, if it comes from a commit instead of the disk.
     pub text: Option<String>,
+    /// Values in place of the file's sweep (`kiln run --at`), beneath `set`.
+    pub point: Option<FixedPoint>,
     /// `train.batch_size=8`; values are YAML. Later ones take precedence.
     pub set: Vec<String>,
     /// The environment; only `KILN_…` names with a double underscore are used.
@@ -120,6 +124,7 @@ impl Loaded {
         let given = |location: &Location| {
             location.position.is_some()
                 || location.source.starts_with("--set")
+                || location.source.starts_with("--at")
                 || location.source.starts_with("KILN_")
         };
         Some(location)

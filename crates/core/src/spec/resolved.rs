@@ -17,7 +17,8 @@ pub struct ValueOrigin {
     /// Dotted key; for an axis, `sweep.grid.train.batch_size`.
     pub key: String,
     pub value: Value,
-    /// `experiments/x.yaml:12`, `KILN_TRAIN__BATCH_SIZE`, `--set train.batch_size=8` or `default`.
+    /// `experiments/x.yaml:12`, `KILN_TRAIN__BATCH_SIZE`, `--at x:t4f0c1a2b3d`,
+    /// `--set train.batch_size=8` or `default`.
     pub layer: String,
 }
 

@@ -5,7 +5,7 @@ use std::path::Path;
 
 use serde_json::Value;
 
-use super::{ExperimentRequest, Problems, load, resolved::write_with};
+use super::{ExperimentRequest, FixedPoint, Problems, write_point};
 
 /// Comment after a chosen value.
 const CHOSEN: &str = "chosen";
@@ -24,28 +24,16 @@ pub fn write_chosen<'a>(
     name: &str,
     values: impl Iterator<Item = &'a (String, Value)>,
 ) -> Result<String, Problems> {
-    let set = |key: &str, value: &Value| format!("{key}={value}");
-    let renamed = [
-        set("sweep.search", &Value::Null),
-        set("name", &format!("{name}-{CHOSEN}").into()),
-    ];
-    let set: Vec<String> = renamed
-        .into_iter()
-        .chain(values.map(|(key, value)| set(key, value)))
-        .collect();
-    let loaded = load(&ExperimentRequest {
+    let experiment = ExperimentRequest {
         file: searched.to_owned(),
-        set,
         ..ExperimentRequest::default()
-    })?;
-    let is_chosen = |layer: &str| layer.starts_with("--set") && !layer.starts_with("--set name=");
-    let text = write_with(&loaded, |layer| {
-        if is_chosen(layer) {
-            CHOSEN.to_owned()
-        } else {
-            String::new()
-        }
-    });
+    };
+    let point = FixedPoint {
+        name: CHOSEN.to_owned(),
+        swept: Vec::new(),
+        values: values.cloned().collect(),
+    };
+    let text = write_point(experiment, &format!("{name}-{CHOSEN}"), point)?;
     Ok(format!(
         "{CHOSEN_BY_TUNE}{name}`; its trials are in recommendation.md and trials.csv of that run.\n\
          {text}"

@@ -112,6 +112,7 @@ impl Setting {
         let request = spec::ExperimentRequest {
             file: folder.join("x.yaml"),
             text: None,
+            point: None,
             set: self.sets.clone(),
             variables: Vec::new(),
         };

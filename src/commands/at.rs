@@ -1,0 +1,352 @@
+//! `--at RUN[:TRIAL]` and `kiln init --from`: the values of one trial of a run in place of a sweep.
+//!
+//! In: a run, and a trial of it or none, which means its best point. Out: a request with the
+//! trial's values, or the text of its experiment file. The values are those of the run's
+//! `experiment.yaml`, so the folder `trials` is not needed; those of a search come from its table.
+
+use std::{
+    collections::HashSet,
+    path::{Path, PathBuf},
+};
+
+use kiln_core::{
+    plan::{self, Trial, TrialId, show},
+    record::{RunFile, RunFolder, TableRow},
+    spec::{self, ExperimentRequest, FixedPoint, SweptFile},
+    units::without_controls,
+};
+use serde_json::Value;
+
+use super::{
+    Status, Stop, note,
+    sources::{TableSource, recorded},
+    trained::{named_trial, split_trial},
+};
+use crate::report::{RankedTrial, ranked_trials};
+
+/// Most trials that a message lists.
+const MOST_LISTED: usize = 10;
+
+/// Dotted keys with their values.
+type KeyValues = Vec<(String, Value)>;
+
+/// A trial of a run, with its settings.
+pub(super) struct RecordedTrial {
+    pub(super) id: TrialId,
+    /// The run as it was named.
+    run: String,
+    /// Why it was chosen, if no trial was named.
+    choice: Option<String>,
+    seed: u64,
+    /// Its value on each axis of its run.
+    axes: KeyValues,
+    /// The run's experiment with these values.
+    settings: Value,
+    /// The run's experiment.
+    experiment: ExperimentRequest,
+}
+
+/// The request with the values of a trial in place of the file's sweep. `tells` says which trial
+/// was chosen where none is named.
+///
+/// # Errors
+/// There is no such trial, no point is the best, or the file has a search or is another experiment.
+pub(super) fn fixed(
+    request: ExperimentRequest,
+    named: &str,
+    results: &Path,
+    tells: bool,
+) -> Result<ExperimentRequest, Stop> {
+    let file = spec::swept_file(&request).map_err(Stop::problems)?;
+    if file.has_search {
+        return Err(Stop::bad_input(format!(
+            "{}: `--at` fixes the values of listed points, and this file has `sweep.search`; `kiln \
+             init NEW.yaml --from RUN:TRIAL` writes the experiment of one trial",
+            request.file.display()
+        )));
+    }
+    let trial = RecordedTrial::find("--at", named, results)?;
+    let (values, after) = trial.in_place_of(&file);
+    trial.check_other_axes(&request, &file, &after)?;
+    if let Some(choice) = trial.choice.as_ref().filter(|_| tells) {
+        note(choice);
+    }
+    let point = FixedPoint {
+        name: format!("--at {}:{}", trial.run, trial.id),
+        swept: file.swept,
+        values,
+    };
+    Ok(ExperimentRequest {
+        point: Some(point),
+        ..request
+    })
+}
+
+impl RecordedTrial {
+    /// Finds the trial that `option` names, or the best point of the run.
+    ///
+    /// # Errors
+    /// There is no such run or trial, or no single point is the best.
+    pub(super) fn find(option: &str, named: &str, results: &Path) -> Result<Self, Stop> {
+        let (run, trial) = split_trial(named, results);
+        let source = recorded(run, results)?;
+        let request = experiment_of(&source)?;
+        let experiment = spec::load(&request).map_err(Stop::problems)?.experiment;
+        let plan = plan::expand(&experiment, &|_| None);
+        let planned = plan.map_or_else(|_| Vec::new(), |plan| plan.trials);
+        let (id, choice) = match trial {
+            Some(trial) => (
+                named_trial(&folder_of(&source), &ids(&source), trial)?,
+                None,
+            ),
+            None => match only_point(&source, &planned) {
+                Some(id) => (id, None),
+                None => best(option, run, &source)?,
+            },
+        };
+        let (axes, seed) = values_of(&source, &planned, &id)?;
+        let mut settings = serde_json::to_value(&experiment).unwrap_or_default();
+        spec::apply_point(&mut settings, pairs(&axes));
+        Ok(Self {
+            id,
+            run: run.to_owned(),
+            choice,
+            seed,
+            axes,
+            settings,
+            experiment: request,
+        })
+    }
+
+    /// The trial's values of the keys that a file sweeps, and the file's values with these.
+    fn in_place_of(&self, file: &SweptFile) -> (KeyValues, Value) {
+        let own = |key: &str| {
+            let axis = self.axes.iter().find(|(axis, _)| axis == key);
+            axis.map(|(_, value)| value).filter(|value| !value.is_null())
+        };
+        let mut values = KeyValues::new();
+        let mut absent = Vec::new();
+        for key in &file.swept {
+            match value_at(&self.settings, key) {
+                Some(found) => values.push((key.clone(), own(key).unwrap_or(found).clone())),
+                None => absent.push(key),
+            }
+        }
+        let mut after = file.values.clone();
+        spec::apply_point(&mut after, pairs(&values));
+        // A key of another kind is not there to be reset.
+        for key in absent {
+            if value_at(&after, key).is_some() {
+                values.push((key.clone(), Value::Null));
+                spec::apply_override(&mut after, key, &Value::Null);
+            }
+        }
+        (values, after)
+    }
+
+    /// Refuses a file that does not sweep a key which the run swept, and has another value of it.
+    /// `--set` of that key decides it.
+    fn check_other_axes(
+        &self,
+        request: &ExperimentRequest,
+        file: &SweptFile,
+        after: &Value,
+    ) -> Result<(), Stop> {
+        let is_set = |key: &str| {
+            let names = request.set.iter().filter_map(|set| set.split_once('='));
+            names.map(|(name, _)| name.trim()).any(|name| name == key)
+        };
+        let others = self
+            .axes
+            .iter()
+            .filter(|(key, _)| !file.swept.contains(key) && !is_set(key));
+        for (key, _) in others {
+            let [theirs, ours] = [&self.settings, after].map(|all| given(all, key));
+            if !is_same(theirs, ours) {
+                let in_words = |value: Option<&Value>| value.map_or("not set".to_owned(), show);
+                let (shown, here) = (in_words(theirs), in_words(ours));
+                let value = theirs.unwrap_or(&Value::Null);
+                return Err(Stop::bad_input(format!(
+                    "{}: `{key}` is {here} and is not swept here, and trial {} of {} has {shown}; \
+                     name a run of this experiment, or add `--set {key}={value}`",
+                    request.file.display(),
+                    self.id,
+                    self.run
+                )));
+            }
+        }
+        Ok(())
+    }
+
+    /// The text of the experiment file of this trial alone.
+    ///
+    /// # Errors
+    /// The run's experiment cannot be read.
+    pub(super) fn experiment_file(self, name: &str) -> Result<String, Stop> {
+        let file = spec::swept_file(&self.experiment).map_err(Stop::problems)?;
+        let (mut values, _) = self.in_place_of(&file);
+        values.push(("train.seed".to_owned(), self.seed.into()));
+        values.push(("sweep.repeats".to_owned(), 1.into()));
+        let point = FixedPoint {
+            name: format!("of trial {}", self.id),
+            swept: file.swept,
+            values,
+        };
+        let heading = without_controls(&format!(
+            "# Written by `kiln init` from trial {} of {}.",
+            self.id, self.run
+        ));
+        let text = spec::write_point(self.experiment, name, point).map_err(Stop::problems)?;
+        Ok(format!("{heading}\n{text}"))
+    }
+
+    /// Says which trial was chosen, where none was named.
+    pub(super) fn tell_choice(&self) {
+        if let Some(choice) = &self.choice {
+            note(choice);
+        }
+    }
+}
+
+fn pairs(values: &[(String, Value)]) -> impl Iterator<Item = (&str, &Value)> {
+    values.iter().map(|(key, value)| (key.as_str(), value))
+}
+
+/// The value of a dotted key.
+fn value_at<'a>(all: &'a Value, key: &str) -> Option<&'a Value> {
+    key.split('.').try_fold(all, |place, name| place.get(name))
+}
+
+/// The value of a dotted key that is not `null`.
+fn given<'a>(all: &'a Value, key: &str) -> Option<&'a Value> {
+    value_at(all, key).filter(|value| !value.is_null())
+}
+
+/// Whether two values are equal; 1 and 1.0 are.
+fn is_same(one: Option<&Value>, other: Option<&Value>) -> bool {
+    let number = |value: Option<&Value>| value.and_then(Value::as_f64);
+    one == other || (number(one).is_some() && number(one) == number(other))
+}
+
+/// The request of a run's own experiment.
+fn experiment_of(source: &TableSource) -> Result<ExperimentRequest, Stop> {
+    let Some(text) = &source.experiment else {
+        return Err(Stop::bad_input(format!(
+            "{}: there is no `experiment.yaml` beside it, which has the values of its trials; name \
+             a run's folder",
+            source.name
+        )));
+    };
+    let file = source
+        .folder
+        .as_ref()
+        .map_or_else(|| PathBuf::from("experiment.yaml"), RunFolder::experiment);
+    Ok(ExperimentRequest {
+        file,
+        text: Some(text.clone()),
+        ..ExperimentRequest::default()
+    })
+}
+
+fn folder_of(source: &TableSource) -> RunFolder {
+    let folder = source.folder.clone();
+    folder.unwrap_or_else(|| RunFolder::at(&source.name))
+}
+
+/// The planned trials of a run, and those that it ran beside.
+fn ids(source: &TableSource) -> Vec<&TrialId> {
+    let mut ids: Vec<&TrialId> = source.run.iter().flat_map(|run| &run.plan).collect();
+    let mut known: HashSet<&TrialId> = ids.iter().copied().collect();
+    for row in source.table.last_attempts() {
+        if known.insert(&row.fixed.trial) {
+            ids.push(&row.fixed.trial);
+        }
+    }
+    ids
+}
+
+/// The first trial of a run with a single point.
+fn only_point(source: &TableSource, planned: &[Trial]) -> Option<TrialId> {
+    let first = planned.first()?;
+    let is_only = planned.iter().all(|trial| trial.point == first.point);
+    let recorded = source.run.as_ref().and_then(|run| run.plan.first());
+    is_only.then(|| recorded.unwrap_or(&first.id).clone())
+}
+
+/// The first trial of the best point of a run, and a note that says so.
+fn best(option: &str, run: &str, source: &TableSource) -> Result<(TrialId, Option<String>), Stop> {
+    let ranked = ranked_trials(&source.table, source.subject().objective());
+    let marked: Vec<&RankedTrial> = ranked.iter().filter(|trial| trial.is_marked).collect();
+    if let [one] = marked[..] {
+        let line = format!(
+            "`{option} {run}`: using trial {} ({}), the best point",
+            one.trial, one.point
+        );
+        return Ok((one.trial.clone(), Some(line)));
+    }
+    if ranked.is_empty() {
+        return Err(Stop::bad_input(format!(
+            "{run}: no trial has completed yet, so no point is the best; name a trial: `{option} \
+             {run}:TRIAL` (`kiln plan` shows the ids)"
+        )));
+    }
+    let (why, offered): (&str, Vec<&RankedTrial>) = match marked.is_empty() {
+        true => ("no point is marked as the best", ranked.iter().collect()),
+        false => ("several points are marked as the best", marked),
+    };
+    let more = offered.len().saturating_sub(MOST_LISTED);
+    let each = offered
+        .iter()
+        .take(MOST_LISTED)
+        .map(|trial| format!("  {option} {run}:{}  {}", trial.trial, trial.point));
+    let first = format!("{run}: {why} (`kiln report {run}` says why); name a trial:");
+    let rest = (more > 0).then(|| format!("  and {more} more"));
+    Err(Stop::of_lines(
+        Status::BadInput,
+        std::iter::once(first).chain(each).chain(rest),
+    ))
+}
+
+/// The values of a trial on the axes of its run, and its seed.
+fn values_of(
+    source: &TableSource,
+    planned: &[Trial],
+    id: &TrialId,
+) -> Result<(KeyValues, u64), Stop> {
+    if let Some(trial) = planned_as(id, planned, source.run.as_ref()) {
+        return Ok((trial.axes.clone(), trial.train.seed));
+    }
+    let rows = source.table.last_attempts();
+    let row = rows.into_iter().find(|row| row.fixed.trial == *id);
+    let refused = |why: &str| {
+        let run = &source.name;
+        Err(Stop::bad_input(format!("{run}: trial {id} {why}")))
+    };
+    match row {
+        None => refused("is not among the trials that its `experiment.yaml` plans"),
+        Some(TableRow { fixed, .. }) if fixed.fallback_of.is_some() => refused(
+            "ran in place of a larger batch that did not fit into memory (`run.on_oom: shrink`); \
+             name another trial, and set the batch size with `--set`",
+        ),
+        Some(row) => Ok((cells(&source.table.axes, row), row.fixed.seed)),
+    }
+}
+
+/// The planned trial with this id, also if it continued a trial of another run.
+fn planned_as<'a>(id: &TrialId, planned: &'a [Trial], run: Option<&RunFile>) -> Option<&'a Trial> {
+    let origin = run.and_then(|run| run.continues.get(id));
+    planned.iter().find(|trial| {
+        let continuing = origin.map(|origin| trial.continuing(origin.clone()));
+        trial.id == *id || continuing.is_some_and(|made| made.is_ok_and(|made| made.id == *id))
+    })
+}
+
+/// The values of a row, as YAML reads its cells: the trials of a search are in no plan.
+fn cells(axes: &[String], row: &TableRow) -> KeyValues {
+    let value = |cell: &String| match cell.is_empty() {
+        true => Value::Null,
+        false => spec::read_yaml(cell).unwrap_or_else(|_| Value::from(cell.as_str())),
+    };
+    let values = row.axes.iter().map(value);
+    axes.iter().cloned().zip(values).collect()
+}
