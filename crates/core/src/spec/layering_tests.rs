@@ -596,3 +596,27 @@ fn the_description_of_a_file_beneath_stays_there_but_is_checked() {
     let faulty = description("name: y\n", "description: [1]\n").problems();
     assert!(faulty.contains("b.yaml:8:14: `description`"), "{faulty}");
 }
+
+#[test]
+fn the_record_of_a_trial_is_one_problem_that_says_how_to_run_its_point() {
+    let problems = |file: &str| {
+        let request = ExperimentRequest {
+            file: file.into(),
+            text: Some("kiln_trial: 1\ntrial: t0e3b\nattempt: 1\nengine: flex\n".to_owned()),
+            ..ExperimentRequest::default()
+        };
+        load(&request).unwrap_err()
+    };
+    let found = problems("results/a/latest/trials/t0e3b/trial.yaml");
+    assert_eq!(found.as_slice().len(), 1, "{found}");
+    let message = &found.as_slice()[0].message;
+    for part in [
+        "record of a trial",
+        "`kiln run FILE --at results/a/latest:t0e3b`",
+        "`kiln init NEW.yaml --from results/a/latest:t0e3b`",
+    ] {
+        assert!(message.contains(part), "{message}");
+    }
+    let elsewhere = problems("copied/to/here/trial.yaml").to_string();
+    assert!(elsewhere.contains("--at RUN:t0e3b"), "{elsewhere}");
+}

@@ -105,6 +105,11 @@ fn read_chain(request: &ExperimentRequest, read: &mut ReadLayers) {
             (Ok(tree), _) => {
                 read.problems.extend(tree.problems);
                 let mut tree = tree.tree;
+                if let Some(problem) = record_of_trial(&path, &tree) {
+                    read.whole = false;
+                    read.problems.push(problem);
+                    return;
+                }
                 read.whole &= tree.is_map();
                 next = take_extends(&path, &mut tree, &mut read.problems);
                 read.layers.push(SpecLayer {
@@ -137,6 +142,30 @@ fn read_chain(request: &ExperimentRequest, read: &mut ReadLayers) {
         }
     }
 }
+
+/// Says that a file is `trial.yaml`, the record of a trial, and what to use in its place.
+fn record_of_trial(path: &Path, tree: &Node) -> Option<Problem> {
+    let mark = tree.entry(RECORD_MARK)?;
+    let trial = tree.get("trial").and_then(Node::text).unwrap_or("TRIAL");
+    // It lies in `RUN/trials/TRIAL/`.
+    let trials = path.ancestors().nth(2);
+    let trials = trials.filter(|folder| folder.ends_with(TRIALS_FOLDER));
+    let run = trials.and_then(Path::parent);
+    let run = run.map(|run| run.display().to_string());
+    let run = run
+        .filter(|run| !run.is_empty())
+        .unwrap_or_else(|| "RUN".to_owned());
+    let message = format!(
+        "this file is the record of a trial, not an experiment; run its point with `kiln run FILE \
+         --at {run}:{trial}`, or write its experiment with `kiln init NEW.yaml --from {run}:{trial}`"
+    );
+    Some(Problem::new(&mark.key_location, RECORD_MARK, message))
+}
+
+/// The key that marks the record of a trial: its format version.
+const RECORD_MARK: &str = "kiln_trial";
+/// The folder of a run that has a folder for each trial.
+const TRIALS_FOLDER: &str = "trials";
 
 /// Removes `extends` from a tree and returns the path it names, relative to the file.
 fn take_extends(
