@@ -2,15 +2,14 @@
 
 use std::{collections::HashMap, sync::Arc};
 
-use serde_json::Value;
-
 use super::{
-    PlanProblem, Trial, TrialId,
+    PlanProblem, Trial,
     blocks::blocks,
     order::Place,
     point::PointMaker,
     points::{Choices, expand_sweep},
     problem::PointProblems,
+    twins::{self, Twin, UsedIds},
 };
 use crate::{
     kinds::{Data, KeyFault, data::DataFacts, samples::Epoch},
@@ -87,10 +86,16 @@ pub fn expand(
     let mut ids = UsedIds::default();
     let repeats = experiment.sweep.repeats;
     let mut by_point: Vec<Vec<Trial>> = Vec::with_capacity(sweep.points.len());
+    let mut found: Vec<Twin> = Vec::new();
     for (number, choices) in sweep.points.iter().enumerate() {
         let trials = planner.point(number as u64, choices, repeats);
-        ids.refuse_twins(number, &trials, &mut planner.problems);
+        found.extend(ids.twin(number, &trials));
         by_point.push(trials);
+    }
+    let repair = twins::repair(&found, &by_point, &experiment.sweep);
+    for twin in &found {
+        let fault = KeyFault::new("sweep", twin.message(repair.as_deref()));
+        planner.problems.add_for_point(twin.axes(), fault);
     }
     let (axes, epochs) = (planner.axes, planner.epochs);
     planner.problems.none_or(())?;
@@ -175,41 +180,6 @@ fn shared(known: &mut HashMap<u64, Arc<Train>>, train: &Arc<Train>) -> Arc<Train
         *kept = Arc::clone(train);
     }
     Arc::clone(kept)
-}
-
-/// Returns the point that already has this id.
-#[derive(Default)]
-struct UsedIds(HashMap<TrialId, usize>);
-
-impl UsedIds {
-    fn refuse_twins(&mut self, point: usize, trials: &[Trial], problems: &mut PointProblems) {
-        for trial in trials {
-            if let Some(other) = self.0.insert(trial.id.clone(), point) {
-                let message = format!(
-                    "points {} and {} are the same trial ({}, seed {}); drop one of them{}",
-                    other + 1,
-                    point + 1,
-                    trial.id,
-                    trial.train.seed,
-                    why_the_same(&trial.axes)
-                );
-                problems.add_for_point(&trial.axes, KeyFault::new("sweep", message));
-                return;
-            }
-        }
-    }
-}
-
-fn why_the_same(axes: &[(String, Value)]) -> &'static str {
-    let others = ["data.tokenizer", "train.initial_weights.path"];
-    let is_path = |key: &str| Data::PATH_KEYS.contains(&key) || others.contains(&key);
-    if axes.iter().any(|(key, _)| is_path(key)) {
-        return "; a different path does not make a different trial";
-    }
-    if axes.iter().any(|(key, _)| key == "train.seed") {
-        return "; `sweep.repeats` counts up from each `train.seed`";
-    }
-    ""
 }
 
 #[cfg(test)]

@@ -13,6 +13,8 @@ mod demand;
 mod differing;
 mod disk;
 mod expand;
+#[cfg(test)]
+mod fixed_point_tests;
 mod id;
 mod memory;
 mod order;
@@ -27,6 +29,7 @@ mod settings;
 mod tickets;
 mod trial;
 mod trial_file;
+mod twins;
 
 pub(crate) use canonical::canonical;
 pub use demand::{DemandKind, DemandSize, MemoryDemand};

@@ -4,6 +4,7 @@ use std::{collections::HashMap, fmt};
 
 use serde_json::Value;
 
+use super::TrialId;
 use crate::kinds::KeyFault;
 
 /// The fault of a key, and the points of the sweep that it affects; the command adds
@@ -137,7 +138,10 @@ impl PointProblems {
 fn without_numbers(text: &str) -> String {
     let is_number =
         |word: &str| word.starts_with(|c: char| c.is_ascii_digit()) && word.parse::<f64>().is_ok();
-    let is_id = |word: &str| word.len() == 10 && word.chars().all(|c| c.is_ascii_hexdigit());
+    let is_id = |word: &str| {
+        let digits = word.strip_prefix(TrialId::LETTER).unwrap_or(word);
+        digits.len() == 10 && digits.chars().all(|c| c.is_ascii_hexdigit())
+    };
     let is_part = |c: char| c.is_alphanumeric() || "._-".contains(c);
     let mut masked = String::new();
     let mut rest = text;
@@ -219,6 +223,7 @@ mod tests {
             without_numbers("points 1 and 13 are the same trial (4f0c1a2b3d, seed 0.5)"),
             "points # and # are the same trial (#, seed #)"
         );
+        assert_eq!(without_numbers("trial t4f0c1a2b3d"), "trial #");
         assert_eq!(
             without_numbers("`f32` of layer2 in 3.txt, 4."),
             "`f32` of layer2 in 3.txt, #"

@@ -79,6 +79,7 @@ pub use optimizer::{LearningRateSchedule, Optimizer, WeightDecayOn};
 pub use overrides::{apply_override, apply_point};
 pub use problem::{Location, Problem, Problems};
 pub use random_points::RandomPoints;
+pub(crate) use resolved::written;
 pub use resolved::{ValueOrigin, write_resolved};
 pub use run_options::{CoolDown, DeviceId, DeviceName, Devices, OnOom, Run, RunPlace};
 pub use run_slurm::Slurm;

@@ -113,7 +113,7 @@ fn write_entry(
 }
 
 /// Formats a value on one line: JSON is YAML, but text that needs no quotes has none.
-fn written(value: &Value) -> String {
+pub(crate) fn written(value: &Value) -> String {
     match value {
         Value::String(text) => written_text(text),
         Value::Array(items) => format!(

@@ -2,8 +2,13 @@
 
 use std::{cell::Cell, collections::HashSet};
 
+use serde_json::Value;
+
 use super::*;
-use crate::kinds::{Content, command::compiled_patterns, data::Counts};
+use crate::{
+    kinds::{Content, command::compiled_patterns, data::Counts},
+    plan::TrialId,
+};
 
 const DESIGN: &str = "
 kiln: 1
@@ -329,6 +334,39 @@ fn a_swept_size_is_an_axis_and_leaves_what_is_written_as_it_is() {
     );
     let twins = problems(&file);
     assert!(twins[0].1.contains("are the same trial"), "{twins:?}");
+}
+
+#[test]
+fn points_that_a_kind_makes_the_same_name_the_exclude_that_drops_the_later_ones() {
+    let axes = "grid: {train.batch_size: [2, 4], train.optimizer.kind: [sgd, adamw], \
+                train.optimizer.momentum: [0.0, 0.9]}";
+    let file = |more: &str| {
+        let sweep = format!("{axes}{more}");
+        with("kind: gpt", "kind: generated", "steps: 1", &sweep)
+    };
+    let found = problems(&file(""));
+    let repair = "exclude: [{train.optimizer.kind: adamw, train.optimizer.momentum: 0.9}]";
+    assert_eq!(found.len(), 1, "{found:?}");
+    assert!(
+        found[0].1.contains("points 3 and 4 are the same trial")
+            && found[0].1.contains(&format!("with `{repair}` in `sweep`")),
+        "{found:?}"
+    );
+    let trials = plan(&file(&format!(", {repair}"))).unwrap().trials;
+    assert_eq!(trials.len(), 6);
+    // An `exclude` that is there is added to.
+    let beside = problems(&file(", exclude: [{train.batch_size: 4}]"));
+    assert!(
+        beside[0].1.contains("momentum: 0.9}` in `sweep.exclude`"),
+        "{beside:?}"
+    );
+    // The point that would stay is dropped already where the batch is 4, so no list is short.
+    let other = "{train.batch_size: 4, train.optimizer.kind: adamw, train.optimizer.momentum: 0.0}";
+    let unsafe_list = problems(&file(&format!(", exclude: [{other}]")));
+    assert!(
+        unsafe_list[0].1.contains("drop one of them") && !unsafe_list[0].1.contains("momentum"),
+        "{unsafe_list:?}"
+    );
 }
 
 #[test]
