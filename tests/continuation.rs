@@ -19,24 +19,24 @@ const EXPERIMENT: &str = "kiln: 1\nname: x\n\
     measure: {warmup_steps: 0, warmup_seconds: 0.0}\n\
     sweep: {grid: {train.optimizer.learning_rate: [1.0e-3, 1.0e-2]}}\nrun: {engine: flex}\n";
 /// Options of a longer training.
-const LONGER: [&str; 2] = ["--set", "train.steps=40"];
+pub(crate) const LONGER: [&str; 2] = ["--set", "train.steps=40"];
 
 /// A folder with one run of the experiment.
-struct Place(tempfile::TempDir);
+pub(crate) struct Place(tempfile::TempDir);
 
 impl Place {
-    fn with_a_run() -> Self {
+    pub(crate) fn with_a_run() -> Self {
         let place = Self(tempfile::tempdir().unwrap());
         place.write("x.yaml", EXPERIMENT);
         place.succeeds(&["run", "x.yaml"]);
         place
     }
 
-    fn write(&self, name: &str, text: &str) {
+    pub(crate) fn write(&self, name: &str, text: &str) {
         fs::write(self.0.path().join(name), text).unwrap();
     }
 
-    fn kiln(&self, arguments: &[&str]) -> Ended {
+    pub(crate) fn kiln(&self, arguments: &[&str]) -> Ended {
         Ended::of(
             Command::new(env!("CARGO_BIN_EXE_kiln"))
                 .args(arguments)
@@ -50,7 +50,7 @@ impl Place {
         )
     }
 
-    fn succeeds(&self, arguments: &[&str]) -> Ended {
+    pub(crate) fn succeeds(&self, arguments: &[&str]) -> Ended {
         let ended = self.kiln(arguments);
         assert_eq!(ended.status, Some(0), "{arguments:?}: {}", ended.stderr);
         ended
@@ -68,7 +68,7 @@ impl Place {
     }
 
     /// The runs, oldest first.
-    fn runs(&self) -> Vec<PathBuf> {
+    pub(crate) fn runs(&self) -> Vec<PathBuf> {
         let folder = self.0.path().join("results/x");
         let mut runs: Vec<PathBuf> = fs::read_dir(folder)
             .unwrap()
@@ -79,12 +79,12 @@ impl Place {
         runs
     }
 
-    fn newest(&self) -> PathBuf {
+    pub(crate) fn newest(&self) -> PathBuf {
         self.runs().pop().unwrap()
     }
 }
 
-fn record(run: &Path) -> RunFile {
+pub(crate) fn record(run: &Path) -> RunFile {
     RunFile::read(&run.join("run.json")).unwrap()
 }
 

@@ -18,6 +18,7 @@ mod form;
 mod pages;
 mod scripted_child;
 
+mod at;
 mod calibrate;
 mod captures;
 mod check;
