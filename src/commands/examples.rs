@@ -4,6 +4,7 @@ pub(super) const INIT: &str = r#"Examples:
   kiln init                                            # a small GPT on a made-up text
   kiln init mine.yaml --data corpus.txt                # the kind of model follows from the data
   kiln init images.yaml --kind resnet --data photos/   # one folder per class
+  kiln init best.yaml --from x:t31a                    # one trial of a run, as a file
 
 See docs/experiment-file.md"#;
 
@@ -25,6 +26,7 @@ pub(super) const RUN: &str = r#"Examples:
   kiln run x.yaml --set train.steps=50 --device cpu
   kiln run x.yaml --rerun failed                        # retries failed trials
   kiln run x.yaml --continue x --set train.steps=5000   # goes on from its last checkpoint
+  kiln run x.yaml --at x --set sweep.repeats=4          # the best point of its sweep, with more seeds
   kiln run x.yaml --on slurm                            # in jobs of a cluster; see docs/clusters.md
 
 See docs/running.md"#;
