@@ -26,13 +26,15 @@ fn best(place: &Place) -> String {
 /// The trial of the newest run with this learning rate.
 fn with_rate(place: &Place, rate: f64) -> String {
     let rows = rows(&place.newest());
-    let found = rows.iter().find(|row| row.axes[0].parse::<f64>() == Ok(rate));
+    let found = rows
+        .iter()
+        .find(|row| row.axes[0].parse::<f64>() == Ok(rate));
     found.unwrap().fixed.trial.to_string()
 }
 
 /// The ids that `kiln plan` says.
 fn planned(place: &Place, arguments: &[&str]) -> Vec<String> {
-    let ended = place.succeeds(&[&["plan", "--json"], arguments].concat());
+    let ended = place.succeeds(&[&["plan", "--json"][..], arguments].concat());
     let plan: Value = serde_json::from_str(&ended.stdout).unwrap();
     let trials = plan["trials"].as_array().unwrap().iter();
     trials
@@ -79,6 +81,16 @@ fn a_point_with_more_seeds_begins_with_the_trial_of_the_run() {
     let ids = planned(&place, &[&at[..], &["--set", "sweep.repeats=4"]].concat());
     assert_eq!((ids.len(), &ids[0]), (4, &trial));
     assert_eq!(planned(&place, &at), [trial]);
+    // The same command resumes its own run, in which the trial has another id.
+    let longer = [&["run"][..], &at, &["--set", "train.steps=21"]].concat();
+    place.succeeds(&longer);
+    let again = place.succeeds(&longer);
+    assert!(
+        again.stderr.contains("already has its result"),
+        "{}",
+        again.stderr
+    );
+    assert_eq!(place.runs().len(), 2);
 }
 
 #[test]
@@ -120,7 +132,7 @@ fn the_file_of_another_experiment_is_refused_with_the_key() {
 fn points_are_listed_with_their_values_where_none_is_the_best() {
     let place = Place::with_a_run();
     // No gradient is as long as either limit, so both train alike.
-    let grid = "sweep.grid={train.optimizer.learning_rate: null, train.clip_norm: [1000.0, 2000.0]}";
+    let grid = "sweep.grid={train.optimizer.learning_rate: null, train.clip_norm: [1.0e3, 2.0e3]}";
     place.succeeds(&["run", "x.yaml", "--set", grid]);
     let why = refused(&place, &["plan", "x.yaml", "--at", "x"]);
     for row in rows(&place.newest()) {

@@ -89,7 +89,7 @@ impl RecordedTrial {
     /// There is no such run or trial, or no single point is the best.
     pub(super) fn find(option: &str, named: &str, results: &Path) -> Result<Self, Stop> {
         let (run, trial) = split_trial(named, results);
-        let source = recorded(run, results)?;
+        let source = run_with(run, trial, results)?;
         let request = experiment_of(&source)?;
         let experiment = spec::load(&request).map_err(Stop::problems)?.experiment;
         let plan = plan::expand(&experiment, &|_| None);
@@ -122,7 +122,8 @@ impl RecordedTrial {
     fn in_place_of(&self, file: &SweptFile) -> (KeyValues, Value) {
         let own = |key: &str| {
             let axis = self.axes.iter().find(|(axis, _)| axis == key);
-            axis.map(|(_, value)| value).filter(|value| !value.is_null())
+            axis.map(|(_, value)| value)
+                .filter(|value| !value.is_null())
         };
         let mut values = KeyValues::new();
         let mut absent = Vec::new();
@@ -226,6 +227,23 @@ fn given<'a>(all: &'a Value, key: &str) -> Option<&'a Value> {
 fn is_same(one: Option<&Value>, other: Option<&Value>) -> bool {
     let number = |value: Option<&Value>| value.and_then(Value::as_f64);
     one == other || (number(one).is_some() && number(one) == number(other))
+}
+
+/// The record of a run. Where its newest run does not have the trial, a short name means an earlier
+/// one that has it: the newest may be the run that the same command began.
+fn run_with(run: &str, trial: Option<&str>, results: &Path) -> Result<TableSource, Stop> {
+    let newest = recorded(run, results)?;
+    let is_short = !Path::new(run).exists() && !run.contains('~');
+    let Some(trial) = trial.filter(|_| is_short) else {
+        return Ok(newest);
+    };
+    let has_it = |source: &TableSource| ids(source).iter().any(|id| id.begins_with(trial));
+    if has_it(&newest) {
+        return Ok(newest);
+    }
+    let mut earlier =
+        (1..).map_while(|before: u32| recorded(&format!("{run}~{before}"), results).ok());
+    Ok(earlier.find(has_it).unwrap_or(newest))
 }
 
 /// The request of a run's own experiment.
