@@ -69,6 +69,7 @@ mod snapshot;
 mod strays;
 mod tables;
 mod terminal;
+mod tidy_table;
 mod tune;
 mod tune_commands;
 mod use_model;

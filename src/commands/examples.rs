@@ -86,6 +86,7 @@ pub(super) const REPORT: &str = r#"Examples:
   kiln report                        # the newest run
   kiln report x x~1                  # two runs side by side
   kiln report x --html report.html   # one page with plots
+  kiln report x x~1 --csv epochs     # one table of both, for pandas
 
 See docs/report.md"#;
 

@@ -18,8 +18,12 @@ use super::{
     own_file::{OwnMark, refuse_foreign},
     page_style, print, print_json, print_line,
     sources::{TableSource, newest, of_folder, source_in},
+    written,
 };
-use crate::report::{self, Album, Subject};
+use crate::{
+    output::terminal,
+    report::{self, Album, RowKind, Subject, TidyError, TidyTable},
+};
 
 #[derive(clap::Args)]
 pub(super) struct Args {
@@ -42,6 +46,18 @@ pub(super) struct Args {
     /// Write `summary.csv`, the narrow table with a row per point, beside each `trials.csv`.
     #[arg(long)]
     write: bool,
+    /// Print one table of all runs as CSV, for figures of your own: in each row its run, its axes and
+    /// its seed.
+    #[arg(
+        long,
+        value_enum,
+        value_name = "ROWS",
+        conflicts_with_all = ["format", "json", "html", "svg", "write"]
+    )]
+    csv: Option<RowKind>,
+    /// Columns of `--csv` behind the axes, separated by commas. Default: all.
+    #[arg(long, value_name = "COLUMNS", value_delimiter = ',', requires = "csv")]
+    columns: Vec<String>,
     /// Folder of the runs.
     #[arg(long, value_name = "DIR", default_value = RESULTS)]
     results: PathBuf,
@@ -86,6 +102,10 @@ pub(super) fn run(args: Args) -> Result<Status, Stop> {
             .collect::<Result<_, _>>()?,
     };
     let subjects: Vec<Subject<'_>> = sources.iter().map(TableSource::subject).collect();
+    if let Some(rows) = args.csv {
+        print_tidy(&subjects, rows, &args.columns)?;
+        return Ok(Status::Success);
+    }
     let is_written = args.html.is_some() || args.svg.is_some() || args.write;
     if let Some(format) = args
         .format()
@@ -124,6 +144,17 @@ fn show(subjects: &[Subject<'_>], format: ReportFormat) -> Result<(), Stop> {
             several => print_json(&format!("[{}]\n", several.join(","))),
         },
     }
+}
+
+/// Prints one table of all runs, then what it lacks.
+fn print_tidy(subjects: &[Subject<'_>], rows: RowKind, columns: &[String]) -> Result<(), Stop> {
+    let table = TidyTable::of(subjects, rows, columns).map_err(Stop::bad_input)?;
+    match table.write(&mut terminal::print) {
+        Ok(lacks) => lacks.iter().for_each(|lack| note(&format!("note: {lack}"))),
+        Err(TidyError::Output(error)) => written(Err(error)).map(drop)?,
+        Err(error) => return Err(Stop::bad_input(error)),
+    }
+    Ok(())
 }
 
 /// Where the table is that people commit, or what writes it. A table of a commit has neither.

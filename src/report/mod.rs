@@ -24,6 +24,7 @@ mod recommendation;
 mod run_settings;
 mod steps_and_samples;
 mod subject;
+mod tidy;
 mod two_values;
 mod views;
 
@@ -47,3 +48,4 @@ pub use recommendation::SearchScope;
 pub use run_settings::complete_experiment;
 pub use subject::Subject;
 pub use summary::{summary, summary_in, summary_of_run};
+pub use tidy::{RowKind, TidyError, TidyTable};

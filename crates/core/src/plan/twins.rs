@@ -65,16 +65,9 @@ impl Twin {
 }
 
 fn why_the_same(axes: &[(String, Value)]) -> &'static str {
-    if axes.iter().any(|(key, _)| {
-        [
-            "data.path",
-            "data.valid_path",
-            "data.tokenizer",
-            "data.tokenizer_file",
-            "train.initial_weights.path",
-        ]
-        .contains(&key.as_str())
-    }) {
+    let others = ["data.tokenizer", "train.initial_weights.path"];
+    let is_path = |key: &str| Data::PATH_KEYS.contains(&key) || others.contains(&key);
+    if axes.iter().any(|(key, _)| is_path(key)) {
         return "; a different path does not make a different trial";
     }
     if axes.iter().any(|(key, _)| key == "train.seed") {
