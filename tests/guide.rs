@@ -46,6 +46,7 @@ pages! {
     an_idle_gpu_is_explained: "gpu-at-3-percent.md", Child::Scripted;
     a_learning_rate_is_found: "learning-rate.md", Child::Trained(40);
     a_program_of_ones_own_runs: "own-model.md", Child::Trained(12);
+    the_table_for_a_figure_is_printed: "plot.md", Child::Trained(12);
     the_model_is_used: "use-the-model.md", Child::Trained(12);
 }
 
