@@ -6,7 +6,10 @@ use std::collections::{HashMap, HashSet, hash_map::Entry};
 use serde_json::{Map, Value};
 
 use super::{Trial, TrialId};
-use crate::spec::{Sweep, written};
+use crate::{
+    kinds::Data,
+    spec::{Sweep, written},
+};
 
 /// Most entries of `exclude` that a message offers.
 const MOST_ENTRIES: usize = 5;
