@@ -5,6 +5,7 @@ use kiln_core::{plan::Outcome, record::TrialRow};
 
 use super::number;
 use crate::report::{
+    energy::energy_of,
     metrics::accuracy,
     points::{Point, SAMPLES, TOKENS, ended, pieces},
 };
@@ -12,7 +13,7 @@ use crate::report::{
 /// A number of a trial under the name of its column.
 type Measure = (&'static str, fn(&TrialRow) -> Option<f64>);
 
-const MEASURES: [Measure; 20] = [
+const MEASURES: [Measure; 19] = [
     ("samples_per_second", SAMPLES.0),
     ("tokens_per_second", TOKENS.0),
     ("median_step_seconds", |row| {
@@ -38,11 +39,13 @@ const MEASURES: [Measure; 20] = [
         row.memory_held_bytes().map(|bytes| bytes as f64)
     }),
     ("mean_gpu_utilization", |row| row.mean_gpu_utilization),
-    ("joules_per_sample", TrialRow::joules_per_sample),
     ("mfu", |row| row.mfu),
     // The row of a trial that was resumed has the time since then.
     ("trial_seconds", TrialRow::whole_seconds),
 ];
+
+/// The measure behind these, of one source of energy.
+const ENERGY: &str = "joules_per_sample";
 
 /// Columns on the trials of a point, before its measures.
 const ENDS: [&str; 3] = [
@@ -54,7 +57,7 @@ const ENDS: [&str; 3] = [
 /// The names of all columns; `metrics` are `metric.NAME`.
 pub(super) fn columns(metrics: &[String]) -> Vec<String> {
     let measures = MEASURES.iter().map(|(name, _)| *name);
-    let measures = measures.chain(metrics.iter().map(String::as_str));
+    let measures = measures.chain([ENERGY]).chain(metrics.iter().map(String::as_str));
     let of_measure = |name: &str| {
         [
             name.to_owned(),
@@ -79,6 +82,7 @@ pub(super) fn cells(point: &Point<'_>, metrics: &[String]) -> Vec<String> {
     for (_, of) in MEASURES {
         cells.extend(of_measure(point, of));
     }
+    cells.extend(of_measure(point, energy_of(point)));
     for metric in metrics {
         cells.extend(of_measure(point, |row| row.metric_of_column(metric)));
     }
