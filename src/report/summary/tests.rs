@@ -875,7 +875,8 @@ fn a_cpu_that_was_asked_for_is_not_an_accident() {
              run: {{devices: {devices}}}}}"
         );
         let experiment: Experiment = spec::read_yaml(&text).unwrap();
-        summary_of_run(&table, 1, &experiment, WIDE)
+        let folder = RunFolder::at("results/x/run");
+        summary_of_run(&folder, &table, 1, &experiment, WIDE)
     };
     let finding = "although an NVIDIA driver (590.48) is present";
     assert!(page("auto").contains(finding), "{}", page("auto"));
