@@ -469,3 +469,31 @@ fn the_relay_is_the_launchs_own_kiln_even_if_its_file_is_replaced() {
     assert_eq!(ended.status, Some(0), "{ended:?}");
     every_trial_counts_once(&place, 2, "after kiln was replaced");
 }
+
+#[test]
+fn a_trial_whose_folder_was_removed_is_interrupted_and_runs_again() {
+    let script = "if ! test -e removed; then : >removed; rm -rf results/x/*/trials; fi";
+    let argv = format!("  argv: [sh, -c, '{script}']");
+    let place = Place::of_command(&argv, "sweep: {repeats: 2}");
+    let ended = place.run("", &[]);
+    assert_eq!(ended.status, Some(3), "{ended:?}");
+    assert!(
+        ended.stderr.contains("the folder of the trial was removed"),
+        "{ended:?}"
+    );
+    assert_eq!(place.column("outcome"), ["interrupted"]);
+    assert_eq!(place.run("", &[]).status, Some(0));
+    assert_eq!(
+        place.column("outcome"),
+        ["interrupted", "completed", "completed"]
+    );
+    assert_eq!(place.runs(), 1);
+}
+
+#[test]
+fn a_program_that_may_not_write_its_own_file_has_failed() {
+    let script = "echo \"open out.pt: Permission denied\" >&2; exit 1";
+    let place = Place::of_command(&format!("  argv: [sh, -c, '{script}']"), "");
+    assert_eq!(place.run("", &[]).status, Some(1));
+    assert_eq!(place.column("outcome"), ["failed"]);
+}

@@ -8,7 +8,10 @@ use kiln_core::{
     units::{Bytes, counted},
 };
 use kiln_hardware::host::{disk_free_bytes, disk_free_files};
-use rustix::io::Errno;
+use rustix::{
+    fs::{Access, access},
+    io::Errno,
+};
 
 use super::{RunRequest, RunStop};
 
@@ -58,6 +61,27 @@ pub(super) fn free_bytes(path: &Path) -> Option<u64> {
 pub(super) fn has_room(path: &Path) -> bool {
     free_bytes(path).is_none_or(|free| free >= NEEDED_BYTES)
         && disk_free_files(path).is_none_or(|free| free >= NEEDED_FILES)
+}
+
+/// Why no file can be made in the folder of a trial that has run; `None` if one can.
+///
+/// It is not the folder of an attempt, with which a program may do what it likes.
+pub(super) fn folder_fault(folder: &Path) -> Option<&'static str> {
+    match access(folder, Access::WRITE_OK | Access::EXEC_OK) {
+        Err(Errno::NOENT) => Some("the folder of the trial was removed"),
+        Err(Errno::ACCESS) => Some("the folder of the trial is not writable"),
+        Err(Errno::ROFS) => Some("the file system of the run is read-only"),
+        _ => None,
+    }
+}
+
+/// Returns the message for such a fault, by which a trial has ended without its result.
+pub(super) fn nothing_can_be_kept(fault: &str, folder: &Path) -> String {
+    format!(
+        "{}: {fault} while it ran, so no more are started; make sure that the folder of the run can \
+         be written, and run the same command again",
+        folder.display()
+    )
 }
 
 /// The error of a file of the run that cannot be written.
@@ -170,5 +194,13 @@ mod tests {
             assert!(speaks_of_full_disk(&error.to_string()), "{error}");
         }
         assert!(!speaks_of_full_disk("no space left in the box"));
+    }
+
+    #[test]
+    fn a_removed_folder_is_a_fault_and_a_writable_one_is_not() {
+        let place = tempfile::tempdir().unwrap();
+        assert_eq!(folder_fault(place.path()), None);
+        let gone = folder_fault(&place.path().join("gone"));
+        assert_eq!(gone, Some("the folder of the trial was removed"));
     }
 }

@@ -92,8 +92,8 @@ pub(in crate::schedule) struct Surroundings<'a> {
     /// Whether the repeats run round by round.
     pub(in crate::schedule) has_rounds: bool,
     pub(in crate::schedule) cores: u64,
-    /// A full disk, or a folder that was moved away: then a failure is not the trial's, and not
-    /// final.
+    /// A full disk, or a folder that was moved away or is no longer writable: then a failure is not
+    /// the trial's, and not final.
     pub(in crate::schedule) fault_of_the_disk: Option<&'static str>,
 }
 

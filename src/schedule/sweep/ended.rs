@@ -34,7 +34,9 @@ impl LaunchState<'_> {
         let gpus = self.slots.gpus(slot);
         let trial = &self.trials[index].clone();
         let full = !(self.has_room)(self.open.folder.path());
-        let facts = self.surroundings(&gpus, full);
+        let trial_folder = self.open.folder.trial(&trial.id);
+        let folder_fault = disk::folder_fault(&trial_folder);
+        let facts = self.surroundings(&gpus, full, folder_fault);
         let finished = attempt.finish(trial, &facts, &mut self.instruments, &mut self.supervisor);
         if let Some(text) = &finished.other_model {
             self.tell(LaunchEvent::TrialNotice { trial, text });
@@ -42,7 +44,12 @@ impl LaunchState<'_> {
         if let Some(hindrance) = finished.hindrance {
             self.hinder(hindrance, &trial.id, !gpus.is_empty());
         }
+        let is_interrupted = finished.row.fixed.outcome == Outcome::Interrupted;
         self.record(finished, index, full);
+        if let Some(fault) = folder_fault.filter(|_| is_interrupted) {
+            let stop = disk::nothing_can_be_kept(fault, &trial_folder);
+            self.start_no_more(RunStop::CannotRun(stop));
+        }
         let is_settled = self
             .history
             .is_settled(&trial.id, self.request.experiment.run.retries);
@@ -106,11 +113,16 @@ impl LaunchState<'_> {
     }
 
     /// The facts for the row of an attempt on these devices that has ended.
-    fn surroundings<'g>(&self, gpus: &'g [LeasedGpu], is_full: bool) -> attempt::Surroundings<'g> {
+    fn surroundings<'g>(
+        &self,
+        gpus: &'g [LeasedGpu],
+        is_full: bool,
+        folder_fault: Option<&'static str>,
+    ) -> attempt::Surroundings<'g> {
         let fault_of_the_disk = match (is_full, self.open.store.is_in_place()) {
             (true, _) => Some("the disk is full"),
             (false, false) => Some("the folder of the run was moved or removed"),
-            (false, true) => None,
+            (false, true) => folder_fault,
         };
         attempt::Surroundings {
             launch: self.open.launch,
