@@ -9,7 +9,7 @@ use std::{
 
 use serde_json::Value;
 
-use crate::scripted_child::{Ended, Place};
+use crate::scripted_child::{Ended, Place, read_until};
 
 /// A committed run with two axes.
 pub(crate) const RUN: &str = "results/quickstart-2core-epyc/latest";
@@ -374,4 +374,30 @@ fn a_format_that_is_written_as_an_option_is_offered_as_a_format() {
     assert!(tip(&["compare", "--csv", "a", "b"]).contains("'--format csv'"));
     assert!(!tip(&["report", "--htm"]).contains("--format"));
     assert!(!tip(&["--markdown"]).contains("--format"));
+}
+
+#[test]
+fn a_table_that_was_read_before_the_last_rows_is_not_the_one_that_stays() {
+    let place = Place::with("sweep: {repeats: 2}\ntrain: {steps: 10}");
+    assert_eq!(place.run("completes", &[]).status, Some(0));
+    let (rows, table) = (
+        place.latest().join("trials.csv"),
+        place.latest().join("summary.csv"),
+    );
+    let (whole, summary) = (fs::read(&rows).unwrap(), fs::read(&table).unwrap());
+    let lines = place.lines();
+    fs::write(&rows, format!("{}\n{}\n", lines[0], lines[1])).unwrap();
+    // More than a pipe holds: the report waits here between reading and writing.
+    let runs = ["x"; 300];
+    let mut report = place
+        .kiln(&[&["report", "--json", "--write"], &runs[..]].concat())
+        .spawn()
+        .unwrap();
+    let begun = read_until(report.stdout.as_mut().unwrap(), "[");
+    assert_eq!(begun, "[");
+    fs::write(&rows, &whole).unwrap();
+    let ended = Ended::of(report.wait_with_output().unwrap());
+    assert_eq!(ended.status, Some(0), "{}", ended.stderr);
+    assert!(ended.stdout.len() > 80_000, "{}", ended.stdout.len());
+    assert_eq!(fs::read(&table).unwrap(), summary);
 }

@@ -330,7 +330,7 @@ fn write_point_table(
     let folder = &report.folder;
     let path = folder.summary_table();
     let text = report::point_table(table, objective);
-    if let Err(error) = folder.write(&path, text.as_bytes()) {
+    if let Err(error) = folder.write_among_others(&path, text.as_bytes()) {
         note(&format!(
             "{}: {error}; `kiln report --write {}` writes it",
             path.display(),

@@ -7,7 +7,8 @@ use std::{
 };
 
 use kiln_core::{
-    folder::{is_full, write_whole},
+    folder::{is_full, write_among_others},
+    record::TrialTable,
     units::{counted, without_controls},
 };
 
@@ -179,7 +180,7 @@ fn write(album: &Album<'_>, args: &Args) -> Result<(), Stop> {
     }
     let tell = |text: String| tell(&text, args);
     if let Some(file) = &args.html {
-        write_whole(file, album.html().as_bytes()).map_err(|error| failed(file, &error))?;
+        write_among_others(file, album.html().as_bytes()).map_err(|error| failed(file, &error))?;
         tell(format!("wrote {}", file.display()))?;
     }
     if let Some(folder) = &args.svg {
@@ -193,7 +194,7 @@ fn write(album: &Album<'_>, args: &Args) -> Result<(), Stop> {
             .iter()
             .try_for_each(|(file, _)| refuse_foreign(file, OWN_PICTURE))?;
         for (file, svg) in &pictures {
-            write_whole(file, svg.as_bytes()).map_err(|error| failed(file, &error))?;
+            write_among_others(file, svg.as_bytes()).map_err(|error| failed(file, &error))?;
         }
         tell(format!(
             "wrote {} into {}",
@@ -222,15 +223,25 @@ fn write_summary(source: &TableSource, args: &Args) -> Result<(), Stop> {
             source.name
         )));
     };
-    let subject = source.subject();
-    let (path, text) = (
-        folder.summary_table(),
-        report::point_table(&source.table, subject.objective()),
-    );
-    folder.write(&path, text.as_bytes()).map_err(|error| {
-        let elsewhere = "copy the run's folder and name the copy";
-        cannot_write(&path, &error, elsewhere)
-    })?;
+    let objective = source.subject().objective();
+    let path = folder.summary_table();
+    let mut text = report::point_table(&source.table, objective);
+    loop {
+        let written = folder.write_among_others(&path, text.as_bytes());
+        written.map_err(|error| {
+            let elsewhere = "copy the run's folder and name the copy";
+            cannot_write(&path, &error, elsewhere)
+        })?;
+        // A launch may have added rows since they were read, and have written its own table before.
+        let Ok(now) = TrialTable::read(Path::new(&source.name)) else {
+            break;
+        };
+        let newer = report::point_table(&now, objective);
+        if newer == text {
+            break;
+        }
+        text = newer;
+    }
     tell(&format!("wrote {}", path.display()), args)
 }
 

@@ -195,13 +195,17 @@ impl Folder {
     /// The folder is not writable or full; the old file then stays unchanged and the temporary file
     /// is removed. An error of the last sync leaves the new file.
     pub fn write_whole(&self, name: &OsStr, bytes: &[u8]) -> io::Result<()> {
-        let temporary = temporary(name);
-        let written = self.new_file(&temporary).and_then(|mut file| {
+        self.write_by(&temporary(name), name, bytes)
+    }
+
+    /// Writes a file by a temporary one of this name.
+    fn write_by(&self, temporary: &OsStr, name: &OsStr, bytes: &[u8]) -> io::Result<()> {
+        let written = self.new_file(temporary).and_then(|mut file| {
             file.write_all(bytes)
                 .map_err(|error| self.in_words(name, error))?;
             Ok(file)
         });
-        self.put_in_place(&temporary, name, written)
+        self.put_in_place(temporary, name, written)
     }
 
     /// The same for a file that several processes may write, on this host or others: the last one
@@ -218,9 +222,7 @@ impl Folder {
     /// # Errors
     /// As [`Folder::write_whole`]; what `fill` returns.
     pub fn fill_among_others(&self, name: &OsStr, fill: Fill<'_>) -> io::Result<()> {
-        let mut own = name.to_owned();
-        own.push(format!(".{:08x}", fastrand::u32(..)));
-        let temporary = temporary(&own);
+        let temporary = own_temporary(name);
         // What cannot be read (a link, or nothing) is replaced.
         let mut draft = Draft::new(self, &temporary, self.read(name).ok());
         let mut filled = fill(&mut draft).and_then(|()| draft.finish());
@@ -496,6 +498,16 @@ pub fn write_whole(path: &Path, bytes: &[u8]) -> io::Result<()> {
     Folder::follow(folder)?.write_whole(name, bytes)
 }
 
+/// The same for a file that several processes may write at once: the last one counts, and none
+/// disturbs another.
+///
+/// # Errors
+/// As [`write_whole`].
+pub fn write_among_others(path: &Path, bytes: &[u8]) -> io::Result<()> {
+    let (folder, name) = split(path)?;
+    Folder::follow(folder)?.write_by(&own_temporary(name), name, bytes)
+}
+
 /// The names in the folder at `path`, sorted; none if it does not exist.
 ///
 /// # Errors
@@ -524,6 +536,13 @@ fn temporary(name: &OsStr) -> OsString {
     hidden.push(name);
     hidden.push(DRAFT);
     hidden
+}
+
+/// The same, with a part that no other process has.
+fn own_temporary(name: &OsStr) -> OsString {
+    let mut own = name.to_owned();
+    own.push(format!(".{:08x}", fastrand::u32(..)));
+    temporary(&own)
 }
 
 fn is_draft(name: &OsStr) -> bool {

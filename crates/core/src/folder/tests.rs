@@ -152,3 +152,17 @@ fn a_moved_or_removed_folder_is_noticed() {
     fs::remove_dir_all(&moved).unwrap();
     assert!(folder.is_removed());
 }
+
+#[test]
+fn a_file_that_several_processes_write_leaves_the_draft_of_another_alone() {
+    let (_place, folder, _) = places();
+    let draft = folder.path().join(".page.html.new");
+    fs::write(&draft, "another's").unwrap();
+    let page = folder.path().join("page.html");
+    for text in ["ours", "ours again"] {
+        write_among_others(&page, text.as_bytes()).unwrap();
+        assert_eq!(fs::read_to_string(&page).unwrap(), text);
+    }
+    assert_eq!(fs::read_to_string(&draft).unwrap(), "another's");
+    assert_eq!(folder.names().unwrap().len(), 2);
+}
