@@ -71,13 +71,16 @@ fn tables_are_committed_where_the_project_ignores_csv_and_a_rule_that_wins_is_na
     fs::write(place.path(".gitignore"), "*.csv\n*.json\n").unwrap();
     let ended = place.run("completes", &[]);
     assert!(ended.stdout.contains("Worth committing"), "{ended:?}");
+    fs::write(place.latest().join(".run.json.new"), "half").unwrap();
     git(&["add", "-A"]);
     let added = git(&["ls-files", "results"]);
     for name in ["run.json", "trials.csv", "summary.csv", "snapshots.csv"] {
         assert!(added.contains(&format!("/{name}\n")), "{name}: {added}");
     }
     assert!(
-        !added.contains("/trials/") && !added.contains("samples.csv"),
+        ["/trials/", "samples.csv", ".new"]
+            .iter()
+            .all(|name| !added.contains(name)),
         "{added}"
     );
     fs::write(place.path(".gitignore"), "# large\nresults/\n").unwrap();

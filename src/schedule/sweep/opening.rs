@@ -13,7 +13,7 @@ use kiln_core::{
     folder::is_full,
     record::{
         Check, RunFolder, TicketQueue, collect,
-        run_folder::{repair_latest, runs},
+        run_folder::{repair_latest, runs, update_gitignore},
     },
 };
 
@@ -72,6 +72,7 @@ pub(super) fn run_on(
     }
     if let ExistingRun::Old(old) = &found {
         repair_latest(&old.folder).map_err(disk::cannot_write(request))?;
+        update_gitignore(&old.folder);
         if has_no_work(request, old) {
             return end_without_work(request, old);
         }

@@ -347,6 +347,13 @@ pub fn repair_latest(run: &RunFolder) -> io::Result<()> {
     }
 }
 
+/// Brings the `.gitignore` above a run that is resumed up to date, if an older version wrote it.
+pub fn update_gitignore(run: &RunFolder) {
+    if let Some(results) = run.0.parent().and_then(Path::parent) {
+        gitignore::update_gitignore(results);
+    }
+}
+
 /// Removes a run and everything in it; what links lead to stays. `latest` then points to the newest
 /// run that is left, or is gone.
 ///

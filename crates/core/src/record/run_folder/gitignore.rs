@@ -14,7 +14,7 @@ const IGNORED_HEAD: &str = "# kiln commits ";
 /// The rest of that line, and the patterns: everything except the small tables, the experiment and
 /// `run.json` is ignored, and those also where the project ignores files like them. `latest` would
 /// change with every run.
-const IGNORED: [&str; 19] = [
+const IGNORED: [&str; 20] = [
     "summary.csv, experiment.yaml, run.json, trials.csv, snapshots.csv, snapshot-*.txt and \
      packages-*.txt; the rest is large or local",
     "*/*/trials/",
@@ -35,12 +35,14 @@ const IGNORED: [&str; 19] = [
     "!*/*/packages-*.txt",
     "!*/*/recommendation.md",
     "!*/*/chosen.yaml",
+    // Files while they are written. Each version ends with what the one before lacks.
+    ".*.new",
 ];
 /// Patterns of the first version.
 const FIRST_IGNORED: usize = 5;
 /// The `.gitignore` of a run: the one of all results is gone on a branch that has none.
 pub(super) const OF_RUN_IGNORED: &[u8] =
-    b"/trials/\n/samples.csv\n/.reserve\n/queue/\n/launches/\n/.gitignore\n";
+    b"/trials/\n/samples.csv\n/.reserve\n/queue/\n/launches/\n/.gitignore\n.*.new\n";
 /// The `.gitignore` of an experiment's folder, for the same reason.
 const OF_EXPERIMENT_IGNORED: &[u8] = b"/latest\n/.kiln-lock\n/.new-*\n/.gitignore\n";
 
@@ -48,18 +50,27 @@ const OF_EXPERIMENT_IGNORED: &[u8] = b"/latest\n/.kiln-lock\n/.new-*\n/.gitignor
 /// somebody has changed is not.
 pub(super) fn write_gitignore(results: &Path) -> io::Result<()> {
     let path = results.join(GITIGNORE);
-    let text = format!("{IGNORED_HEAD}{}\n", IGNORED.join("\n"));
-    match OpenOptions::new().create_new(true).write(true).open(&path) {
-        Ok(mut file) => file.write_all(text.as_bytes()),
+    match OpenOptions::new().create_new(true).write(true).open(path) {
+        Ok(mut file) => file.write_all(whole().as_bytes()),
         Err(error) if error.kind() == io::ErrorKind::AlreadyExists => {
-            if is_of_older_version(&path) {
-                // The old one serves as well if it cannot be replaced.
-                let _ = folder::write_whole(&path, text.as_bytes());
-            }
+            update_gitignore(results);
             Ok(())
         }
         Err(error) => Err(error),
     }
+}
+
+/// Replaces the `results/.gitignore` of an older version, which serves as well if it cannot be
+/// replaced.
+pub(super) fn update_gitignore(results: &Path) {
+    let path = results.join(GITIGNORE);
+    if is_of_older_version(&path) {
+        let _ = folder::write_whole(&path, whole().as_bytes());
+    }
+}
+
+fn whole() -> String {
+    format!("{IGNORED_HEAD}{}\n", IGNORED.join("\n"))
 }
 
 /// Writes the `.gitignore` of an experiment's folder where there is none.

@@ -37,11 +37,13 @@ fn the_list_of_an_older_version_is_replaced_and_a_changed_one_is_kept() {
     let new = written(old);
     assert!(new.contains(".kiln-lock\n*/latest\n"), "{new}");
     assert_eq!(written(&new), new);
-    // The version before ignored the same and took nothing back.
-    let lines = new.split_inclusive('\n');
-    let without: String = lines.filter(|line| !line.starts_with('!')).collect();
+    // An earlier version took nothing back, and a later one did not ignore drafts.
+    let lines = || new.split_inclusive('\n');
+    let without: String = lines().take_while(|line| !line.starts_with('!')).collect();
+    let with_drafts = new.strip_suffix(".*.new\n").unwrap();
     assert_ne!(without, new);
     assert_eq!(written(&without), new);
+    assert_eq!(written(with_drafts), new);
     for changed in [
         format!("{old}*/keep.csv\n"),
         old.replace("*/*/samples.csv\n", ""),
