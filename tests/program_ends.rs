@@ -11,7 +11,7 @@ use std::{
 
 use crate::{
     form::by_form,
-    scripted_child::{Ended, Place, hear, send, signal, variables, wait_until},
+    scripted_child::{Ended, Place, hear, send, signal, table, variables, wait_until},
 };
 
 /// A program with a child, one in a session of its own, one that also has no environment and no
@@ -496,4 +496,23 @@ fn a_program_that_may_not_write_its_own_file_has_failed() {
     let place = Place::of_command(&format!("  argv: [sh, -c, '{script}']"), "");
     assert_eq!(place.run("", &[]).status, Some(1));
     assert_eq!(place.column("outcome"), ["failed"]);
+}
+
+#[test]
+fn the_snapshot_of_a_launch_that_a_clean_removes_is_written_again() {
+    let script = "rm -f results/x/*/snapshots.csv results/x/*/snapshot-1.txt";
+    let place = Place::of_command(&format!("  argv: [sh, -c, '{script}']"), "");
+    let ended = place.run("", &[]);
+    assert_eq!(ended.status, Some(0), "{ended:?}");
+    assert!(
+        ended.stderr.contains("the snapshot of this launch was"),
+        "{ended:?}"
+    );
+    let of_launch = table(&place.latest().join("snapshots.csv"))
+        .into_iter()
+        .filter(|row| row["moment"] == "launch" && row["device"] == "host")
+        .count();
+    assert!(of_launch > 5, "{of_launch}");
+    let page = fs::read_to_string(place.latest().join("snapshot-1.txt")).unwrap();
+    assert!(page.starts_with("Host\n"), "{page}");
 }

@@ -14,6 +14,9 @@ use kiln_hardware::{Entry, Reading, Snapshot};
 
 use super::identity::Privacy;
 
+/// The value of each field, by device, section and field.
+type Values = HashMap<(String, &'static str, String), Reading<String>>;
+
 /// Writes `snapshots.csv` for one launch, and remembers the last value of each field.
 #[derive(Debug)]
 pub struct SnapshotWriter {
@@ -21,7 +24,11 @@ pub struct SnapshotWriter {
     launch: u64,
     privacy: Privacy,
     run_seconds: Option<f64>,
-    last: HashMap<(String, &'static str, String), Reading<String>>,
+    last: Values,
+    /// The rows of the launch's own snapshot, and its values.
+    launch_rows: Vec<Vec<String>>,
+    at_launch: Values,
+    is_restored: bool,
 }
 
 impl SnapshotWriter {
@@ -43,6 +50,9 @@ impl SnapshotWriter {
                 privacy,
                 run_seconds: None,
                 last: HashMap::new(),
+                launch_rows: Vec::new(),
+                at_launch: HashMap::new(),
+                is_restored: false,
             },
             aside,
         ))
@@ -85,12 +95,33 @@ impl SnapshotWriter {
         self.table.sync()
     }
 
+    /// Writes the launch's own snapshot again where somebody has removed or replaced the table; the
+    /// next rows are changes since that.
+    ///
+    /// # Errors
+    /// As [`SnapshotWriter::write_all`].
+    pub fn settle(&mut self) -> Result<(), TableError> {
+        if self.table.restore(&self.launch_rows)? {
+            self.last.clone_from(&self.at_launch);
+            self.is_restored = true;
+        }
+        Ok(())
+    }
+
+    /// Whether the snapshot was written again since this was asked last.
+    pub fn take_restored(&mut self) -> bool {
+        std::mem::take(&mut self.is_restored)
+    }
+
     fn write(
         &mut self,
         snapshot: &Snapshot,
         moment: SnapshotMoment,
         attempt: Option<(&TrialId, u64)>,
     ) -> Result<(), TableError> {
+        if moment != SnapshotMoment::Launch {
+            self.settle()?;
+        }
         let mut rows = Vec::new();
         let mut seen = HashMap::new();
         for entry in snapshot
@@ -130,6 +161,10 @@ impl SnapshotWriter {
         self.table.append_all(rows.iter().map(Vec::as_slice))?;
         self.last.retain(|key, _| key.0 != snapshot.device);
         self.last.extend(seen);
+        if moment == SnapshotMoment::Launch {
+            self.launch_rows.extend(rows);
+            self.at_launch.clone_from(&self.last);
+        }
         Ok(())
     }
 
@@ -245,6 +280,48 @@ mod tests {
             (rows[4].field.as_str(), rows[4].reason.as_deref()),
             ("x", Some("no longer there"))
         );
+    }
+
+    #[test]
+    fn the_snapshot_of_a_launch_comes_back_after_its_table_was_removed() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("snapshots.csv");
+        let opened = Folder::open(folder.path()).unwrap();
+        let (mut writer, _) = SnapshotWriter::open(&opened, 1, Privacy::Masked).unwrap();
+        let trial = TrialId("0123456789".into());
+        let clock = |value| {
+            snapshot(vec![
+                entry("name", "A", false),
+                entry("clock", value, false),
+            ])
+        };
+        let start = |writer: &mut SnapshotWriter, value| {
+            let changes = clock(value);
+            writer
+                .write_changes(&changes, SnapshotMoment::Start, &trial, 1)
+                .unwrap();
+        };
+        let fields = || -> Vec<(String, Option<String>)> {
+            rows(&path)
+                .into_iter()
+                .map(|row| (row.field, row.value))
+                .collect()
+        };
+        let field = |name: &str, value: &str| (name.to_owned(), Some(value.to_owned()));
+        writer.write_all(&clock("1")).unwrap();
+        start(&mut writer, "2");
+        // A copy that has the rows is no reason.
+        let copy = folder.path().join("copy");
+        std::fs::copy(&path, &copy).unwrap();
+        std::fs::rename(&copy, &path).unwrap();
+        start(&mut writer, "2");
+        assert_eq!(fields().len(), 3);
+        assert!(!writer.take_restored());
+        std::fs::remove_file(&path).unwrap();
+        start(&mut writer, "2");
+        let restored = [field("name", "A"), field("clock", "1"), field("clock", "2")];
+        assert_eq!(fields(), restored);
+        assert!(writer.take_restored() && !writer.take_restored());
     }
 
     #[test]

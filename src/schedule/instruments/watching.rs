@@ -65,7 +65,15 @@ pub(super) struct Keeping {
     snapshots: SnapshotWriter,
     privacy: Privacy,
     run_anchor_nanoseconds: i64,
+    folder: RunFolder,
+    launch: u64,
+    /// The launch's snapshot as text.
+    page: String,
 }
+
+/// A notice for the user.
+const RESTORED: &str = "the snapshot of this launch was removed or replaced, and was written again; \
+                        what changed before, and rows of earlier launches, are not";
 
 impl Instruments {
     /// Starts the sampler and writes the launch's snapshot; returns notices for the user.
@@ -109,6 +117,9 @@ impl Instruments {
             snapshots,
             privacy,
             run_anchor_nanoseconds,
+            folder: sitting.folder.clone(),
+            launch: sitting.launch,
+            page,
         });
         let notice = |name| {
             format!(
@@ -213,6 +224,25 @@ impl Instruments {
             rows if rows.is_empty() => Ok(()),
             rows => keeping.samples.append(&rows).map_err(io::Error::from),
         }
+    }
+
+    /// Writes the launch's snapshot again where somebody has removed or replaced its files; returns a
+    /// notice if it did.
+    ///
+    /// # Errors
+    /// A file cannot be written.
+    pub(in crate::schedule) fn settle(&mut self) -> io::Result<Option<&'static str>> {
+        let Some(keeping) = &mut self.keeping else {
+            return Ok(None);
+        };
+        keeping.snapshots.settle().map_err(io::Error::from)?;
+        let page = keeping.folder.snapshot_page(keeping.launch);
+        let is_gone = |error: io::Error| error.kind() == io::ErrorKind::NotFound;
+        let lacks_page = page.symlink_metadata().is_err_and(is_gone);
+        if lacks_page {
+            keeping.folder.write(&page, keeping.page.as_bytes())?;
+        }
+        Ok((keeping.snapshots.take_restored() || lacks_page).then_some(RESTORED))
     }
 
     /// Ends the watch. `window` is the measured window on CLOCK_MONOTONIC, in nanoseconds, if the

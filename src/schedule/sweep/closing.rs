@@ -19,6 +19,7 @@ impl LaunchState<'_> {
         // The table may have been replaced after the last row.
         let settled = self.open.store.settle();
         self.tell_changes(settled);
+        self.restore_snapshot();
         self.give_tickets_back();
         let mut report = report(
             self.request,

@@ -172,6 +172,7 @@ impl LaunchState<'_> {
             self.fail(stop);
         }
         self.tell_changes(kept);
+        self.restore_snapshot();
         if self.open.store.unwritten() > 0 {
             return;
         }
@@ -213,6 +214,13 @@ impl LaunchState<'_> {
                 let stop = disk::cannot_write(self.request)(error.into());
                 self.fail(stop);
             }
+        }
+    }
+
+    /// Restores a snapshot that somebody removed. A run is complete without it.
+    pub(super) fn restore_snapshot(&mut self) {
+        if let Ok(Some(text)) = self.instruments.settle() {
+            self.notice(text);
         }
     }
 

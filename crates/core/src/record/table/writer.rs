@@ -3,7 +3,7 @@
 use std::{
     ffi::OsString,
     fs::{File, OpenOptions},
-    io::{self, Write},
+    io::{self, Read, Write},
     path::{Path, PathBuf},
 };
 
@@ -187,6 +187,30 @@ impl TableWriter {
             .write_whole(&self.name, &bytes)
             .map_err(|cause| self.failed("writing", cause))?;
         self.open_again()
+    }
+
+    /// Appends these rows, which are among those that were written, to a table that lacks them
+    /// because somebody has removed or replaced it; returns whether it did.
+    ///
+    /// # Errors
+    /// It cannot be opened, read or written.
+    pub fn restore(&mut self, rows: &[Vec<String>]) -> Result<bool, TableError> {
+        if rows.is_empty() || self.is_as_left() {
+            return Ok(false);
+        }
+        self.open_again()?;
+        let first = self.lines(rows.iter().take(1).map(Vec::as_slice))?;
+        let mut there = Vec::new();
+        self.folder
+            .read(&self.name)
+            .and_then(|mut file| file.read_to_end(&mut there))
+            .map_err(|cause| self.failed("reading", cause))?;
+        if there.windows(first.len()).any(|part| part == first) {
+            return Ok(false);
+        }
+        let lines = self.lines(rows.iter().map(Vec::as_slice))?;
+        self.write_here(&lines)?;
+        Ok(true)
     }
 
     /// Appends one row and passes it to the operating system.
