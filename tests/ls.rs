@@ -2,6 +2,7 @@
 
 use std::{fs, process::Command};
 
+use kiln_core::record::lock::lock_to_remove;
 use serde_json::Value;
 
 use crate::scripted_child::{Ended, Place, wait_until};
@@ -349,4 +350,26 @@ fn a_folder_of_data_does_not_hide_the_run_of_its_name() {
         assert_eq!(refused.status, Some(2), "{refused:?}");
         assert!(refused.stderr.starts_with("y: "), "{refused:?}");
     }
+}
+
+#[test]
+fn a_finished_run_is_finished_while_a_command_removes_runs_of_its_experiment() {
+    let place = Place::with("train: {steps: 10}");
+    place.run("completes", &[]);
+    let removes = lock_to_remove(&place.path("results"), "x", std::process::id(), "today")
+        .unwrap()
+        .unwrap();
+    assert_eq!(list(&place)[0]["state"], "finished");
+    let watched = place.kiln(&["watch", "x", "--once"]).output().unwrap();
+    let watched = Ended::of(watched).stdout;
+    assert!(watched.contains("launch 1, finished"), "{watched}");
+    let refused = place.run("completes", &["--fresh"]);
+    assert_eq!(refused.status, Some(3), "{refused:?}");
+    assert!(
+        refused
+            .stderr
+            .contains("runs of experiment `x` are being removed by process"),
+        "{refused:?}"
+    );
+    drop(removes);
 }

@@ -16,7 +16,7 @@ use kiln_core::{
         LaunchFile, RunFile, RunFolder, TableRow, Ticket, TicketQueue, TicketState, TrialTable,
         attempt::attempts,
         collect,
-        lock::{Holder, holder},
+        lock::{Holder, launch_at_work},
         other_machine::rows_of_other_machine,
         run_file::Launch,
         run_folder::{LATEST, experiments, leftovers},
@@ -331,7 +331,7 @@ fn lines(results: &Path, runs: &[NamedRun]) -> Vec<RunLine> {
         let is_newest = !holders.contains_key(experiment.as_str());
         let holder = holders
             .entry(experiment)
-            .or_insert_with(|| holder(results, experiment));
+            .or_insert_with(|| launch_at_work(results, experiment));
         lines.push(line(experiment, run, is_newest, holder.as_ref()));
     }
     lines

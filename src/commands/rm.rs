@@ -256,11 +256,15 @@ fn unused(run: &RunFolder) -> Result<Option<Lock>, Stop> {
     };
     let experiment = experiment.to_string_lossy();
     let now = clock::utc_now().to_string();
-    let lock = lock::lock(results, &experiment, std::process::id(), &now)
+    let lock = lock::lock_to_remove(results, &experiment, std::process::id(), &now)
         .map_err(|error| refuse(error.to_string()))?;
     match lock {
         Ok(lock) => Ok(Some(lock)),
         Err(holder) => match run_folder::runs(results, &experiment).last() {
+            Some(newest) if newest == run && !holder.is_launch() => Err(refuse(format!(
+                "another command removes runs of this experiment ({}); wait for it",
+                holder.0
+            ))),
             Some(newest) if newest == run => Err(refuse(format!(
                 "this run is running ({}); stop it first",
                 holder.0

@@ -8,7 +8,7 @@ use std::{
 
 use kiln_core::record::{
     RunFolder, TicketQueue,
-    lock::{Holder, holder},
+    lock::{Holder, launch_at_work},
     run_file::{Launch, LaunchEnded},
     run_folder::LATEST,
 };
@@ -93,7 +93,7 @@ impl LifeWatch {
         if has_grown && self.grown.is_some() {
             self.grown = Some(Instant::now());
         }
-        let held_by = holder(&self.results, &self.experiment);
+        let held_by = launch_at_work(&self.results, &self.experiment);
         let Some(launch) = launch else {
             return match held_by {
                 Some(_) => Life::Beginning,

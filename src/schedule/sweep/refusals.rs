@@ -73,6 +73,11 @@ pub(in crate::schedule) fn take_lock_if_any(request: &RunRequest) -> Result<Opti
     let name = &request.experiment.name;
     match lock(request.results, name, std::process::id(), &clock::utc_now()) {
         Ok(Ok(lock)) => Ok(Some(lock)),
+        Ok(Err(holder)) if !holder.is_launch() => Err(RunStop::CannotRun(format!(
+            "runs of experiment `{name}` are being removed by {} (folder {}); wait for it",
+            holder.0,
+            request.results.join(name).display()
+        ))),
         Ok(Err(holder)) => Err(RunStop::CannotRun(format!(
             "experiment `{name}` is being run by {} (folder {}); wait for it, or stop it",
             holder.0,

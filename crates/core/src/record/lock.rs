@@ -32,6 +32,9 @@ impl Drop for Lock {
     }
 }
 
+/// Stands after the id of a process that removes runs.
+const REMOVES: &str = " (kiln rm)";
+
 /// The holder of a lock, in words: ``process 4711 since 2026-11-20T10:00:00Z``.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Holder(pub String);
@@ -47,6 +50,11 @@ impl Holder {
         rest.split(' ').next()?.parse().ok()
     }
 
+    /// Whether it is a launch: not a process that removes runs.
+    pub fn is_launch(&self) -> bool {
+        !self.0.contains(REMOVES)
+    }
+
     /// Whether its process has ended. A child that the process was starting when it was killed has
     /// the file open until its exec.
     fn has_ended(&self) -> bool {
@@ -56,7 +64,7 @@ impl Holder {
     }
 }
 
-/// Takes the lock of one experiment, or returns its holder.
+/// Takes the lock of one experiment for a launch, or returns its holder.
 ///
 /// # Errors
 /// The lock file cannot be created or opened.
@@ -66,12 +74,43 @@ pub fn lock(
     pid: u32,
     since_utc: &str,
 ) -> io::Result<Result<Lock, Holder>> {
-    let folder = results.join(experiment);
-    fs::create_dir_all(&folder)?;
-    lock_file(
-        &folder.join(LOCK),
+    lock_experiment(
+        results,
+        experiment,
         &format!("process {pid} since {since_utc}"),
     )
+}
+
+/// The same to remove runs of it.
+///
+/// # Errors
+/// As [`lock`].
+pub fn lock_to_remove(
+    results: &Path,
+    experiment: &str,
+    pid: u32,
+    since_utc: &str,
+) -> io::Result<Result<Lock, Holder>> {
+    lock_experiment(
+        results,
+        experiment,
+        &format!("process {pid}{REMOVES} since {since_utc}"),
+    )
+}
+
+fn lock_experiment(
+    results: &Path,
+    experiment: &str,
+    who: &str,
+) -> io::Result<Result<Lock, Holder>> {
+    let folder = results.join(experiment);
+    fs::create_dir_all(&folder)?;
+    lock_file(&folder.join(LOCK), who)
+}
+
+/// Returns the launch that holds the lock of an experiment, without taking it.
+pub fn launch_at_work(results: &Path, experiment: &str) -> Option<Holder> {
+    holder(results, experiment).filter(Holder::is_launch)
 }
 
 /// Returns the current holder of the lock of an experiment, without taking it.
@@ -202,6 +241,22 @@ mod tests {
             assert!(lock(results.path(), "x", 42, "today").unwrap().is_ok());
             asks.join().unwrap();
         }
+    }
+
+    #[test]
+    fn who_removes_runs_is_no_launch() {
+        let results = tempfile::tempdir().unwrap();
+        let own = std::process::id();
+        let removes = lock_to_remove(results.path(), "x", own, "today")
+            .unwrap()
+            .unwrap();
+        assert_eq!(launch_at_work(results.path(), "x"), None);
+        let held_by = holder(results.path(), "x").unwrap();
+        assert_eq!(held_by.pid(), Some(own));
+        assert!(held_by.0.ends_with("(kiln rm) since today"), "{held_by:?}");
+        drop(removes);
+        let _launch = lock(results.path(), "x", own, "today").unwrap().unwrap();
+        assert!(launch_at_work(results.path(), "x").is_some());
     }
 
     #[test]
