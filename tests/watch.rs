@@ -691,3 +691,21 @@ fn q_ends_watching_a_run_and_leaves_the_page_and_the_terminal_as_it_was() {
     signal(&kiln, "TERM");
     kiln.wait().unwrap();
 }
+
+#[test]
+fn q_ends_watching_a_run_after_a_shell_has_reset_the_terminal() {
+    let place = Place::with(RUN);
+    let mut kiln = running(&place);
+    // As a shell does between Ctrl-Z and `fg`.
+    let commands = "(while ! test -e reset; do sleep 0.05; done; stty icanon echo; : >is-reset) \
+                    </dev/tty & \"$PROGRAM\" watch x -l 0.1; echo \"status $?\"; read -r line";
+    let mut terminal = Terminal::new(&place, (24, 80), commands, "waits");
+    let has = |lines: &[String], text: &str| lines.iter().any(|line| line.contains(text));
+    terminal.wait_for("a frame", |lines| has(lines, "5/10 steps"));
+    fs::write(place.path("reset"), "").unwrap();
+    wait_until("the terminal is reset", || place.path("is-reset").exists());
+    terminal.press("q");
+    terminal.wait_for("its end", |lines| has(lines, "status 0"));
+    signal(&kiln, "TERM");
+    kiln.wait().unwrap();
+}

@@ -40,11 +40,12 @@ pub(super) struct WatchedRun<'a> {
 pub(super) fn run(watched: &WatchedRun) -> Result<Status, Stop> {
     let mut follower = RunFollower::new(find(watched.named, watched.results)?);
     let (sender, wakes) = signals()?;
-    let _keys = Keys::listen(sender);
+    let keys = Keys::listen(sender);
     let mut frames = Frames::new();
     let mut next = Instant::now();
     let mut looks = 0;
     loop {
+        keys.iter().for_each(Keys::renew);
         let state = follower.look();
         let has_reader = frames.show(&state)?;
         looks += 1;
@@ -159,22 +160,24 @@ impl Drop for Frames {
 }
 
 /// The keyboard, whose keys come at once and without an echo until this is dropped.
-struct Keys(Termios);
+struct Keys {
+    before: Termios,
+    mode: Termios,
+}
 
 impl Keys {
     /// Sends [`QUIT`] when `q` is pressed; `None` if standard input is not a terminal of this
     /// process group, whose mode another program would miss.
     fn listen(sender: Sender<i32>) -> Option<Self> {
-        let stdin = std::io::stdin();
-        let foreground = tcgetpgrp(&stdin).ok()?;
-        if foreground != rustix::process::getpgrp() {
+        if !is_in_foreground() {
             return None;
         }
+        let stdin = std::io::stdin();
         let before = tcgetattr(&stdin).ok()?;
-        let mut keys = before.clone();
-        keys.local_modes
+        let mut mode = before.clone();
+        mode.local_modes
             .remove(LocalModes::ICANON | LocalModes::ECHO);
-        tcsetattr(&stdin, OptionalActions::Now, &keys).ok()?;
+        tcsetattr(&stdin, OptionalActions::Now, &mode).ok()?;
         let _ = thread::Builder::new()
             .name("keys".to_owned())
             .spawn(move || {
@@ -184,13 +187,33 @@ impl Keys {
                     let _ = sender.send(QUIT);
                 }
             });
-        Some(Self(before))
+        Some(Self { before, mode })
     }
+
+    /// Sets the mode again where a shell has reset it: after Ctrl-Z and `fg`.
+    fn renew(&self) {
+        let stdin = std::io::stdin();
+        let is_reset = tcgetattr(&stdin).is_ok_and(|now| {
+            now.local_modes
+                .intersects(LocalModes::ICANON | LocalModes::ECHO)
+        });
+        if is_reset && is_in_foreground() {
+            let _ = tcsetattr(&stdin, OptionalActions::Now, &self.mode);
+        }
+    }
+}
+
+/// Whether standard input is a terminal of this process group. The mode of another one's terminal may
+/// not be set: the kernel stops who tries.
+fn is_in_foreground() -> bool {
+    tcgetpgrp(std::io::stdin()).is_ok_and(|group| group == rustix::process::getpgrp())
 }
 
 impl Drop for Keys {
     fn drop(&mut self) {
         // A terminal that is gone needs no mode.
-        let _ = tcsetattr(std::io::stdin(), OptionalActions::Now, &self.0);
+        if is_in_foreground() {
+            let _ = tcsetattr(std::io::stdin(), OptionalActions::Now, &self.before);
+        }
     }
 }
