@@ -516,3 +516,31 @@ fn the_snapshot_of_a_launch_that_a_clean_removes_is_written_again() {
     let page = fs::read_to_string(place.latest().join("snapshot-1.txt")).unwrap();
     assert!(page.starts_with("Host\n"), "{page}");
 }
+
+#[test]
+fn the_time_of_a_trial_that_ends_while_kiln_is_stopped_ends_with_its_result() {
+    let script = ": >at-work; until test -e go; do sleep 0.02; done";
+    let place = Place::of_command(&format!("  argv: [sh, -c, '{script}']"), "");
+    let begun = Instant::now();
+    let kiln = place.start("");
+    wait_until("the program is at work", || place.path("at-work").exists());
+    signal(&kiln, "STOP");
+    fs::write(place.path("go"), "").unwrap();
+    wait_until("the result is written", || {
+        place.attempts_with("trial.json") == 1
+    });
+    // The pause itself, which has to be longer than a second.
+    std::thread::sleep(Duration::from_secs(3));
+    let whole = begun.elapsed();
+    signal(&kiln, "CONT");
+    let ended = end(kiln);
+    assert_eq!(ended.status, Some(0), "{ended:?}");
+    let row = place.rows().remove(0);
+    let seconds: f64 = row["trial_seconds"].parse().unwrap();
+    assert!(
+        seconds < whole.as_secs_f64() - 2.5,
+        "{seconds} of {whole:?}"
+    );
+    let note = "trial_seconds: kiln did not run for ";
+    assert!(row["notes"].contains(note), "{row:?}");
+}

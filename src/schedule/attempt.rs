@@ -2,6 +2,7 @@
 //! its row.
 
 mod finish;
+mod late_end;
 
 use std::{
     io,
@@ -128,6 +129,13 @@ pub(super) fn start(
         libraries: LoadedLibraries::new(trial),
         checkpoints: checkpoints(setting.folder, trial),
     })
+}
+
+impl Attempt {
+    /// When the end of its child was seen.
+    pub(super) fn ended(&self) -> Option<Instant> {
+        self.child.ended()
+    }
 }
 
 /// The number of the trial's next attempt. A copy of the run may have its rows without the folders of

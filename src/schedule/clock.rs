@@ -116,6 +116,8 @@ pub(super) fn run_anchor(run: &Anchor, launch: &Anchor) -> i64 {
 /// Longest time between two ticks that counts as watched, five times the scheduler's tick. A longer
 /// one means that kiln was stopped (Ctrl-Z, `docker pause`) or waited for a disk.
 const LONGEST_GAP: Duration = Duration::from_secs(1);
+/// Threads of a process that continues after a stop see that within this time.
+const TOGETHER: Duration = Duration::from_millis(500);
 
 /// The time for which a launch has watched its trials. The rest of a long gap between two ticks is
 /// left out: nothing was read meanwhile, and the children may have been stopped too.
@@ -123,6 +125,8 @@ const LONGEST_GAP: Duration = Duration::from_secs(1);
 pub(super) struct WatchClock {
     ticked: Instant,
     watched: Duration,
+    /// From when to when the last long gap was.
+    gap: Option<(Instant, Instant)>,
 }
 
 impl WatchClock {
@@ -130,14 +134,31 @@ impl WatchClock {
         Self {
             ticked: now,
             watched: Duration::ZERO,
+            gap: None,
         }
     }
 
     /// Returns the time watched until now; `now` is never before the last tick.
     pub(super) fn tick(&mut self, now: Instant) -> Duration {
+        self.gap = self.gap_until(now).or(self.gap);
         self.watched += now.saturating_duration_since(self.ticked).min(LONGEST_GAP);
         self.ticked = now;
         self.watched
+    }
+
+    /// The beginning of the gap at whose end `seen` was, something that another thread saw: kiln was
+    /// stopped then, and it may have happened at any time of the gap. `None` if it was seen in time.
+    pub(super) fn unwatched_since(&self, seen: Instant, now: Instant) -> Option<Instant> {
+        let (from, to) = self.gap_until(now).or(self.gap)?;
+        let is_late = seen.saturating_duration_since(from) > LONGEST_GAP;
+        let is_at_its_end = to.saturating_duration_since(seen) <= TOGETHER
+            && seen.saturating_duration_since(to) <= TOGETHER;
+        (is_late && is_at_its_end).then_some(from)
+    }
+
+    fn gap_until(&self, now: Instant) -> Option<(Instant, Instant)> {
+        let is_long = now.saturating_duration_since(self.ticked) > LONGEST_GAP;
+        is_long.then_some((self.ticked, now))
     }
 }
 
@@ -154,6 +175,24 @@ mod tests {
         assert_eq!(clock.tick(at(1.0)), Duration::from_secs(1));
         assert_eq!(clock.tick(at(3601.0)), Duration::from_secs(2));
         assert_eq!(clock.tick(at(3601.5)), Duration::from_millis(2500));
+    }
+
+    #[test]
+    fn what_is_seen_as_kiln_continues_may_have_happened_since_it_was_stopped() {
+        let start = Instant::now();
+        let mut clock = WatchClock::start(start);
+        let at = |seconds: f64| start + Duration::from_secs_f64(seconds);
+        clock.tick(at(1.0));
+        assert_eq!(clock.unwatched_since(at(1.1), at(1.2)), None);
+        // Stopped until 9 s: before and after the tick that follows.
+        assert_eq!(clock.unwatched_since(at(9.0), at(9.1)), Some(at(1.0)));
+        clock.tick(at(9.1));
+        clock.tick(at(9.3));
+        assert_eq!(clock.unwatched_since(at(9.0), at(9.4)), Some(at(1.0)));
+        // Later, and in the midst of a gap in which only the scheduler waited.
+        assert_eq!(clock.unwatched_since(at(9.7), at(9.8)), None);
+        clock.tick(at(20.0));
+        assert_eq!(clock.unwatched_since(at(15.0), at(20.1)), None);
     }
 
     fn at(utc: &str, boot: &str, monotonic_nanoseconds: i64) -> Anchor {

@@ -20,7 +20,10 @@ use kiln_core::{
 };
 use kiln_hardware::processor::has_bf16;
 
-use super::Attempt;
+use super::{
+    Attempt,
+    late_end::{end_in_gap, result_written},
+};
 use crate::{
     relay,
     schedule::{
@@ -95,6 +98,8 @@ pub(in crate::schedule) struct Surroundings<'a> {
     /// A full disk, or a folder that was moved away or is no longer writable: then a failure is not
     /// the trial's, and not final.
     pub(in crate::schedule) fault_of_the_disk: Option<&'static str>,
+    /// From when kiln was stopped until it saw the end of the child; `None` if it was not.
+    pub(in crate::schedule) unwatched_since: Option<Instant>,
 }
 
 /// A command of whose memory the relay knows nothing holds less than this, some MiB, or ran in
@@ -108,6 +113,8 @@ struct Reaped {
     started_utc: String,
     run_seconds: f64,
     seconds: f64,
+    /// A note on `seconds`.
+    late: Option<(String, String)>,
     stopped: Option<StopCause>,
     kind: ChildKind,
     loss_rose: Option<LossRose>,
@@ -135,7 +142,7 @@ impl Attempt {
         let printed = self.folder.join(relay::STDOUT).metadata();
         let has_begun =
             self.started.elapsed() >= BEGUN || printed.is_ok_and(|printed| printed.len() > 0);
-        let mut reaped = self.reap(supervisor);
+        let mut reaped = self.reap(supervisor, around.unwatched_since);
         let readings = reaped.readings(trial, around, instruments);
         let lost = lost(&readings, around.devices);
         let contradiction = reaped.contradiction(trial);
@@ -178,6 +185,7 @@ impl Attempt {
                 .into_iter()
                 .chain(reaped.out_of_job_time(trial, judgment.outcome))
                 .chain(emulated(trial, around))
+                .chain(reaped.late.clone())
                 .chain(
                     reaped
                         .loss_rose
@@ -199,9 +207,13 @@ impl Attempt {
         }
     }
 
-    fn reap(self, supervisor: &mut Supervisor) -> Reaped {
+    fn reap(self, supervisor: &mut Supervisor, unwatched_since: Option<Instant>) -> Reaped {
         // A driver that hangs holds kiln up, not the child.
-        let ended = self.child.ended().unwrap_or_else(Instant::now);
+        let seen = self.child.ended().unwrap_or_else(Instant::now);
+        let (ended, late) = match unwatched_since {
+            Some(since) => end_in_gap(since, seen, result_written(&self.folder)),
+            None => (seen, None),
+        };
         let seconds = ended.duration_since(self.started).as_secs_f64();
         let ear = self.child.ear.clone();
         let (exit, stderr_tail) = match self.child.reap(supervisor) {
@@ -222,6 +234,7 @@ impl Attempt {
             started_utc: self.started_utc,
             run_seconds: self.run_seconds,
             seconds,
+            late: late.map(|note| ("trial_seconds".to_owned(), note)),
             stopped: self.stopped,
             kind: self.kind,
             loss_rose,

@@ -1,5 +1,7 @@
 //! The end of an attempt: its row, and what follows from it for devices, tickets and other trials.
 
+use std::time::Instant;
+
 use kiln_core::{
     plan::{Outcome, Trial, TrialId},
     record::{AttemptEnd, StoreError, TableChange, TableRow},
@@ -26,6 +28,9 @@ impl LaunchState<'_> {
         else {
             return;
         };
+        let seen = self.running[at].ended();
+        let unwatched_since =
+            seen.and_then(|seen| self.clock.unwatched_since(seen, Instant::now()));
         let _ = self.instruments.tick();
         self.look_whose_it_is(at);
         let attempt = self.running.remove(at);
@@ -36,7 +41,10 @@ impl LaunchState<'_> {
         let full = !(self.has_room)(self.open.folder.path());
         let trial_folder = self.open.folder.trial(&trial.id);
         let folder_fault = disk::folder_fault(&trial_folder);
-        let facts = self.surroundings(&gpus, full, folder_fault);
+        let facts = attempt::Surroundings {
+            unwatched_since,
+            ..self.surroundings(&gpus, full, folder_fault)
+        };
         let finished = attempt.finish(trial, &facts, &mut self.instruments, &mut self.supervisor);
         if let Some(text) = &finished.other_model {
             self.tell(LaunchEvent::TrialNotice { trial, text });
@@ -136,6 +144,7 @@ impl LaunchState<'_> {
             has_rounds: self.request.has_rounds(),
             cores: usable_cores(),
             fault_of_the_disk,
+            unwatched_since: None,
         }
     }
 
