@@ -14,6 +14,8 @@ pub(super) struct ProcessUse {
     /// Bytes fetched from disks since it started, by it and its children that have ended. `None`
     /// where the kernel does not report it.
     pub(super) disk_read_bytes: Option<u64>,
+    /// Whether a signal (SIGSTOP, SIGTSTP) has stopped it.
+    pub(super) is_stopped: bool,
 }
 
 /// `None` once the process is gone (or is a zombie, which holds no memory).
@@ -27,7 +29,16 @@ pub(super) fn read(pid: u32) -> Option<ProcessUse> {
         resident_bytes: bytes("VmRSS:")?,
         peak_resident_bytes: bytes("VmHWM:")?,
         disk_read_bytes,
+        is_stopped: is_stopped(&status),
     })
+}
+
+/// Whether `/proc/<pid>/status` has the state `T (stopped)`.
+fn is_stopped(status: &str) -> bool {
+    let mut states = status
+        .lines()
+        .filter_map(|line| line.strip_prefix("State:"));
+    states.any(|state| state.trim_start().starts_with('T'))
 }
 
 /// Memory of a process in which a page that several processes hold counts as its share, in bytes; 0

@@ -16,6 +16,8 @@ pub(super) struct TreeUse {
     pub(super) disk_read_bytes: Option<u64>,
     /// Time it took to read the memory of several processes.
     pub(super) pages_seconds: Option<f64>,
+    /// Whether one of its processes is stopped.
+    pub(super) is_stopped: bool,
 }
 
 /// Most readings of a tree in one tick: processes that start and end in between shift its sums.
@@ -56,6 +58,7 @@ pub(super) fn read(
             .reduce(|sum, bytes| Some(sum? + bytes?))
             .flatten(),
         pages_seconds,
+        is_stopped: live.iter().any(|(_, used)| used.is_stopped),
     })
 }
 
@@ -251,6 +254,17 @@ pub(super) mod tests {
         let alone = process::read(wrapper.id()).map(|used| used.peak_resident_bytes);
         end(&mut wrapper);
         assert!(alone.is_some_and(|bytes| bytes < 20_000_000), "{alone:?}");
+    }
+
+    #[test]
+    fn a_stopped_process_is_seen() {
+        let mut one = script("exec sleep 300");
+        let is_stopped = || Some(read(&family(one.id()), false)?.is_stopped);
+        assert!(!wait_for(is_stopped));
+        let group = rustix::process::Pid::from_child(&one);
+        rustix::process::kill_process_group(group, rustix::process::Signal::STOP).unwrap();
+        wait_for(|| is_stopped().filter(|stopped| *stopped));
+        end(&mut one);
     }
 
     #[test]

@@ -179,6 +179,7 @@ impl Looker {
             peak_resident_bytes: used.peak_resident_bytes,
             cpu_cores: cores.map(|(of_trial, _)| of_trial),
             disk_read_bytes: used.disk_read_bytes,
+            is_stopped: used.is_stopped,
         });
         let own_cpu_cores = cores.map(|(_, own)| own);
         let tick = gpu.as_mut().and_then(|look| look.tick.take());

@@ -47,6 +47,8 @@ pub struct ChildTick {
     pub cpu_cores: Option<f64>,
     /// Fetched from disks since it started; what the page cache held is not in it.
     pub disk_read_bytes: Option<u64>,
+    /// Whether one of its processes is stopped (SIGSTOP, Ctrl-Z).
+    pub is_stopped: bool,
 }
 
 /// The host.

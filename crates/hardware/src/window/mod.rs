@@ -11,7 +11,10 @@ mod several;
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use kiln_units::clock_limits::{LEAST_THROTTLED_FRACTION, POWER_CAP};
+use kiln_units::{
+    Seconds,
+    clock_limits::{LEAST_THROTTLED_FRACTION, POWER_CAP},
+};
 
 use super::{
     TrialReadings,
@@ -155,6 +158,18 @@ fn fill_process_and_host(
     };
     summary.mean_cpu_cores = mean(|tick| tick.child.as_ref()?.cpu_cores);
     summary.mean_disk_busy_fraction = mean(|tick| tick.host.disk_busy_fraction);
+    let spoken = pieces.iter().flat_map(|piece| speaking(ticks, *piece));
+    let stopped: f64 = spoken
+        .filter(|(tick, _)| tick.child.as_ref().is_some_and(|child| child.is_stopped))
+        .map(|(_, seconds)| seconds)
+        .sum();
+    if stopped > 0.0 {
+        let stopped = Seconds(stopped);
+        let told = format!(
+            "a process of the program was stopped by a signal for about {stopped} of the window"
+        );
+        note(summary, "mean_cpu_cores", &told);
+    }
 }
 
 /// Highest values in the window, and counts since the attempt began.

@@ -670,3 +670,20 @@ fn the_process_and_the_host_are_summarized_on_the_cpu_too() {
         (Some(28), Some(96))
     );
 }
+
+#[test]
+fn a_program_that_was_stopped_in_its_window_is_told() {
+    let notes = |stopped: &[usize]| {
+        let mut readings = readings((0..8).map(f64::from));
+        for at in stopped {
+            readings.ticks[*at].child.as_mut().unwrap().is_stopped = true;
+        }
+        summarize(&readings, Some((SECOND, 6 * SECOND)), &[], CORES).notes
+    };
+    let told = notes(&[0, 3, 4]).remove("mean_cpu_cores").unwrap();
+    assert!(
+        told.ends_with("stopped by a signal for about 2.00 s of the window"),
+        "{told}"
+    );
+    assert!(!notes(&[0, 7]).contains_key("mean_cpu_cores"));
+}
