@@ -11,7 +11,8 @@ use std::{
 use crate::{
     form::by_form,
     scripted_child::{
-        Ended, Place, REAL_MLP, program::write_program, real_trial, variables, wait_until,
+        Ended, Place, REAL_MLP, Row, program::write_program, real_trial, table, variables,
+        wait_until,
     },
 };
 
@@ -801,6 +802,30 @@ fn a_real_trial_whose_table_cannot_grow_is_interrupted() {
     assert_eq!(place.column("outcome"), ["interrupted"]);
     let reason = &place.column("reason")[0];
     assert!(reason.contains("steps.csv cannot be written"), "{reason}");
+}
+
+#[test]
+fn run_seconds_go_on_where_the_clock_is_behind_the_start_of_the_run() {
+    let place = Place::with("train: {steps: 10}\nsweep: {repeats: 2}");
+    place.run("completes", &["--only", &first_id(&place)]);
+    let mut run = place.run_file();
+    // As of a launch in another time namespace, a century ahead.
+    run["launches"][0]["monotonic_nanoseconds"] = 3_000_000_000_000_000_000_u64.into();
+    fs::write(place.latest().join("run.json"), run.to_string()).unwrap();
+    let resumed = place.run("completes", &[]);
+    assert_eq!(resumed.status, Some(0), "{resumed:?}");
+    assert!(
+        resumed.stderr.contains("the monotonic clock is behind"),
+        "{resumed:?}"
+    );
+    let seconds = |row: &Row| -> f64 { row["run_seconds"].parse().unwrap() };
+    let snapshots = table(&place.latest().join("snapshots.csv"));
+    let of_second = snapshots.iter().filter(|row| row["launch"] == "2");
+    let times: Vec<f64> = of_second.map(seconds).collect();
+    assert!(
+        !times.is_empty() && times.iter().all(|at| (0.0..3600.0).contains(at)),
+        "{times:?}"
+    );
 }
 
 fn first_id(place: &Place) -> String {

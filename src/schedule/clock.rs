@@ -95,10 +95,10 @@ pub(super) fn ahead_of_files(folder: &RunFolder) -> Option<f64> {
 /// Start of the run on the monotonic clock of `launch`'s boot, in nanoseconds; negative if the run
 /// began before the boot.
 ///
-/// In the boot of the run's first launch it is that launch's own mark; after a reboot the distance
-/// is taken from UTC.
+/// In the boot of the run's first launch it is that launch's own mark; after a reboot, and where the
+/// clock is behind that mark, the distance is taken from UTC.
 pub(super) fn run_anchor(run: &Anchor, launch: &Anchor) -> i64 {
-    if run.boot_id == launch.boot_id {
+    if run.boot_id == launch.boot_id && !is_behind(run, launch) {
         return run.monotonic_nanoseconds;
     }
     let since = match (
@@ -111,6 +111,12 @@ pub(super) fn run_anchor(run: &Anchor, launch: &Anchor) -> i64 {
     launch
         .monotonic_nanoseconds
         .saturating_sub(i64::try_from(since.max(0)).unwrap_or(i64::MAX))
+}
+
+/// Whether the clock of `launch` is behind the start of its run in the same boot: it is that of another
+/// time namespace.
+pub(super) fn is_behind(run: &Anchor, launch: &Anchor) -> bool {
+    run.boot_id == launch.boot_id && launch.monotonic_nanoseconds < run.monotonic_nanoseconds
 }
 
 /// Longest time between two ticks that counts as watched, five times the scheduler's tick. A longer
@@ -211,5 +217,9 @@ mod tests {
             run_anchor(&run, &at("2026-01-01T00:00:10Z", "b", 1_000_000_000)),
             -9_000_000_000
         );
+        // Another time namespace of the same boot.
+        let behind = at("2026-01-01T00:00:10Z", "a", 400);
+        assert!(is_behind(&run, &behind));
+        assert_eq!(run_anchor(&run, &behind), 400 - 10_000_000_000);
     }
 }

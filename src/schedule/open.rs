@@ -140,6 +140,7 @@ pub(super) fn open(
         }
     }
     .map_err(cannot_write(request))?;
+    notices.extend(other_clock(&file));
     // The children receive absolute paths, and are recognized by them.
     let folder = RunFolder::at(fs::canonicalize(folder.path()).map_err(cannot_write(request))?);
     let (store, torn) = open_store(request, &folder)?;
@@ -184,6 +185,16 @@ fn other_copies(old: &Old) -> Option<String> {
              new run",
             describe(std::slice::from_ref(change)).trim()
         )
+    })
+}
+
+/// Says that this launch has another monotonic clock than the first one in the same boot.
+fn other_clock(file: &RunFile) -> Option<String> {
+    let (first, last) = (file.launches.first()?, file.launches.last()?);
+    clock::is_behind(&first.anchor, &last.anchor).then(|| {
+        "the monotonic clock is behind the start of the run, as in another time namespace, so \
+         `run_seconds` goes on by UTC, as after a reboot"
+            .to_owned()
     })
 }
 
