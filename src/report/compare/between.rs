@@ -50,6 +50,12 @@ impl SplitTable {
         let Some(place) = table.axes.iter().position(|own| own == axis) else {
             return Err(not_an_axis(table, axis));
         };
+        if table.rows.is_empty() {
+            return Err(format!(
+                "`--between {axis}`: no trial has ended yet; wait for the run if it is running, else \
+                 run it with `kiln run`"
+            ));
+        }
         let values = values(run, axis, place);
         if values.len() < 2 {
             return Err(format!(

@@ -397,6 +397,18 @@ fn a_wrong_axis_or_value_is_refused_with_what_there_is() {
 }
 
 #[test]
+fn a_run_of_which_no_trial_has_ended_is_refused_as_one() {
+    let mut table = run(1, 0.0, 0.0);
+    table.rows.clear();
+    let split = SplitTable::of(Subject::new(&table, "x"), AXES[1], None);
+    assert_eq!(
+        split.err().unwrap(),
+        "`--between train.cpu_threads`: no trial has ended yet; wait for the run if it is running, \
+         else run it with `kiln run`"
+    );
+}
+
+#[test]
 fn any_column_is_a_metric_with_a_direction() {
     let mut table = run(5, 0.0, 0.0);
     for row in &mut table.rows {
