@@ -192,6 +192,7 @@ fn logs_are_named_where_they_are() {
             "trial": "t0000000001",
             "seed": 1,
             "axes": {},
+            "values": {},
             "outcome": "failed",
             "reason": "one",
             "attempt": 1,

@@ -147,8 +147,8 @@ mod tests {
             swept: swept_file(&request).unwrap().swept,
             values: vec![("train.batch_size".to_owned(), Value::from(8))],
         };
-        let text = write_point(request, "y", point).unwrap();
-        assert!(text.contains("name: y\n"), "{text}");
+        let text = write_point(request, "point", point).unwrap();
+        assert!(text.contains("name: point\n"), "{text}");
         let line = text.lines().find(|line| line.contains("batch_size"));
         let line = line.unwrap();
         assert!(
