@@ -23,7 +23,8 @@ use crate::{
     progress::ProgressMode,
     report::{self, compare::how_to_compare},
     schedule::{
-        self, Instruments, LaunchEnd, LaunchReport, Preview, RunRequest, Selection, needs_gpu,
+        self, CopyPurpose, CopySource, Instruments, LaunchEnd, LaunchReport, Preview, RunRequest,
+        Selection, needs_gpu,
     },
 };
 
@@ -32,8 +33,8 @@ pub(super) struct PlannedFile {
     planned: Planned,
     resolved: String,
     selection: Selection,
-    /// The run whose output is read again.
-    read_again: Option<RunFolder>,
+    /// The run of which the new run begins as a copy.
+    copied: Option<(RunFolder, CopyPurpose)>,
 }
 
 impl PlannedFile {
@@ -59,7 +60,7 @@ impl PlannedFile {
             resolved: spec::write_resolved(&planned.loaded),
             planned,
             selection: Selection::default(),
-            read_again: None,
+            copied: None,
         })
     }
 
@@ -89,9 +90,9 @@ impl PlannedFile {
         self.selection = selection;
     }
 
-    /// Lets the launch make a new run from the output that this run kept.
-    pub(super) fn read_again(&mut self, run: RunFolder) {
-        self.read_again = Some(run);
+    /// Lets the launch make a new run as a copy of this one.
+    pub(super) fn copy_of(&mut self, run: RunFolder, purpose: CopyPurpose) {
+        self.copied = Some((run, purpose));
     }
 
     /// Builds the scheduler's request and passes it to `with`.
@@ -107,7 +108,10 @@ impl PlannedFile {
             trials: &self.planned.plan.trials,
             search: None,
             selection: self.selection.clone(),
-            read_again: self.read_again.as_ref(),
+            copied: self.copied.as_ref().map(|(run, purpose)| CopySource {
+                run,
+                purpose: *purpose,
+            }),
             data: &self.planned.data,
         };
         launch.request(&wanted, program, with)

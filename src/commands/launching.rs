@@ -6,14 +6,14 @@ use std::{
     path::{Path, PathBuf},
 };
 
-use kiln_core::{plan::Trial, record::RunFolder, spec::Experiment, units::without_controls};
+use kiln_core::{plan::Trial, spec::Experiment, units::without_controls};
 use kiln_data::files::sha256_of;
 use kiln_hardware::VISIBLE_DEVICES;
 
 use super::{RESULTS, Status, Stop, machine::nvml_library};
 use crate::{
     progress::ProgressMode,
-    schedule::{self, Instruments, Preview, RunRequest, Selection, Tuning},
+    schedule::{self, CopySource, Instruments, Preview, RunRequest, Selection, Tuning},
 };
 
 /// Options of commands that run trials.
@@ -69,8 +69,8 @@ pub(super) struct WantedLaunch<'a> {
     pub(super) trials: &'a [Trial],
     pub(super) search: Option<&'a Tuning<'a>>,
     pub(super) selection: Selection,
-    /// The run whose output is read again.
-    pub(super) read_again: Option<&'a RunFolder>,
+    /// The run of which the new run begins as a copy.
+    pub(super) copied: Option<CopySource<'a>>,
     pub(super) data: &'a BTreeMap<String, String>,
 }
 
@@ -115,7 +115,7 @@ impl Launching {
             trials,
             search,
             ref selection,
-            read_again,
+            copied,
             data,
         } = *wanted;
         with(&RunRequest {
@@ -128,8 +128,8 @@ impl Launching {
             locks: &schedule::locks_folder(),
             visible_devices: visible.as_deref(),
             selection: selection.clone(),
-            fresh: self.fresh || read_again.is_some(),
-            read_again,
+            fresh: self.fresh || copied.is_some(),
+            copied,
             command_line: &command_line(),
             data,
             sha256: hash_of,

@@ -22,9 +22,11 @@ use serde::{
 };
 use serde_json::{Map, Value, json};
 
-use self::expectation::Expectations;
+use self::{expectation::Expectations, table::TrialsBefore};
 use super::{
-    RESULTS, Status, Stop, at, continuation, initial_weights,
+    RESULTS, Status, Stop, at, continuation,
+    copied_run::{KeepArgs, run_to_copy},
+    initial_weights,
     json_option::JsonFormat,
     launched::slurm_in_words,
     machine::nvml_library,
@@ -51,6 +53,8 @@ pub(super) struct Args {
     /// As in `kiln run`: one point of this run in place of the file's sweep.
     #[arg(long, value_name = "RUN[:TRIAL]")]
     at: Option<String>,
+    #[command(flatten)]
+    keeping: KeepArgs,
     /// Print JSON, one object per file and line.
     #[arg(long)]
     json: bool,
@@ -97,19 +101,28 @@ fn planned_file(file: &Path, args: &Args) -> Result<Planned, Stop> {
     Ok(planned)
 }
 
-/// The earlier outcomes of the trials if `kiln run` would resume a run, and the reason if it would
-/// refuse to.
-fn foretold(planned: &Planned, results: &Path) -> Foretold {
+/// The earlier outcomes of the trials if `kiln run` would resume a run or keep its trials, and the
+/// reason if it would refuse to.
+///
+/// # Errors
+/// There is no run of the name that `--keep` has.
+fn foretold(planned: &Planned, args: &Args) -> Result<Foretold, Stop> {
     let wanted = WantedTrials {
         experiment: &planned.loaded.experiment,
         trials: &planned.plan.trials,
         search: None,
         data: &planned.data,
-        results,
+        results: &args.results,
         fresh: false,
         reruns: false,
     };
-    schedule::foretell(&wanted, &|| Instruments::open(nvml_library().as_deref()))
+    let instruments = || Instruments::open(nvml_library().as_deref());
+    let Some(named) = &args.keeping.keep else {
+        return Ok(schedule::foretell(&wanted, &instruments));
+    };
+    let run = run_to_copy(named, args.keeping.purpose(), &args.results)?;
+    let source = (&run, args.keeping.is_across_programs());
+    Ok(schedule::foretell_kept(&wanted, source, &instruments))
 }
 
 /// The number of GPUs that a run here may use.
@@ -120,7 +133,11 @@ fn gpus_here() -> usize {
 }
 
 fn show(planned: &mut Planned, args: &Args) -> Result<(), Stop> {
-    let Foretold { ended, refusal } = foretold(planned, &args.results);
+    let Foretold {
+        ended,
+        refusal,
+        kept,
+    } = foretold(planned, args)?;
     let has_final = ended.values().any(|outcome| outcome.is_final());
     let forecast = IdleForecast {
         experiment: &planned.loaded.experiment,
@@ -140,7 +157,11 @@ fn show(planned: &mut Planned, args: &Args) -> Result<(), Stop> {
         return print_json(&text.map_err(|error| Stop::new(Status::Failed, error))?);
     }
     let folder = args.results.join(&planned.loaded.experiment.name);
-    let footer = table::footer(&folder, &planned.plan, &planned.notes, &ended, &expected);
+    let before = TrialsBefore {
+        ended: &ended,
+        kept: kept.as_deref(),
+    };
+    let footer = table::footer(&folder, &planned.plan, &planned.notes, before, &expected);
     let lines = |fault: &String| -> Vec<String> {
         let whole = format!("cannot run here: {fault}");
         whole.lines().map(str::to_owned).collect()

@@ -10,14 +10,15 @@ use kiln_core::{
 
 use super::{
     Status, Stop, at, continuation,
+    copied_run::{KeepArgs, run_to_copy},
     launched::{PlannedFile, dry_run, nothing_to_do, show, start, status},
     launching::{Launching, stopped},
     machine::trial_program,
     note,
     planned::{plan_request, request},
-    read_again, same_name, workers,
+    same_name, workers,
 };
-use crate::schedule::{self, LaunchEnd, LaunchReport, Selection};
+use crate::schedule::{self, CopyPurpose, LaunchEnd, LaunchReport, Selection};
 
 #[derive(clap::Args)]
 pub(super) struct Args {
@@ -54,8 +55,10 @@ pub(super) struct Args {
     /// Start a new run, and read the metrics of a command from the output that this run kept, where its
     /// program ended with status 0: for `metrics` that were corrected. The other trials run. A run is
     /// named as in `kiln report`.
-    #[arg(long, value_name = "RUN", conflicts_with_all = ["rerun", "continued"])]
+    #[arg(long, value_name = "RUN", conflicts_with_all = ["rerun", "continued", "keep"])]
     read_again: Option<String>,
+    #[command(flatten)]
+    keeping: KeepArgs,
     /// With `--on workers` or `--on slurm`: return once the queue is made, without attending.
     #[arg(long)]
     detach: bool,
@@ -76,12 +79,59 @@ fn outcome(text: &str) -> Result<Outcome, String> {
         })
 }
 
-pub(super) fn run(args: Args) -> Result<Status, Stop> {
-    if args.read_again.is_some() && args.files.len() > 1 {
-        return Err(Stop::bad_input(
-            "`--read-again` reads one run for one experiment; name one file".to_owned(),
-        ));
+impl Args {
+    /// The run of which the new run is to be a copy, as it is named, and the reason.
+    fn copied(&self) -> Option<(&str, CopyPurpose)> {
+        let again = self.read_again.as_deref();
+        let kept = self.keeping.keep.as_deref();
+        let again = again.map(|named| (named, CopyPurpose::ReadAgain));
+        again.or_else(|| Some((kept?, self.keeping.purpose())))
     }
+
+    /// # Errors
+    /// Options that contradict each other.
+    fn check_copy(&self) -> Result<(), Stop> {
+        let refused = |text: String| Err(Stop::bad_input(text));
+        let Some((_, purpose)) = self.copied() else {
+            return Ok(());
+        };
+        let option = purpose.option();
+        if self.files.len() > 1 {
+            return refused(format!(
+                "`{option}` reads one run for one experiment; name one file"
+            ));
+        }
+        if purpose == CopyPurpose::ReadAgain {
+            return Ok(());
+        }
+        let others = [
+            (
+                "--fresh",
+                self.launch.fresh,
+                "that starts with no trial of another run",
+            ),
+            (
+                "--rerun",
+                !self.rerun.is_empty(),
+                "that retries trials of the newest run; make the new run first, then retry its trials",
+            ),
+            (
+                "--continue",
+                self.continued.is_some(),
+                "that makes other trials, which no run has yet",
+            ),
+        ];
+        match others.into_iter().find(|(_, is_given, _)| *is_given) {
+            Some((other, _, why)) => refused(format!(
+                "`--keep` does not go with `{other}`: {why}; leave one of them out"
+            )),
+            None => Ok(()),
+        }
+    }
+}
+
+pub(super) fn run(args: Args) -> Result<Status, Stop> {
+    args.check_copy()?;
     // Every file is read before the first trial of the first one starts.
     let asked = args
         .files
@@ -131,8 +181,9 @@ fn plan(file: &Path, args: &Args) -> Result<PlannedFile, Stop> {
         only,
         rerun: args.rerun.clone(),
     });
-    if let Some(named) = &args.read_again {
-        asked.read_again(read_again::run_to_read(named, &args.launch.results)?);
+    if let Some((named, purpose)) = args.copied() {
+        let run = run_to_copy(named, purpose, &args.launch.results)?;
+        asked.copy_of(run, purpose);
     }
     Ok(asked)
 }
@@ -143,10 +194,11 @@ fn run_one(asked: PlannedFile, file: &Path, args: &Args, program: &Path) -> Resu
         return asked.request(&args.launch, program, |request| dry_run(request, style));
     }
     if asked.place() != RunPlace::Here {
-        if args.read_again.is_some() {
-            return Err(Stop::bad_input(
-                "`--read-again` runs the other trials in this command; give `--on here`".to_owned(),
-            ));
+        if let Some((_, purpose)) = args.copied() {
+            return Err(Stop::bad_input(format!(
+                "`{}` runs the other trials in this command; give `--on here`",
+                purpose.option()
+            )));
         }
         return workers::run_on_workers(asked, &args.launch, program, args.detach);
     }
@@ -183,29 +235,32 @@ fn say_how_to_go_on(report: &LaunchReport, file: &Path, args: &Args) {
         }
         return;
     }
-    let text = match report.end {
-        LaunchEnd::NothingToDo => &nothing_to_do(report.left == 0, &report.last_attempts),
-        LaunchEnd::Interrupted if args.launch.fresh => {
-            "interrupted; run the same command without `--fresh` to resume"
+    let copying = args.copied().map(|(_, purpose)| purpose.option());
+    let text = match (report.end, copying) {
+        (LaunchEnd::NothingToDo, _) => nothing_to_do(report.left == 0, &report.last_attempts),
+        (LaunchEnd::Interrupted, _) if args.launch.fresh => {
+            "interrupted; run the same command without `--fresh` to resume".to_owned()
         }
-        LaunchEnd::Interrupted if args.read_again.is_some() => {
-            "interrupted; run the same command without `--read-again` to resume"
+        (LaunchEnd::Interrupted, Some(option)) => {
+            format!("interrupted; run the same command without `{option}` to resume")
         }
-        LaunchEnd::Interrupted => "interrupted; run the same command to resume",
-        LaunchEnd::Finished if report.left > 0 && args.read_again.is_some() => {
-            "some trials have no final result yet; run the same command without `--read-again` and \
+        (LaunchEnd::Interrupted, None) => "interrupted; run the same command to resume".to_owned(),
+        (LaunchEnd::Finished, Some(option)) if report.left > 0 => format!(
+            "some trials have no final result yet; run the same command without `{option}` and \
              `--only` to run them"
-        }
-        LaunchEnd::Finished if report.left > 0 && args.only.is_empty() => {
+        ),
+        (LaunchEnd::Finished, None) if report.left > 0 && args.only.is_empty() => {
             "some trials have no final result yet; run the same command again to run them"
+                .to_owned()
         }
-        LaunchEnd::Finished if report.left > 0 => {
+        (LaunchEnd::Finished, None) if report.left > 0 => {
             "some trials have no final result yet; run the same command without `--only` to run \
              them"
+                .to_owned()
         }
-        LaunchEnd::Finished => return,
+        (LaunchEnd::Finished, _) => return,
     };
-    note(text);
+    note(&text);
 }
 
 /// The command that runs this file again.
@@ -213,6 +268,9 @@ fn command(file: &Path, args: &Args) -> String {
     let word = |text: &str| shell_word(&without_controls(text));
     let set = args.launch.settings().into_iter();
     let set = set.map(|setting| format!(" --set {}", word(&setting)));
+    let at = args.at.as_ref();
+    let at = at.map(|named| format!(" --at {}", word(named)));
+    let at = at.unwrap_or_default();
     let only = match args.only.as_slice() {
         [] => String::new(),
         only => format!(" --only {}", word(&only.join(","))),
@@ -222,7 +280,7 @@ fn command(file: &Path, args: &Args) -> String {
         other => format!(" --results {}", word(&other.to_string_lossy())),
     };
     format!(
-        "kiln run {}{}{only}{results}",
+        "kiln run {}{at}{}{only}{results}",
         word(&file.to_string_lossy()),
         set.collect::<String>()
     )

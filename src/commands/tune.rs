@@ -124,7 +124,7 @@ pub(super) fn run(args: Args) -> Result<Status, Stop> {
         trials: &first,
         search: Some(&tuning),
         selection: Selection::default(),
-        read_again: None,
+        copied: None,
         data: &finder.hashes(),
     };
     let program = trial_program()?;

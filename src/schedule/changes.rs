@@ -60,6 +60,11 @@ impl KeyChange {
         self.is_in(&TOLD_BY_IDS)
     }
 
+    /// The same of trials that kiln trains.
+    pub(super) fn is_told_by_ids_of_trainings(&self) -> bool {
+        self.is_in(&TOLD_BY_IDS_OF_TRAININGS)
+    }
+
     fn is_in(&self, sections: &[&str]) -> bool {
         sections.iter().any(|section| {
             let rest = self.key.strip_prefix(section);
@@ -80,6 +85,15 @@ const TOLD_BY_IDS: [&str; 8] = [
     "sweep",
     "name",
     "model.grows",
+];
+/// The same of the trials of other kinds.
+const TOLD_BY_IDS_OF_TRAININGS: [&str; 6] = [
+    "model",
+    "data",
+    "train",
+    "run.devices_per_trial",
+    "sweep",
+    "name",
 ];
 
 /// Every key whose value differs, sorted by key.
@@ -391,6 +405,27 @@ mod tests {
             [("", "run: {devices: cpu}"), ("", "run: {devices: all}")],
         ] {
             assert_eq!(of_each(other), (false, false), "{other:?}");
+        }
+    }
+
+    #[test]
+    fn what_is_part_of_the_id_of_a_training_is_told_from_how_it_runs() {
+        let is_told = |new: &str| {
+            let changes = changes(&experiment("train: {steps: 3}"), &experiment(new));
+            assert!(!changes.is_empty(), "{new}");
+            changes.iter().all(KeyChange::is_told_by_ids_of_trainings)
+        };
+        for told in [
+            "train: {steps: 4}",
+            "train: {steps: 3}, sweep: {repeats: 2}",
+        ] {
+            assert!(is_told(told), "{told}");
+        }
+        for other in [
+            "train: {steps: 3}, measure: {warmup_steps: 1}",
+            "train: {steps: 3}, run: {devices: cpu}",
+        ] {
+            assert!(!is_told(other), "{other}");
         }
     }
 

@@ -2,6 +2,7 @@
 //! changed.
 
 mod experiment;
+mod keeping;
 
 use std::{fs, path::Path};
 
@@ -17,7 +18,10 @@ use kiln_core::{
 };
 
 pub(super) use self::experiment::experiment_of;
-use self::experiment::{EXPERIMENT, compare};
+use self::{
+    experiment::{EXPERIMENT, compare},
+    keeping::{keeping, keeping_across_programs},
+};
 use super::{
     RunStop, WantedTrials,
     changes::{KeyChange, changes},
@@ -59,7 +63,7 @@ pub(super) struct Old {
     pub(super) programs: Option<Programs>,
     /// What a resume accepts about them, in sentences.
     pub(super) told: Vec<String>,
-    /// The first launch that measured something.
+    /// The first launch that measured something with the programs of now.
     pub(super) first_measured: Option<u64>,
 }
 
@@ -80,7 +84,13 @@ pub(super) fn find(
     let (old, other) = newest(wanted, folder)?;
     match compare(wanted, &old.folder, &old.file, (&old.ends, &old.searched)) {
         Ok(changed) => of_same_experiment(wanted, Old { changed, ..old }, &other, here),
-        Err(what) => of_changed_experiment(wanted, &old, &what, &earlier),
+        Err(what) => {
+            let keeping = match other.programs.is_empty() && other.data.is_empty() {
+                true => keeping(wanted, &old, here),
+                false => String::new(),
+            };
+            of_changed_experiment(wanted, &old, (&what, &keeping), &earlier)
+        }
     }
 }
 
@@ -152,12 +162,22 @@ fn of_same_experiment(
 ) -> Result<ExistingRun, RunStop> {
     let (finished, reruns) = (old.is_finished(), wanted.reruns);
     if !other.programs.is_empty() {
-        let changes = ("program", &other.programs[..], other.advice);
-        return of_other_content(&old.folder, changes, finished, reruns);
+        let change = ContentChange {
+            what: "program",
+            each: &other.programs,
+            advice: other.advice,
+            keeping: &keeping_across_programs(wanted, &old, here),
+        };
+        return of_other_content(&old.folder, &change, finished, reruns);
     }
     if !other.data.is_empty() {
-        let changes = ("data", &other.data[..], "");
-        return of_other_content(&old.folder, changes, finished, reruns);
+        let change = ContentChange {
+            what: "data",
+            each: &other.data,
+            advice: "",
+            keeping: "",
+        };
+        return of_other_content(&old.folder, &change, finished, reruns);
     }
     let goes_on = !finished || reruns;
     // One that workers made on a shared folder belongs to all that see it.
@@ -176,11 +196,11 @@ fn of_same_experiment(
 }
 
 /// The answer where the experiment has changed since the run, by what [`compare`] found: a finished
-/// run is left as it is.
+/// run is left as it is. `keeping` says what `--keep` would save.
 fn of_changed_experiment(
     wanted: &WantedTrials,
     old: &Old,
-    what: &str,
+    (what, keeping): (&str, &str),
     earlier: &[RunFolder],
 ) -> Result<ExistingRun, RunStop> {
     let folder = &old.folder;
@@ -194,12 +214,12 @@ fn of_changed_experiment(
             let why = with_these_trials(wanted, earlier);
             let why = why.unwrap_or_else(|| because_of(folder, what));
             Ok(ExistingRun::New {
-                notice: Some(why + &reading_again(wanted, folder)),
+                notice: Some(why + &reading_again(wanted, folder) + keeping),
             })
         }
         (false, _) => Err(RunStop::Refused(format!(
             "{} is unfinished and {}:\n{what}\nrestore it to resume that run, or start a new one with \
-             `--fresh`{}",
+             `--fresh`{}{keeping}",
             folder.path().display(),
             unlike(what),
             reading_again(wanted, folder)
@@ -212,7 +232,7 @@ struct ReadRun {
     file: RunFile,
     ends: Vec<AttemptEnd>,
     searched: Vec<TableRow>,
-    /// The first launch with a final result.
+    /// The first launch with a final result of the programs of now.
     first_measured: Option<u64>,
 }
 
@@ -230,7 +250,7 @@ fn read(wanted: &WantedTrials, folder: &RunFolder) -> Result<ReadRun, RunStop> {
     };
     TrialTable::each_of(folder, &mut |row| {
         read.ends.push(AttemptEnd::of(&row));
-        if row.fixed.outcome.is_final() {
+        if row.fixed.outcome.is_final() && read.file.has_present_programs(row.fixed.launch) {
             let known = read.first_measured.into_iter();
             read.first_measured = known.chain([row.fixed.launch]).min();
         }
@@ -244,7 +264,7 @@ fn read(wanted: &WantedTrials, folder: &RunFolder) -> Result<ReadRun, RunStop> {
 
 /// Counts the attempts of a settled trial that came after its last row as killed: where a trial with a
 /// result was run again and that launch was killed, the rows alone would say that nothing is to do.
-fn add_lost(history: &mut History, folder: &RunFolder, plan: &[TrialId]) {
+pub(super) fn add_lost(history: &mut History, folder: &RunFolder, plan: &[TrialId]) {
     for trial in plan {
         if !history.last(trial).is_some_and(Outcome::is_final) {
             continue;
@@ -388,31 +408,49 @@ fn has_attempts(folder: &RunFolder) -> bool {
     fs::read_dir(folder.trials()).is_ok_and(|mut found| found.next().is_some())
 }
 
+/// What a run measured that is something else now, for a message.
+struct ContentChange<'a> {
+    what: &'a str,
+    /// A sentence each.
+    each: &'a [String],
+    /// How to keep it from changing; may be empty.
+    advice: &'a str,
+    /// What `--keep` would save; may be empty.
+    keeping: &'a str,
+}
+
 /// The answer where a run measured other programs or other data: a finished run is left as it is.
 fn of_other_content(
     folder: &RunFolder,
-    (what, each, advice): (&str, &[String], &str),
+    change: &ContentChange<'_>,
     is_finished: bool,
     reruns: bool,
 ) -> Result<ExistingRun, RunStop> {
+    let ContentChange {
+        what,
+        each,
+        advice,
+        keeping,
+    } = change;
     let lines: Vec<String> = each.iter().map(|change| format!("  {change}")).collect();
     let (folder, lines) = (folder.path().display(), lines.join("\n"));
     let refused = |text: String| Err(RunStop::Refused(text));
     match (is_finished, reruns) {
         (true, false) => Ok(ExistingRun::New {
             notice: Some(format!(
-                "{folder} is finished, but its {what} has changed since ({}); starting a new run",
+                "{folder} is finished, but its {what} has changed since ({}); starting a new \
+                 run{keeping}",
                 listed(each, "; ")
             )),
         }),
         (true, true) => refused(format!(
             "`--rerun` retries trials of a run, but its {what} has changed since {folder}:\n\
              {lines}\nput it back to retry trials of that run, or leave `--rerun` out to start a \
-             new run"
+             new run{keeping}"
         )),
         (false, _) => refused(format!(
             "{folder} is unfinished and its {what} has changed since:\n{lines}\nput it back to \
-             resume that run, or start a new one with `--fresh`{advice}"
+             resume that run, or start a new one with `--fresh`{advice}{keeping}"
         )),
     }
 }

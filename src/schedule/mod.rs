@@ -10,6 +10,7 @@ mod changes;
 mod child;
 mod clock;
 mod content;
+mod copied_run;
 mod devices;
 mod disk;
 mod events;
@@ -18,6 +19,7 @@ mod gpus;
 mod idle;
 pub mod instruments;
 mod judge;
+mod kept_trials;
 mod launch;
 mod launch_programs;
 mod lease;
@@ -33,7 +35,6 @@ mod process_record;
 mod programs;
 mod provenance;
 mod queue;
-mod read_again;
 mod remaining;
 mod row;
 mod signals;
@@ -55,6 +56,7 @@ use std::{
 
 pub use clock::check_setting;
 pub use content::{ChangedPrograms, programs_changed_since};
+pub use copied_run::{CopyPurpose, CopySource};
 pub use devices::restrict as visible_gpus;
 pub use events::{LaunchCounts, LaunchEvent, LaunchListener, TrialProgress};
 pub use idle::IdleForecast;
@@ -71,6 +73,7 @@ pub use slurm::{
 pub use tuning::{Progressed, Refused, Tuning};
 pub use worker::{Attendance, Submitted, attend, copy_programs, for_later, submit, work};
 
+use copied_run::{CopiedRun, keep::KeptRun};
 use existing_run::ExistingRun;
 use kiln_core::{
     plan::{Outcome, Trial, TrialId},
@@ -78,7 +81,6 @@ use kiln_core::{
     spec::{Experiment, Order},
 };
 use machine::MachineIdentity;
-use read_again::ReadAgain;
 
 /// The experiment to run, and how to run it.
 #[derive(Clone)]
@@ -99,8 +101,8 @@ pub struct RunRequest<'a> {
     pub selection: Selection,
     /// Start a new run even if an unfinished run could be resumed.
     pub fresh: bool,
-    /// The run whose output is read again, for a new run.
-    pub read_again: Option<&'a RunFolder>,
+    /// The run of which the new run begins as a copy.
+    pub copied: Option<CopySource<'a>>,
     /// The command line as typed, for `run.json`.
     pub command_line: &'a [String],
     /// SHA-256 of each text that is read, by data kind, for `run.json`.
@@ -246,12 +248,12 @@ pub fn preview(
 ) -> Result<Preview, RunStop> {
     let here = || MachineIdentity::of(&instruments());
     let found = existing_run::find(&request.wanted(), &here)?;
-    let again = read_again::gather(request, &here)?;
-    let trials = known_trials(request, &found);
+    let copied = copied_run::gather(request, &here)?;
+    let trials = known_trials(request, &found, copied.as_ref());
     let (resumes, notice, history) = match found {
         ExistingRun::New { notice } => {
-            let told = again.as_ref().and_then(ReadAgain::notice);
-            let history = again.as_ref().map(ReadAgain::history);
+            let told = copied.as_ref().and_then(CopiedRun::notice);
+            let history = copied.as_ref().map(CopiedRun::history);
             (None, notice.or(told), history.unwrap_or_default())
         }
         ExistingRun::Old(old) => (Some(old.folder), None, old.history),
@@ -293,9 +295,16 @@ pub fn record_now(request: &RunRequest, instruments: &Instruments) -> (RunFile, 
 
 /// The plan with the trials that the rows add: further trials of a search, or replacements of
 /// trials that ran out of memory.
-fn known_trials<'t>(request: &RunRequest<'t>, found: &ExistingRun) -> Cow<'t, [Trial]> {
+fn known_trials<'t>(
+    request: &RunRequest<'t>,
+    found: &ExistingRun,
+    copied: Option<&CopiedRun>,
+) -> Cow<'t, [Trial]> {
     match (found, request.search) {
-        (ExistingRun::New { .. }, _) => request.trials.into(),
+        (ExistingRun::New { .. }, _) => match copied {
+            Some(copied) => copied.known_trials(request.trials, request.experiment),
+            None => request.trials.into(),
+        },
         (ExistingRun::Old(old), Some(search)) => search.progress(&old.searched).trials.into(),
         (ExistingRun::Old(old), None) => {
             remaining::with_fallbacks(request.trials, &old.history, request.experiment.run.on_oom)
@@ -310,6 +319,8 @@ pub struct Foretold {
     pub ended: HashMap<TrialId, Outcome>,
     /// Why [`run`] would refuse: a program is missing or another one, the experiment has changed.
     pub refusal: Option<String>,
+    /// How many trials a new run would keep of another run ([`foretell_kept`]).
+    pub kept: Option<String>,
 }
 
 /// Foretells [`run`]; changes nothing.
@@ -328,10 +339,37 @@ pub fn foretell(wanted: &WantedTrials, instruments: &dyn Fn() -> Instruments) ->
                 .iter()
                 .filter_map(|trial| Some((trial.id.clone(), old.history.last(&trial.id)?)))
                 .collect(),
-            refusal: None,
+            ..Foretold::default()
         },
         Ok(ExistingRun::New { .. }) => Foretold::default(),
         Err(stop) => refused(stop),
+    }
+}
+
+/// Foretells [`run`] of a new run that keeps trials of this run; changes nothing. `across_programs`:
+/// as in [`CopyPurpose::Keep`].
+pub fn foretell_kept(
+    wanted: &WantedTrials,
+    (run, across_programs): (&RunFolder, bool),
+    instruments: &dyn Fn() -> Instruments,
+) -> Foretold {
+    let place = KeptRun {
+        run,
+        across_programs,
+        locks: &locks_folder(),
+    };
+    let here = || MachineIdentity::of(&instruments());
+    let checked = programs::check(wanted, wanted.trials.iter());
+    match checked.and_then(|()| copied_run::foretell(wanted, &place, &here)) {
+        Ok((ended, kept)) => Foretold {
+            ended,
+            kept,
+            refusal: None,
+        },
+        Err(stop) => Foretold {
+            refusal: Some(stop.to_string()),
+            ..Foretold::default()
+        },
     }
 }
 

@@ -73,13 +73,21 @@ fn shell_words(argv: &[String]) -> String {
     argv.iter().map(word).collect::<Vec<_>>().join(" ")
 }
 
-/// `folder` is the folder of the run; `notes` say why some cells are unknown; `ended` holds the
-/// outcomes of an unfinished run.
+/// The trials that would not run.
+#[derive(Clone, Copy)]
+pub(super) struct TrialsBefore<'a> {
+    /// The outcomes in the run that would be resumed, or whose trials would be kept.
+    pub(super) ended: &'a HashMap<TrialId, Outcome>,
+    /// How many would be kept.
+    pub(super) kept: Option<&'a str>,
+}
+
+/// `folder` is the folder of the run; `notes` say why some cells are unknown.
 pub(super) fn footer(
     folder: &Path,
     plan: &Plan,
     notes: &[String],
-    ended: &HashMap<TrialId, Outcome>,
+    TrialsBefore { ended, kept }: TrialsBefore<'_>,
     expected: &Expectations,
 ) -> String {
     let mut text = String::new();
@@ -130,7 +138,9 @@ pub(super) fn footer(
                 .is_some_and(|outcome| outcome.is_final())
         })
         .count();
-    if done > 0 {
+    if let Some(kept) = kept {
+        let _ = writeln!(text, "{}", without_controls(kept));
+    } else if done > 0 {
         let _ = writeln!(
             text,
             "{done} of them {} already ended; a resume skips them",
@@ -194,6 +204,29 @@ mod tests {
         kiln_core::plan::expand(&experiment, &|_| None).unwrap()
     }
 
+    fn before(ended: &HashMap<TrialId, Outcome>) -> TrialsBefore<'_> {
+        TrialsBefore { ended, kept: None }
+    }
+
+    #[test]
+    fn kept_trials_are_told_in_place_of_those_that_a_resume_skips() {
+        let plan = plan("grid: {model.size: [1000, 2000]}");
+        let ended = HashMap::from([(plan.trials[0].id.clone(), Outcome::Completed)]);
+        let before = TrialsBefore {
+            kept: Some("1 of 2 trials are kept"),
+            ..before(&ended)
+        };
+        let text = footer(
+            Path::new("results/x"),
+            &plan,
+            &[],
+            before,
+            &Expectations::default(),
+        );
+        assert!(text.ends_with("\n1 of 2 trials are kept\n"), "{text}");
+        assert!(!text.contains("already ended"), "{text}");
+    }
+
     #[test]
     fn what_a_resume_skips_is_counted() {
         let plan = plan("grid: {model.size: [1000, 2000]}");
@@ -203,7 +236,7 @@ mod tests {
                 Path::new("results/x"),
                 &plan,
                 &[],
-                &ended(outcome),
+                before(&ended(outcome)),
                 &Expectations::default(),
             )
             .contains("1 of them has already ended")
@@ -233,7 +266,7 @@ mod tests {
         assert_eq!(blocks, ["1", "1", "2", "2", "3", "3", "4", "4"], "{shown}");
         let says = |plan: &Plan| {
             let (results, ended) = (Path::new("results/x"), HashMap::new());
-            let text = footer(results, plan, &[], &ended, &Expectations::default());
+            let text = footer(results, plan, &[], before(&ended), &Expectations::default());
             text.lines().nth(1).unwrap().to_owned()
         };
         assert_eq!(
@@ -303,7 +336,7 @@ mod tests {
                 Path::new("results/x"),
                 &plan("repeats: 2"),
                 &[],
-                &HashMap::new(),
+                before(&HashMap::new()),
                 &Expectations::default(),
             )
             .starts_with("1 point × 2 repeats = 2 trials, order interleaved; about")

@@ -7,7 +7,7 @@ use kiln_core::{
     record::{
         RunFile, RunFolder, TrialStore, TrialTable,
         programs::Git,
-        run_file::{Launch, RUN_FILE},
+        run_file::{KeptFrom, Launch, RUN_FILE},
         run_folder::{create, next_number},
         tables::TABLES,
     },
@@ -39,18 +39,21 @@ pub(super) fn create_run(
     Ok((folder, file))
 }
 
-/// Creates the folder of a new run that takes over the launches of another run; `add` writes what it
-/// has of their attempts. The folder appears whole.
+/// Creates the folder of a new run that takes over the launches of another run, with a note on that
+/// run; `add` writes what it has of their attempts. The folder appears whole.
 ///
 /// # Errors
 /// A file cannot be written, or `add` failed; then there is no new run.
 pub(in crate::schedule) fn create_with(
     request: &RunRequest,
-    launches: Vec<Launch>,
+    (launches, kept_from): (Vec<Launch>, Option<KeptFrom>),
     add: impl FnOnce(&RunFolder, &mut TrialStore) -> io::Result<()>,
 ) -> io::Result<(RunFolder, RunFile)> {
     let run_name = run_name(&clock::utc_now(), git(request.results).as_ref());
-    let file = new_file(request, launches);
+    let file = RunFile {
+        kept_from,
+        ..new_file(request, launches)
+    };
     let name = &request.experiment.name;
     let folder = create(request.results, name, &run_name, |folder| {
         let mut store = fill(folder, request, &file, None)?;
@@ -117,6 +120,7 @@ fn new_file(request: &RunRequest, launches: Vec<Launch>) -> RunFile {
             request.trials,
             &Paths::here(Privacy::of(request.experiment)),
         ),
+        kept_from: None,
         launches,
     }
 }

@@ -23,7 +23,9 @@ use crate::{
     readings::Privacy,
     schedule::{
         Event, Instruments, LaunchCounts, LaunchEnd, LaunchEvent, LaunchReport, RunRequest,
-        RunStop, disk,
+        RunStop,
+        copied_run::{self, CopiedRun},
+        disk,
         existing_run::{self, ExistingRun, Old},
         instruments::LaunchContext,
         known_trials, leftovers,
@@ -32,7 +34,6 @@ use crate::{
         pools::{self, KnownRun, Pools},
         process_record::end_earlier,
         programs,
-        read_again::{self, ReadAgain},
         remaining::remaining,
         signals::Listener,
         tickets::Tickets,
@@ -58,8 +59,10 @@ pub(super) fn run_on(
     programs::check(&request.wanted(), request.trials.iter())?;
     let lock = refusals::take_lock(request)?;
     collect_newest(request)?;
-    let found = existing_run::find(&request.wanted(), &|| MachineIdentity::of(&instruments))?;
-    let known = known_trials(request, &found);
+    let here = || MachineIdentity::of(&instruments);
+    let found = existing_run::find(&request.wanted(), &here)?;
+    let copied = copied_run::gather(request, &here)?;
+    let known = known_trials(request, &found, copied.as_ref());
     let request = &RunRequest {
         trials: &known,
         ..request.clone()
@@ -77,10 +80,9 @@ pub(super) fn run_on(
             return end_without_work(request, old);
         }
     }
-    let again = read_again::gather(request, &|| MachineIdentity::of(&instruments))?;
-    match again {
-        Some(again) if again.leaves_nothing(request) => end_with_rows(request, again),
-        again => launch(request, found, again, instruments, has_room),
+    match copied {
+        Some(copied) if copied.leaves_nothing(request) => end_with_rows(request, copied),
+        copied => launch(request, found, copied, instruments, has_room),
     }
 }
 
@@ -148,12 +150,12 @@ fn end_without_launch(
     )
 }
 
-/// Makes the run of attempts that were read again, where no other trial is to run. There is no launch:
+/// Makes the run of attempts that are taken over, where no other trial is to run. There is no launch:
 /// nothing is measured.
-fn end_with_rows(request: &RunRequest, again: ReadAgain) -> Result<LaunchReport, RunStop> {
+fn end_with_rows(request: &RunRequest, copied: CopiedRun) -> Result<LaunchReport, RunStop> {
     let (sender, _events) = channel();
     let listener = listen(sender)?;
-    let new = again.make_run(request, &listener.asked())?;
+    let new = copied.make_run(request, &listener.asked())?;
     for notice in &new.told {
         request.listener.hear(LaunchEvent::Notice(notice));
     }
@@ -161,18 +163,18 @@ fn end_with_rows(request: &RunRequest, again: ReadAgain) -> Result<LaunchReport,
     Ok(end_without_launch(request, &new, how))
 }
 
-/// Leases the devices, opens the run, and runs the remaining trials. A run that is read again is made
-/// before, and then resumed.
+/// Leases the devices, opens the run, and runs the remaining trials. A run that begins as a copy is
+/// made before, and then resumed.
 fn launch(
     request: &RunRequest,
     found: ExistingRun,
-    again: Option<ReadAgain>,
+    copied: Option<CopiedRun>,
     instruments: Instruments,
     has_room: HasRoom,
 ) -> Result<LaunchReport, RunStop> {
-    let of_again = again.as_ref().map(ReadAgain::history).unwrap_or_default();
+    let of_copy = copied.as_ref().map(CopiedRun::history).unwrap_or_default();
     let history = match &found {
-        ExistingRun::New { .. } => &of_again,
+        ExistingRun::New { .. } => &of_copy,
         ExistingRun::Old(old) => &old.history,
     };
     let known = KnownRun {
@@ -182,10 +184,10 @@ fn launch(
     };
     leftovers::refuse_living(&found, request)?;
     let prepared = PreparedLaunch::new(request, &known, instruments, None)?;
-    let found = match again {
-        Some(again) => {
+    let found = match copied {
+        Some(copied) => {
             let asked = prepared.listener.asked();
-            ExistingRun::Old(Box::new(again.make_run(request, &asked)?))
+            ExistingRun::Old(Box::new(copied.make_run(request, &asked)?))
         }
         None => found,
     };

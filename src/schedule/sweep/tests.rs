@@ -136,7 +136,7 @@ pub(in crate::schedule) fn request<'a>(
         visible_devices: None,
         selection: Selection::default(),
         fresh: false,
-        read_again: None,
+        copied: None,
         command_line: &[],
         data: &NO_DATA,
         sha256: |_| Err(io::Error::other("no program of note")),

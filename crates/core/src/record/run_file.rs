@@ -49,7 +49,23 @@ pub struct RunFile {
     /// trials.
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
     pub continues: BTreeMap<TrialId, Origin>,
+    /// The run whose trials this one took over; absent in others.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub kept_from: Option<KeptFrom>,
     pub launches: Vec<Launch>,
+}
+
+/// The run of `kiln run --keep`: its launches are the first ones of the new run.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct KeptFrom {
+    /// `NAME/FOLDER`.
+    pub run: String,
+    /// Number of planned trials that were taken over.
+    pub trials: usize,
+    /// The first launch with the programs of now: those before it had others, and a resume does not
+    /// compare them. Absent if all launches have the same.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub programs_from: Option<u64>,
 }
 
 #[allow(
@@ -258,6 +274,13 @@ impl RunFile {
             }
         }
         is_new || launch.libraries.len() + launch.flags.len() > known
+    }
+
+    /// Whether the programs of a launch are to be those of the trials that run now.
+    pub fn has_present_programs(&self, launch: u64) -> bool {
+        let kept = self.kept_from.as_ref();
+        let first = kept.and_then(|kept| kept.programs_from);
+        first.is_none_or(|first| launch >= first)
     }
 
     /// The newest launch whose trials said what they run on; else the newest one. The launch that hands

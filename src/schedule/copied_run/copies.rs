@@ -1,8 +1,9 @@
-//! Copies what a run that reads another run again has of it: the files of the attempts, and the
-//! records of the launches in which they ran.
+//! Copies what a new run takes over of another one: the files of the attempts, and the records of
+//! the launches in which they ran.
 
 use std::{
     collections::HashSet,
+    ffi::OsStr,
     fs::{self, File, FileType},
     io,
     os::unix::fs::symlink,
@@ -20,7 +21,7 @@ use kiln_core::{
     },
 };
 
-use super::AttemptReadAgain;
+use super::CopiedRow;
 
 /// Makes the folder of an attempt in the new run: the old files, and the result of now.
 ///
@@ -29,19 +30,75 @@ use super::AttemptReadAgain;
 pub(super) fn copy_attempt(
     old: &RunFolder,
     new: &RunFolder,
-    attempt: &AttemptReadAgain,
+    attempt: &CopiedRow,
     asked: &AtomicBool,
 ) -> io::Result<()> {
     let row = &attempt.row.fixed;
     let from = old.attempt(&row.trial, row.attempt);
     let to = new.make_attempt(&row.trial, row.attempt)?;
-    link_all(&from, &to, &from, &[RESULT_FILE], asked)?;
-    write_json(&to.join(RESULT_FILE), &attempt.result)?;
+    match &attempt.result {
+        Some(result) => {
+            link_all(&from, &to, &from, &[RESULT_FILE], asked)?;
+            write_json(&to.join(RESULT_FILE), result)?;
+        }
+        None => link_all(&from, &to, &from, &[], asked)?,
+    }
     let [from, to] = [old, new].map(|run| run.trial(&row.trial).join(TRIAL_YAML));
     match from.symlink_metadata().is_ok_and(|found| found.is_file()) {
         true => copy(&from, &to),
         false => Ok(()),
     }
+}
+
+/// What the new run has of the folder of a trial.
+pub(super) struct TrialParts<'a> {
+    /// The attempts with a row.
+    pub(super) attempts: &'a HashSet<(TrialId, u64)>,
+    /// Whether both runs may share the files of its checkpoints, because nobody writes into them.
+    pub(super) links_checkpoints: bool,
+}
+
+/// Makes the folder of a trial in the new run, with its attempts and checkpoints. A clone has none.
+///
+/// # Errors
+/// As [`copy_attempt`].
+pub(super) fn copy_trial(
+    old: &RunFolder,
+    new: &RunFolder,
+    trial: &TrialId,
+    parts: &TrialParts<'_>,
+    asked: &AtomicBool,
+) -> io::Result<()> {
+    let from = old.trial(trial);
+    let Some(name) = from.file_name() else {
+        return Ok(());
+    };
+    if !from.symlink_metadata().is_ok_and(|found| found.is_dir()) {
+        return Ok(());
+    }
+    let to = new.trials().join(name);
+    fs::create_dir(&to)?;
+    let checkpoints = old.checkpoints(trial);
+    let checkpoints = checkpoints.file_name().and_then(OsStr::to_str);
+    // Those of an earlier attempt stand beside them, with its number.
+    let has_checkpoints = |name: &OsStr| {
+        let own = name.to_str().zip(checkpoints);
+        own.is_some_and(|(name, checkpoints)| name.starts_with(checkpoints))
+    };
+    let has_no_row = |name: &OsStr| {
+        let number = name.to_str().and_then(|name| name.parse::<u64>().ok());
+        number.is_some_and(|number| !parts.attempts.contains(&(trial.clone(), number)))
+    };
+    let way = |links| Way {
+        root: &from,
+        links,
+        asked,
+    };
+    let is_copied = |name: &OsStr| !parts.links_checkpoints && has_checkpoints(name);
+    put_all(&from, &to, &way(true), &|name| {
+        has_no_row(name) || is_copied(name)
+    })?;
+    put_all(&from, &to, &way(false), &|name| !is_copied(name))
 }
 
 /// Copies the snapshots and lists of packages of the launches, and the samples of these attempts. A
@@ -134,33 +191,60 @@ fn link_all(
     except: &[&str],
     asked: &AtomicBool,
 ) -> io::Result<()> {
+    let way = Way {
+        root,
+        links: true,
+        asked,
+    };
+    let is_left_out = |name: &OsStr| except.iter().any(|other| name.to_str() == Some(*other));
+    put_all(from, to, &way, &is_left_out)
+}
+
+/// How the content of folders below `root` is put into others.
+struct Way<'a> {
+    root: &'a Path,
+    /// As hard links where the file system has them; else as copies.
+    links: bool,
+    /// Set by a signal.
+    asked: &'a AtomicBool,
+}
+
+/// Puts what is in a folder into another one, but for the entries that are left out.
+fn put_all(
+    from: &Path,
+    to: &Path,
+    way: &Way<'_>,
+    is_left_out: &dyn Fn(&OsStr) -> bool,
+) -> io::Result<()> {
     for entry in fs::read_dir(from).map_err(not_copied(from))? {
-        if asked.load(Ordering::Relaxed) {
+        if way.asked.load(Ordering::Relaxed) {
             return Err(io::ErrorKind::Interrupted.into());
         }
         let entry = entry.map_err(not_copied(from))?;
         let name = entry.file_name();
-        if except.iter().any(|other| name.to_str() == Some(*other)) {
+        if is_left_out(&name) {
             continue;
         }
         let (old, new) = (entry.path(), to.join(&name));
         let kind = entry.file_type().map_err(not_copied(&old))?;
-        put(&old, &new, kind, root).map_err(not_copied(&old))?;
+        put(&old, &new, kind, way).map_err(not_copied(&old))?;
         if kind.is_dir() {
-            link_all(&old, &new, root, &[], asked)?;
+            put_all(&old, &new, way, &|_| false)?;
         }
     }
     Ok(())
 }
 
 /// Puts one entry of a folder into another one; of a folder, only itself.
-fn put(old: &Path, new: &Path, kind: FileType, root: &Path) -> io::Result<()> {
+fn put(old: &Path, new: &Path, kind: FileType, way: &Way<'_>) -> io::Result<()> {
     if kind.is_dir() {
         fs::create_dir(new)
     } else if kind.is_symlink() {
-        symlink(target_below(&fs::read_link(old)?, old, root), new)
-    } else if kind.is_file() {
+        symlink(target_below(&fs::read_link(old)?, old, way.root), new)
+    } else if kind.is_file() && way.links {
         fs::hard_link(old, new).or_else(|_| copy_bytes(old, new))
+    } else if kind.is_file() {
+        copy_bytes(old, new)
     } else {
         Ok(())
     }
@@ -204,7 +288,7 @@ fn not_copied(path: &Path) -> impl Fn(io::Error) -> io::Error {
             true => format!("{path}: {error}"),
             false => format!(
                 "{path}: it cannot be copied into the new run, which was therefore not made: {error}; \
-                 correct this and run the same command again, or leave `--read-again` out"
+                 correct this and run the same command again, or start a run without it with `--fresh`"
             ),
         };
         io::Error::new(error.kind(), text)
@@ -213,6 +297,8 @@ fn not_copied(path: &Path) -> impl Fn(io::Error) -> io::Error {
 
 #[cfg(test)]
 mod tests {
+    use std::os::unix::fs::MetadataExt;
+
     use super::*;
 
     #[test]
@@ -284,5 +370,41 @@ mod tests {
         copy_samples(&[one, two], &to, &HashSet::from(attempts)).unwrap();
         let wanted = of("1,0.5,t000000000a,1,cpu\n2,1.5,t000000000b,2,cpu\n");
         assert_eq!(fs::read_to_string(to).unwrap(), wanted);
+    }
+
+    #[test]
+    fn the_folder_of_a_trial_has_its_attempts_with_a_row_and_its_checkpoints() {
+        let place = tempfile::tempdir().unwrap();
+        let [old, new] = ["old", "new"].map(|name| RunFolder::at(place.path().join(name)));
+        let trial = TrialId("t000000000a".to_owned());
+        for file in [
+            "1/steps.csv",
+            "2/steps.csv",
+            "checkpoint/5/model",
+            "checkpoint.1/3/model",
+        ] {
+            let path = old.trial(&trial).join(file);
+            fs::create_dir_all(path.parent().unwrap()).unwrap();
+            fs::write(path, file).unwrap();
+        }
+        let attempts = HashSet::from([(trial.clone(), 1)]);
+        let copied = |links_checkpoints: bool| {
+            let _ = fs::remove_dir_all(new.path());
+            fs::create_dir_all(new.trials()).unwrap();
+            let parts = TrialParts {
+                attempts: &attempts,
+                links_checkpoints,
+            };
+            copy_trial(&old, &new, &trial, &parts, &AtomicBool::new(false)).unwrap();
+            let files = ["1/steps.csv", "checkpoint/5/model", "checkpoint.1/3/model"];
+            files.map(|file| {
+                let path = new.trial(&trial).join(file);
+                assert_eq!(fs::read_to_string(&path).unwrap(), file);
+                path.metadata().unwrap().nlink()
+            })
+        };
+        assert_eq!(copied(true), [2, 2, 2]);
+        assert_eq!(copied(false), [2, 1, 1]);
+        assert!(!new.attempt(&trial, 2).exists(), "it has no row");
     }
 }

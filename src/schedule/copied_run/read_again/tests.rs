@@ -2,7 +2,7 @@ use std::sync::Arc;
 
 use kiln_core::{
     kinds::Model,
-    record::{attempt::RESULT_FILE, note::BusyHost, run_file::write_json},
+    record::{attempt::RESULT_FILE, note::BusyHost, run_file::write_json, tables::TRIALS},
     spec::Experiment,
 };
 

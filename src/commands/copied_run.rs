@@ -1,0 +1,86 @@
+//! The run of which `kiln run --keep` and `kiln run --read-again` make a new run.
+
+use std::path::Path;
+
+use kiln_core::record::{RunFolder, TicketQueue, lock, run_folder};
+
+use super::{Stop, runs, sources};
+use crate::schedule::CopyPurpose;
+
+/// Trials of another run in place of trials that would run.
+#[derive(clap::Args)]
+pub(super) struct KeepArgs {
+    /// Start a new run that keeps the trials of this run that are in the plan too and have a final
+    /// outcome: for values or repeats that were added to a sweep. Only the others run. A run is named
+    /// as in `kiln report`.
+    #[arg(long, value_name = "RUN")]
+    pub(super) keep: Option<String>,
+    /// With `--keep`: allow another program of the trials than that of RUN, such as a corrected
+    /// `train.py`. Then only completed trials are kept.
+    #[arg(long, value_name = "WHAT", requires = "keep")]
+    across: Option<Across>,
+}
+
+/// What may differ from the run that is kept.
+#[derive(Clone, Copy, PartialEq, Eq, clap::ValueEnum)]
+enum Across {
+    /// The files of the programs of the trials.
+    Programs,
+}
+
+impl KeepArgs {
+    /// Whether the other trials may run with other programs.
+    pub(super) fn is_across_programs(&self) -> bool {
+        self.across == Some(Across::Programs)
+    }
+
+    pub(super) fn purpose(&self) -> CopyPurpose {
+        CopyPurpose::Keep {
+            across_programs: self.is_across_programs(),
+        }
+    }
+}
+
+/// Finds the run to copy.
+///
+/// # Errors
+/// There is no such run, it is being run, or it is one of a commit.
+pub(super) fn run_to_copy(
+    named: &str,
+    purpose: CopyPurpose,
+    results: &Path,
+) -> Result<RunFolder, Stop> {
+    let (parts, again) = match purpose {
+        CopyPurpose::ReadAgain => ("output", "read it again"),
+        CopyPurpose::Keep { .. } => ("files", "keep its trials"),
+    };
+    if sources::is_of_revision(named) {
+        return Err(Stop::bad_input(format!(
+            "{named}: a commit has the tables of a run and not the {parts} of its trials, which git \
+             ignores; name a run's folder, such as `results/NAME/latest`"
+        )));
+    }
+    let run = runs::run_folder(named, results)?;
+    let queue = TicketQueue::of(&run);
+    let taken = queue.map_or(0, |queue| queue.counts().unwrap_or_default().taken);
+    let who = match taken {
+        0 => launch_on(&run),
+        _ => Some("workers have tickets of it".to_owned()),
+    };
+    match who {
+        None => Ok(run),
+        Some(who) => Err(Stop::bad_input(format!(
+            "{}: this run is being run ({who}); {again} when it has ended",
+            runs::below_here(run.path()).display()
+        ))),
+    }
+}
+
+/// The launch that works on a run, in words. Only the newest run of an experiment is ever worked on.
+fn launch_on(run: &RunFolder) -> Option<String> {
+    let above = run.path().parent()?;
+    let (results, experiment) = (above.parent()?, above.file_name()?.to_string_lossy());
+    let holder = lock::holder(results, &experiment)?;
+    let newest = run_folder::runs(results, &experiment).pop();
+    (newest.as_ref() == Some(run)).then_some(holder.0)
+}

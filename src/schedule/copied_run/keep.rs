@@ -1,0 +1,237 @@
+//! `kiln run --keep`: a new run that takes over the trials of another run that are in its plan too and
+//! have a final outcome. Only the others run.
+
+use std::{
+    collections::{BTreeSet, HashMap},
+    path::Path,
+};
+
+use kiln_core::{
+    plan::{Trial, TrialId},
+    record::{AttemptEnd, RunFile, RunFolder, TicketQueue, TrialTable, run_file::KeptFrom},
+    spec::Experiment,
+};
+
+use super::{
+    CopiedRow, CopiedRun, CopyPurpose, can_be_copied, compare_programs, in_plan, name_of, with_axes,
+};
+use crate::schedule::{
+    RunStop, WantedTrials,
+    changes::{KeyChange, changes, describe},
+    content::other_data,
+    existing_run::{add_lost, experiment_of},
+    kept_trials::{is_kept, run_alike},
+    machine::{self, MachineIdentity},
+    remaining::{History, Selection, remaining, with_fallbacks},
+};
+
+/// Most changed keys that are named where no trial can be kept.
+const MOST_CHANGES: usize = 5;
+
+/// The run whose trials are kept.
+pub(in crate::schedule) struct KeptRun<'a> {
+    pub(in crate::schedule) run: &'a RunFolder,
+    /// Whether the other trials may run with other programs. Then only completed ones are kept.
+    pub(in crate::schedule) across_programs: bool,
+    /// The folder of the devices' locks.
+    pub(in crate::schedule) locks: &'a Path,
+}
+
+impl KeptRun<'_> {
+    fn refused(&self, why: &str) -> RunStop {
+        RunStop::Refused(format!("{}: {why}", name_of(self.run)))
+    }
+}
+
+/// Finds the trials of a run that are kept; changes nothing.
+///
+/// # Errors
+/// Its trials were run in another way, or none of them is in the plan.
+pub(super) fn gather(
+    wanted: &WantedTrials,
+    place: &KeptRun<'_>,
+    selection: &Selection,
+    here: &dyn Fn() -> MachineIdentity,
+) -> Result<CopiedRun, RunStop> {
+    let refused = |why: String| place.refused(&why);
+    let (file, old) = record(place).map_err(refused)?;
+    let table =
+        TrialTable::read_of(place.run).map_err(|error| RunStop::Refused(error.to_string()))?;
+    let rows = rows(wanted, place, &file, &table);
+    let changes = changes(&old, wanted.experiment);
+    if rows.is_empty() {
+        return Err(refused(nothing_kept(place, wanted, &changes)));
+    }
+    run_alike(&old, wanted.experiment, &changes).map_err(refused)?;
+    let data = other_data(&file, wanted.data);
+    if !data.is_empty() {
+        return Err(refused(format!(
+            "its data has changed since:\n  {}\nput it back to keep its trials, or leave `--keep` out \
+             to run all trials",
+            data.join("\n  ")
+        )));
+    }
+    let (mut programs, changed) = compare_programs(wanted, &file, &table)?;
+    if !changed.is_empty() {
+        if !place.across_programs {
+            return Err(refused(of_other_program(&changed)));
+        }
+        programs.told = vec![across(&changed)];
+        programs.first_measured = None;
+    }
+    let here = here();
+    if let Some(difference) = machine::made_elsewhere(&file.launches, &here) {
+        return Err(refused(format!(
+            "it was made on another machine ({difference}), and rows of two machines do not compare; \
+             leave `--keep` out to run all trials on this one"
+        )));
+    }
+    let kept_from = kept_from(place, &file, kept(wanted, &rows), !changed.is_empty());
+    let mut copied = CopiedRun {
+        run: place.run.clone(),
+        file,
+        programs,
+        rows,
+        purpose: CopyPurpose::Keep {
+            across_programs: place.across_programs,
+        },
+        planned: wanted.trials.len(),
+        kept_from: Some(kept_from),
+        notices: Vec::new(),
+    };
+    let notice = notice(&copied, wanted, selection);
+    let elsewhere = copied.of_other_machine(&here, "kept");
+    copied.notices.push(notice);
+    copied.notices.extend(elsewhere);
+    Ok(copied)
+}
+
+/// The record of the run, and its experiment.
+fn record(place: &KeptRun<'_>) -> Result<(RunFile, Experiment), String> {
+    let file = RunFile::read(&place.run.run_file())?;
+    let old = experiment_of(place.run).map_err(|what| what.trim().to_owned())?;
+    if file.is_searching || old.sweep.search.is_some() {
+        return Err(
+            "`kiln tune` chose its trials, and a sweep cannot keep them; leave `--keep` out"
+                .to_owned(),
+        );
+    }
+    can_be_copied(place.run, &file, place.locks, "--keep")?;
+    Ok((file, old))
+}
+
+/// The rows of the kept trials, in the order of the table.
+fn rows(
+    wanted: &WantedTrials,
+    place: &KeptRun<'_>,
+    file: &RunFile,
+    table: &TrialTable,
+) -> Vec<CopiedRow> {
+    let ends: Vec<AttemptEnd> = table.rows.iter().map(AttemptEnd::of).collect();
+    let mut history = History::of(&ends);
+    if TicketQueue::of(place.run).is_none() {
+        add_lost(&mut history, place.run, &file.plan);
+    }
+    let is_kept = |trial: &TrialId| is_kept(history.last(trial), place.across_programs);
+    let kept = History::of(ends.iter().filter(|end| is_kept(&end.trial)));
+    let known = with_fallbacks(wanted.trials, &kept, wanted.experiment.run.on_oom);
+    let trials: HashMap<&TrialId, &Trial> = known.iter().map(|trial| (&trial.id, trial)).collect();
+    let rows = table.rows.iter().filter(|row| is_kept(&row.fixed.trial));
+    rows.filter_map(|row| {
+        let trial = *trials.get(&row.fixed.trial)?;
+        let row = in_plan((*row.fixed).clone(), trial);
+        Some(CopiedRow {
+            row: with_axes(row, trial),
+            result: None,
+        })
+    })
+    .collect()
+}
+
+/// The number of planned trials that these rows are of.
+fn kept(wanted: &WantedTrials, rows: &[CopiedRow]) -> usize {
+    let ids: BTreeSet<&TrialId> = rows.iter().map(|copied| &copied.row.fixed.trial).collect();
+    let planned = wanted.trials.iter();
+    planned.filter(|trial| ids.contains(&trial.id)).count()
+}
+
+/// The note in `run.json` of the new run.
+fn kept_from(
+    place: &KeptRun<'_>,
+    file: &RunFile,
+    trials: usize,
+    are_programs_other: bool,
+) -> KeptFrom {
+    let last = file.launches.iter().map(|launch| launch.launch).max();
+    let before = file.kept_from.as_ref();
+    KeptFrom {
+        run: name_of(place.run),
+        trials,
+        programs_from: match are_programs_other {
+            true => Some(last.unwrap_or(0) + 1),
+            false => before.and_then(|kept| kept.programs_from),
+        },
+    }
+}
+
+/// Says how many trials are kept, and how many are left to run.
+fn notice(copied: &CopiedRun, wanted: &WantedTrials, selection: &Selection) -> String {
+    let known = copied.known_trials(wanted.trials, wanted.experiment);
+    let retries = wanted.experiment.run.retries;
+    let left = match remaining(&known, &copied.history(), selection, retries).len() {
+        0 => "none is left to run".to_owned(),
+        1 => "1 is left to run".to_owned(),
+        left => format!("{left} are left to run"),
+    };
+    format!(
+        "{} of {} trials are kept from {}; {left}",
+        kept(wanted, &copied.rows),
+        wanted.trials.len(),
+        name_of(&copied.run)
+    )
+}
+
+/// Says why no trial is kept.
+fn nothing_kept(place: &KeptRun<'_>, wanted: &WantedTrials, changes: &[KeyChange]) -> String {
+    let ended = match place.across_programs {
+        true => "completed in it",
+        false => "in it with a final outcome",
+    };
+    let none = format!(
+        "none of the {} trials of this experiment is {ended}, so none can be kept",
+        wanted.trials.len()
+    );
+    let bound = changes.iter().filter(|change| !change.is_free());
+    let bound: Vec<KeyChange> = bound.cloned().collect();
+    if bound.is_empty() {
+        return format!("{none}; leave `--keep` out to run them");
+    }
+    let first = describe(&bound[..bound.len().min(MOST_CHANGES)]);
+    let more = match bound.len().saturating_sub(MOST_CHANGES) {
+        0 => String::new(),
+        more => format!("\n  and {more} more"),
+    };
+    format!(
+        "{none}; what has changed since:\n{first}{more}\nrestore what makes other trials of them, or \
+         leave `--keep` out to run all trials"
+    )
+}
+
+/// Says that the programs are others, and what to do.
+fn of_other_program(changed: &[String]) -> String {
+    format!(
+        "its trials ran with another program than the one that is there now:\n  {}\nput it back to keep \
+         them, add `--across programs` to keep the completed ones all the same, or leave `--keep` out \
+         to run all trials",
+        changed.join("\n  ")
+    )
+}
+
+/// Says that the kept rows are of other programs.
+fn across(changed: &[String]) -> String {
+    format!(
+        "the kept trials ran with another program than the others will ({}); their rows stand in one \
+         table, and differences between them may come from the program",
+        changed.join("; ")
+    )
+}

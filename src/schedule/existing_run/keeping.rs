@@ -1,0 +1,71 @@
+//! Says what `kiln run --keep` would save, where a run cannot be resumed.
+
+use kiln_core::units::counted;
+
+use super::{
+    super::{
+        WantedTrials,
+        changes::changes,
+        kept_trials::{is_kept, run_alike},
+        machine::{self, MachineIdentity},
+    },
+    Old, experiment_of,
+};
+
+/// Says how many trials of a run of another experiment `--keep` would save; empty for none.
+pub(super) fn keeping(
+    wanted: &WantedTrials,
+    old: &Old,
+    here: &dyn Fn() -> MachineIdentity,
+) -> String {
+    match savable(wanted, old, false, here) {
+        0 => String::new(),
+        kept => format!(
+            "; `--keep {}` keeps {kept} of its {}",
+            old.folder.path().display(),
+            counted(old.file.plan.len(), "trial")
+        ),
+    }
+}
+
+/// The same of a run of this experiment with another program.
+pub(super) fn keeping_across_programs(
+    wanted: &WantedTrials,
+    old: &Old,
+    here: &dyn Fn() -> MachineIdentity,
+) -> String {
+    match savable(wanted, old, true, here) {
+        0 => String::new(),
+        kept => format!(
+            "; `--keep {} --across programs` keeps {kept} completed of its {} and runs the others with \
+             the program of now",
+            old.folder.path().display(),
+            counted(old.file.plan.len(), "trial")
+        ),
+    }
+}
+
+/// The number of trials that `--keep` would take over; 0 where it would refuse.
+fn savable(
+    wanted: &WantedTrials,
+    old: &Old,
+    across_programs: bool,
+    here: &dyn Fn() -> MachineIdentity,
+) -> usize {
+    let Ok(experiment) = experiment_of(&old.folder) else {
+        return 0;
+    };
+    let changes = changes(&experiment, wanted.experiment);
+    let is_search = wanted.search.is_some() || experiment.sweep.search.is_some();
+    if is_search || run_alike(&experiment, wanted.experiment, &changes).is_err() {
+        return 0;
+    }
+    let trials = wanted.trials.iter();
+    let kept = trials.filter(|trial| is_kept(old.history.last(&trial.id), across_programs));
+    let kept = kept.count();
+    let is_elsewhere = || machine::made_elsewhere(&old.file.launches, &here()).is_some();
+    match kept > 0 && is_elsewhere() {
+        true => 0,
+        false => kept,
+    }
+}
