@@ -159,6 +159,9 @@ pub(super) fn run(args: Args) -> Result<Status, Stop> {
         }
         false => [source(&args.base)?, source(named)?],
     };
+    [&base, &new]
+        .into_iter()
+        .for_each(TableSource::tell_several_programs);
     tell_machines_apart(&mut [base.recorded_table(), new.recorded_table()]);
     let mut options = args.asked.options();
     options.columns = columns(&args.metric, &args.asked, &[&base, &new])?;
@@ -238,6 +241,7 @@ fn one_run(run: &TableSource) -> Stop {
 /// Compares the values of an axis within one run.
 fn within(args: &Args, axis: &str) -> Result<Status, Stop> {
     let mut run = source(&args.base)?;
+    run.tell_several_programs();
     tell_machines_apart(&mut [run.recorded_table()]);
     let mut options = args.asked.options();
     options.columns = columns(&args.metric, &args.asked, &[&run])?;

@@ -13,7 +13,8 @@ use kiln_core::{
     limits::{RESOLVED_BYTES, STATE_BYTES},
     record::{
         PlannedValues, RunFile, RunFolder, TableError, TicketQueue, TrialTable, collect,
-        other_machine::rows_of_other_machine, run_folder::LATEST, tables::TRIALS,
+        other_machine::rows_of_other_machine, run_folder::LATEST,
+        several_programs::rows_of_several_programs, tables::TRIALS,
     },
     spec,
     units::short_hash,
@@ -76,6 +77,14 @@ impl TableSource {
     fn tell_other_machine(&self) {
         let run = self.run.as_ref();
         if let Some(found) = run.and_then(|run| rows_of_other_machine(&self.table, run)) {
+            note(&format!("note: {}: {found}", self.name));
+        }
+    }
+
+    /// Says that rows are of several programs.
+    pub(super) fn tell_several_programs(&self) {
+        let run = self.run.as_ref();
+        if let Some(found) = run.and_then(|run| rows_of_several_programs(&self.table, run)) {
             note(&format!("note: {}: {found}", self.name));
         }
     }

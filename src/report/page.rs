@@ -3,7 +3,10 @@
 
 use kiln_core::{
     plan::Outcome,
-    record::{PlannedValues, TableRow, TrialRow, TrialTable, nodes::unlike_nodes},
+    record::{
+        PlannedValues, TableRow, TrialRow, TrialTable, nodes::unlike_nodes,
+        several_programs::rows_of_several_programs,
+    },
     spec::{self, Metric},
     units::without_controls,
 };
@@ -36,10 +39,16 @@ impl Subject<'_> {
         how_to_compare(self.table, axis, self.name)
     }
 
-    /// Notices on the whole run: by its rows, and by the differences between its nodes.
+    /// Notices on the whole run: by its rows, by their programs, and by the differences between its
+    /// nodes.
     pub(super) fn notices(&self, findings: &[RuleFinding]) -> Vec<String> {
         let of_nodes = self.run.map(|run| unlike_nodes(&run.launches));
+        let of_programs = self.run.and_then(|run| {
+            let found = rows_of_several_programs(self.table, run)?;
+            Some(found.to_string())
+        });
         let of_rows = notices(self.table, findings).into_iter();
+        let of_rows = of_rows.chain(of_programs);
         of_rows.chain(of_nodes.unwrap_or_default()).collect()
     }
 }

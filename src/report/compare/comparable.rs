@@ -133,7 +133,20 @@ pub struct Unlike {
 
 /// Whether two rows are of one run and not of a repeat: one row twice, or one attempt read twice.
 pub(super) fn is_same_run(one: &TrialRow, other: &TrialRow) -> bool {
-    one.started_utc.is_some() && (one == other || is_read_twice(one, other))
+    is_same_row(one, other) || (one.started_utc.is_some() && is_read_twice(one, other))
+}
+
+/// Whether two rows are one. A run that kept it from another run (`kiln run --keep`) gives its trial
+/// another place in its plan.
+pub(super) fn is_same_row(one: &TrialRow, other: &TrialRow) -> bool {
+    let without_place = |row: &TrialRow| TrialRow {
+        number: 0,
+        block: None,
+        round: None,
+        ..row.clone()
+    };
+    let is_told = one.started_utc.is_some() && one.started_utc == other.started_utc;
+    is_told && (one == other || without_place(one) == without_place(other))
 }
 
 /// Whether two rows are of one attempt whose output was read again for one of them.

@@ -10,7 +10,7 @@ use kiln_core::{
 use super::{
     Compared, ComparedMetric, DisturbedRun, Unlike,
     at_once::AtOnce,
-    comparable::{self, is_same_run},
+    comparable::{self, is_same_row, is_same_run},
     matching::MatchedPair,
     outliers::outliers,
 };
@@ -63,7 +63,7 @@ pub(super) fn without_numbers(
         same.count()
     };
     let shared = are_in_new(is_same_run);
-    let equal = are_in_new(|old, new| old.started_utc.is_some() && old == new);
+    let equal = are_in_new(is_same_row);
     Compared {
         name: pair.name.clone(),
         values: pair.values.clone(),

@@ -785,6 +785,23 @@ fn a_gate_does_not_pass_for_the_same_runs_twice_and_the_page_says_so() {
 }
 
 #[test]
+fn rows_that_a_run_kept_are_those_of_the_run_before() {
+    let base = lasting(timed(rates(1, &STEADY), 0, 20), 9.0);
+    let mut new = base.clone();
+    for row in &mut new.rows {
+        row.fixed.number += 3;
+        row.fixed.block = None;
+    }
+    let found = compare(&base, &new, &Options::default()).unwrap();
+    let pair = &found.pairs[0];
+    assert_eq!((pair.shared, pair.is_one_run), (5, true));
+    new.rows[0].fixed.train_loss = Some(0.125);
+    let found = compare(&base, &new, &Options::default()).unwrap();
+    let pair = &found.pairs[0];
+    assert_eq!((pair.shared, pair.is_one_run), (4, false));
+}
+
+#[test]
 fn attempts_that_were_read_again_are_not_repeats_and_get_no_verdict() {
     let base = lasting(timed(rates(1, &STEADY), 0, 20), 9.0);
     let mut new = base.clone();

@@ -30,6 +30,7 @@ pub mod redefined;
 pub mod run_file;
 pub mod run_folder;
 pub mod samples;
+pub mod several_programs;
 pub mod snapshots;
 pub mod steps;
 pub mod submission;
