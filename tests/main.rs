@@ -45,6 +45,7 @@ mod hardware_scenarios;
 mod helper;
 mod imports;
 mod init;
+mod keep;
 mod limits;
 mod ls;
 mod mig;

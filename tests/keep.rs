@@ -1,0 +1,415 @@
+//! `kiln run --keep`: trials that another run has are kept, and only the others run.
+
+use std::{
+    fs,
+    os::unix::fs::MetadataExt,
+    path::{Path, PathBuf},
+};
+
+use serde_json::Value;
+
+use crate::{
+    scripted_child::{Ended, Place, table, wait_until},
+    use_model::kiln_in,
+};
+
+const TWO: &str = "train: {steps: 10}\nsweep: {grid: {train.batch_size: [1, 2]}}";
+const THREE: &str = "train: {steps: 10}\nsweep: {grid: {train.batch_size: [1, 2, 4]}}";
+
+/// A command that writes its value to `started` at its start.
+const MODEL: &str = "  argv: [sh, -c, 'echo \"$KILN_VALUE_N\" >>started; echo \"speed \
+                     $KILN_VALUE_N.5\"']\n  values: {n: 1}\n  metrics: {speed: {line: 'speed (\\S+)', \
+                     better: high}}";
+
+fn sweep(values: &str, more: &str) -> String {
+    format!("sweep: {{grid: {{model.values.n: [{values}]}}{more}}}")
+}
+
+fn started(place: &Place) -> Vec<String> {
+    let text = fs::read_to_string(place.path("started")).unwrap();
+    text.lines().map(str::to_owned).collect()
+}
+
+fn keep(place: &Place, more: &[&str]) -> Ended {
+    place.run("completes", &[&["--keep", "latest"], more].concat())
+}
+
+fn kiln(place: &Place, arguments: &[&str]) -> Ended {
+    Ended::of(place.kiln(arguments).output().unwrap())
+}
+
+#[test]
+fn only_the_added_value_runs_and_the_kept_rows_stay_as_they_are() {
+    let place = Place::of_command(MODEL, &sweep("1, 2", ""));
+    assert_eq!(place.run("", &[]).status, Some(0));
+    let old = fs::canonicalize(place.latest()).unwrap();
+    let (before, launches) = (place.lines(), place.run_file()["launches"].clone());
+    place.write_command(MODEL, &sweep("1, 2, 3", ""));
+    let foretold = keep(&place, &["--dry-run"]);
+    assert!(
+        foretold.stdout.contains("2 of 3 trials are kept from x/")
+            && foretold.stdout.contains("1 of 3 trials would run"),
+        "{foretold:?}"
+    );
+    let planned = kiln(&place, &["plan", "x.yaml", "--keep", "latest"]);
+    let told = "2 of 3 trials are kept from x/";
+    assert!(
+        planned.stdout.contains(told) && planned.stdout.contains("; 1 is left to run"),
+        "{planned:?}"
+    );
+    let ended = keep(&place, &[]);
+    assert_eq!(ended.status, Some(0), "{ended:?}");
+    assert!(ended.stderr.contains(told), "{ended:?}");
+    assert_eq!(started(&place), ["1", "2", "3"]);
+    assert_eq!(place.runs(), 2);
+    assert_eq!(place.lines()[..3], before[..]);
+    assert_eq!(place.column("launch"), ["1", "1", "2"]);
+    let run = place.run_file();
+    assert_eq!(run["launches"][0], launches[0]);
+    assert_eq!(run["kept_from"]["trials"], 2);
+    assert_eq!(place.attempts_with("stdout.txt"), 3);
+    let again = place.run("", &[]);
+    let told = "every trial already has its result";
+    assert!(
+        again.stderr.contains(told) && place.runs() == 2,
+        "{again:?}"
+    );
+    // Each run stands alone.
+    let removed = kiln(&place, &["rm", &old.display().to_string(), "--yes"]);
+    assert_eq!(removed.status, Some(0), "{removed:?}");
+    for attempt in place.attempts() {
+        let output = fs::read_to_string(attempt.join("stdout.txt")).unwrap();
+        assert!(output.starts_with("speed "), "{output}");
+    }
+}
+
+#[test]
+fn added_repeats_run_in_blocks_of_their_own() {
+    let place = Place::of_command(MODEL, &sweep("1, 2", ""));
+    place.run("", &[]);
+    place.write_command(MODEL, &sweep("1, 2", ", repeats: 3"));
+    let ended = keep(&place, &[]);
+    assert_eq!(ended.status, Some(0), "{ended:?}");
+    let told = "2 of 6 trials are kept";
+    assert!(
+        ended.stderr.contains(told) && ended.stderr.contains("4 are left to run"),
+        "{ended:?}"
+    );
+    assert_eq!(started(&place).len(), 2 + 4);
+    for row in place.rows() {
+        let launch = if row["block"] == "1" { "1" } else { "2" };
+        assert_eq!(row["launch"], launch, "{row:?}");
+    }
+}
+
+#[test]
+fn a_kept_trial_and_an_added_one_are_no_pair() {
+    let more = ", repeats: 3, together: [model.values.n]";
+    let place = Place::of_command(MODEL, &sweep("1, 2", more));
+    place.run("", &[]);
+    place.write_command(MODEL, &sweep("1, 2, 3", more));
+    let ended = keep(&place, &[]);
+    assert_eq!(ended.status, Some(0), "{ended:?}");
+    assert_eq!(started(&place).len(), 6 + 3);
+    let run = place.latest().display().to_string();
+    let compared = kiln(&place, &["compare", &run, "--between", "model.values.n"]);
+    let told =
+        "the two sides ran in different launches (model.values.n 1 in launch 1; 3 in launch 2)";
+    assert!(compared.stdout.contains(told), "{compared:?}");
+}
+
+#[test]
+fn trials_without_a_final_outcome_run_from_the_beginning() {
+    let place = Place::of_command(MODEL, &sweep("1, 2", ""));
+    place.run("", &[]);
+    // As if kiln had been killed before it wrote the row.
+    let lines = place.lines();
+    let whole = lines[..2].join("\n") + "\n";
+    fs::write(place.latest().join("trials.csv"), whole).unwrap();
+    place.write_command(MODEL, &sweep("1, 2, 3", ""));
+    let ended = keep(&place, &[]);
+    assert_eq!(ended.status, Some(0), "{ended:?}");
+    assert_eq!(started(&place), ["1", "2", "2", "3"]);
+    assert_eq!(place.column("attempt"), ["1", "1", "1"]);
+    assert_eq!(place.attempts().len(), 3);
+}
+
+#[test]
+fn trials_that_kiln_trains_are_kept_by_their_ids() {
+    let place = Place::with(TWO);
+    assert_eq!(place.run("completes", &[]).status, Some(0));
+    let before = place.lines();
+    place.write(&format!(
+        "{THREE}\ndescription: one more\nrun: {{timeout: 1h}}"
+    ));
+    let ended = keep(&place, &[]);
+    assert_eq!(ended.status, Some(0), "{ended:?}");
+    assert_eq!(place.lines()[..3], before[..]);
+    assert_eq!(place.column("launch"), ["1", "1", "2"]);
+    // Nothing is left to run of a part of the sweep, so no launch is added.
+    place.write(TWO);
+    let part = keep(&place, &[]);
+    assert!(
+        part.status == Some(0) && part.stderr.contains("2 of 2 trials are kept"),
+        "{part:?}"
+    );
+    assert_eq!(place.column("launch"), ["1", "1"]);
+    let again = place.run("completes", &["--read-again", "latest"]);
+    assert!(again.stderr.contains("with `--keep RUN`"), "{again:?}");
+}
+
+/// The file of the weights of each trial of a run.
+fn weights(run: &Path) -> Vec<PathBuf> {
+    let entries = |folder: &Path| -> Vec<PathBuf> {
+        let entries = fs::read_dir(folder).into_iter().flatten().flatten();
+        entries.map(|entry| entry.path()).collect()
+    };
+    let trials = entries(&run.join("trials")).into_iter();
+    let steps = trials.flat_map(|trial| entries(&trial.join("checkpoint")));
+    let files = steps.map(|step| step.join("model.safetensors"));
+    files.filter(|file| file.is_file()).collect()
+}
+
+#[test]
+fn kept_weights_can_be_used_when_the_old_run_is_gone() {
+    let folder = tempfile::tempdir().unwrap();
+    let write = |name: &str, text: &str| fs::write(folder.path().join(name), text).unwrap();
+    let experiment = |rates: &str| {
+        format!(
+            "kiln: 1\nname: x\nmodel: {{kind: lstm, d_model: 8, hidden: 8, seq_len: 8}}\n\
+             data: {{kind: text, path: book.txt, tokenizer: character, valid_fraction: 0.25}}\n\
+             train: {{steps: 4, batch_size: 2, cpu_threads: 1, checkpoint: {{every_steps: 2}}}}\n\
+             run: {{engine: flex, devices: cpu}}\n\
+             measure: {{warmup_steps: 1, warmup_seconds: 0.0}}\n\
+             sweep: {{grid: {{train.optimizer.learning_rate: [{rates}]}}}}\n"
+        )
+    };
+    write("book.txt", &"the sea was cold and red at dawn\n".repeat(80));
+    write("x.yaml", &experiment("0.001"));
+    let first = kiln_in(folder.path(), &["run", "x.yaml"]);
+    assert_eq!(first.status, Some(0), "{first:?}");
+    let old = fs::canonicalize(folder.path().join("results/x/latest")).unwrap();
+    write("x.yaml", &experiment("0.001, 0.01"));
+    let kept = kiln_in(folder.path(), &["run", "x.yaml", "--keep", "x"]);
+    assert_eq!(kept.status, Some(0), "{kept:?}");
+    let new = folder.path().join("results/x/latest");
+    let rows = table(&new.join("trials.csv"));
+    let launches: Vec<&str> = rows.iter().map(|row| row["launch"].as_str()).collect();
+    assert_eq!(launches, ["1", "2"]);
+    let (of_old, of_new) = (weights(&old), weights(&new));
+    assert_eq!((of_old.len(), of_new.len()), (1, 2));
+    let place = |file: &PathBuf| file.metadata().unwrap().ino();
+    assert!(
+        of_new.iter().any(|file| place(file) == place(&of_old[0])),
+        "the file is linked"
+    );
+    let removed = kiln_in(folder.path(), &["rm", &old.display().to_string(), "--yes"]);
+    assert_eq!(removed.status, Some(0), "{removed:?}");
+    let trial = format!("x:{}", rows[0]["trial"]);
+    let evaluated = kiln_in(folder.path(), &["evaluate", &trial, "--format", "json"]);
+    assert_eq!(evaluated.status, Some(0), "{evaluated:?}");
+}
+
+#[test]
+fn trials_that_were_run_in_another_way_are_not_kept() {
+    let place = Place::with(TWO);
+    place.run("completes", &[]);
+    place.write(&format!("{THREE}\nmeasure: {{warmup_steps: 1}}"));
+    let measured = keep(&place, &[]);
+    assert!(
+        measured.status == Some(2)
+            && measured.stderr.contains("`measure.warmup_steps`: was ")
+            && measured.stderr.contains("or leave `--keep` out"),
+        "{measured:?}"
+    );
+    place.write("train: {steps: 20}\nsweep: {grid: {train.batch_size: [1, 2]}}");
+    let none = keep(&place, &[]);
+    assert!(
+        none.status == Some(2)
+            && none
+                .stderr
+                .contains("none of the 2 trials of this experiment is in it with a final outcome")
+            && none.stderr.contains("`train.steps`: was 10, is now 20"),
+        "{none:?}"
+    );
+    place.write(THREE);
+    place.move_elsewhere();
+    let elsewhere = keep(&place, &[]);
+    assert!(
+        elsewhere.status == Some(2)
+            && elsewhere
+                .stderr
+                .contains("it was made on another machine ("),
+        "{elsewhere:?}"
+    );
+    let planned = kiln(&place, &["plan", "x.yaml", "--keep", "latest"]);
+    let told = "cannot run here: x/";
+    assert!(
+        planned.status == Some(0) && planned.stdout.contains(told),
+        "{planned:?}"
+    );
+    assert_eq!(place.runs(), 1);
+}
+
+#[test]
+fn options_that_do_not_go_with_it_are_refused() {
+    let place = Place::with(TWO);
+    place.run("completes", &[]);
+    place.write(THREE);
+    let cases: [(&[&str], &str); 5] = [
+        (&["--fresh"], "`--keep` does not go with `--fresh`"),
+        (
+            &["--rerun", "failed"],
+            "`--keep` does not go with `--rerun`",
+        ),
+        (
+            &["--continue", "x"],
+            "`--keep` does not go with `--continue`",
+        ),
+        (
+            &["--on", "workers"],
+            "`--keep` runs the other trials in this",
+        ),
+        (&["x.yaml"], "`--keep` reads one run for one experiment"),
+    ];
+    for (more, told) in cases {
+        let refused = keep(&place, more);
+        assert!(
+            refused.status == Some(2) && refused.stderr.contains(told),
+            "{more:?}: {refused:?}"
+        );
+    }
+    let of_commit = place.run("completes", &["--keep", "HEAD:results/x/latest"]);
+    let told = "not the files of its trials";
+    assert!(
+        of_commit.status == Some(2) && of_commit.stderr.contains(told),
+        "{of_commit:?}"
+    );
+    let alone = place.run("completes", &["--across", "programs"]);
+    assert!(
+        alone.status == Some(2) && alone.stderr.contains("--keep"),
+        "{alone:?}"
+    );
+    assert_eq!(place.runs(), 1);
+}
+
+#[test]
+fn a_run_that_is_being_run_is_not_kept() {
+    let waits = "  argv: [sh, -c, 'touch at-work; until test -e release; do sleep 0.05; done; echo v \
+                 1']\n  metrics: {v: {line: 'v (\\S+)'}}";
+    let place = Place::of_command(waits, "");
+    let mut running = place.start("");
+    wait_until("the program runs", || place.path("at-work").exists());
+    let refused = keep(&place, &[]);
+    assert!(
+        refused.status == Some(2) && refused.stderr.contains("this run is being run (process "),
+        "{refused:?}"
+    );
+    place.release();
+    assert!(running.wait().unwrap().success());
+}
+
+#[test]
+fn a_file_that_cannot_be_copied_leaves_no_run() {
+    let place = Place::of_command(MODEL, &sweep("1, 2", ""));
+    place.run("", &[]);
+    place.write_command(MODEL, &sweep("1, 2, 3", ""));
+    let snapshots = place.latest().join("snapshots.csv");
+    fs::remove_file(&snapshots).unwrap();
+    fs::create_dir(&snapshots).unwrap();
+    let failed = keep(&place, &[]);
+    assert_eq!(failed.status, Some(3), "{failed:?}");
+    let told = "it cannot be copied into the new run, which was therefore not made";
+    assert!(failed.stderr.contains(told), "{failed:?}");
+    assert_eq!((place.runs(), started(&place).len()), (1, 2));
+}
+
+#[test]
+fn completed_trials_are_kept_across_programs_and_their_rows_are_told_apart() {
+    let model = "  argv: [sh, train.sh, '{n}']\n  values: {n: 1}\n  metrics: {speed: {line: 'speed \
+                 (\\S+)', better: high}}";
+    let place = Place::of_command(model, &sweep("1, 2", ""));
+    let write = |check: &str| {
+        let text = format!("echo $1 >>started\n{check}\necho speed $1\n");
+        fs::write(place.path("train.sh"), text).unwrap();
+    };
+    write("test $1 = 1 || exit 2");
+    place.run("", &[]);
+    assert_eq!(place.column("outcome"), ["completed", "failed"]);
+    write("true");
+    let rerun = place.run("", &["--rerun", "failed"]);
+    let told = "--across programs` keeps 1 completed of its 2 trials";
+    assert!(
+        rerun.status == Some(2) && rerun.stderr.contains(told),
+        "{rerun:?}"
+    );
+    let refused = keep(&place, &[]);
+    assert!(
+        refused.status == Some(2)
+            && refused.stderr.contains("`train.sh` is another than")
+            && refused.stderr.contains("add `--across programs`"),
+        "{refused:?}"
+    );
+    let ended = keep(&place, &["--across", "programs"]);
+    assert_eq!(ended.status, Some(0), "{ended:?}");
+    let told = "the kept trials ran with another program than the others will (`train.sh`";
+    assert!(ended.stderr.contains(told), "{ended:?}");
+    assert_eq!(started(&place), ["1", "2", "2"]);
+    let columns = ["outcome", "launch", "attempt"].map(|name| place.column(name));
+    assert_eq!(
+        columns,
+        [["completed", "completed"], ["1", "2"], ["1", "1"]]
+    );
+    let launches = place.run_file()["launches"].clone();
+    let sums = [0_usize, 1]
+        .map(|launch| launches[launch]["programs"]["model"]["files"]["train.sh"].clone());
+    assert!(sums[0].is_string() && sums[0] != sums[1], "{sums:?}");
+    let again = place.run("", &[]);
+    assert!(
+        again.stderr.contains("every trial already has its result"),
+        "{again:?}"
+    );
+    let run = place.latest().display().to_string();
+    let compared = kiln(&place, &["compare", &run, "--between", "model.values.n"]);
+    let told = "completed rows are of several programs";
+    assert!(compared.stderr.contains(told), "{compared:?}");
+    let reported = kiln(&place, &["report", &run, "--format", "json"]);
+    assert!(reported.stdout.contains(told), "{reported:?}");
+    // A third program is again another one.
+    write("true; true");
+    let third = keep(&place, &[]);
+    assert_eq!(third.status, Some(2), "{third:?}");
+}
+
+#[test]
+fn a_changed_sweep_names_the_option_and_what_it_would_save() {
+    let place = Place::with(TWO);
+    place.run("completes", &["--only", &first_id(&place)]);
+    place.write(THREE);
+    let refused = place.run("completes", &[]);
+    let told = "or start a new one with `--fresh`; `--keep results/x/";
+    assert!(
+        refused.status == Some(2)
+            && refused.stderr.contains(told)
+            && refused.stderr.contains("keeps 1 of its 2 trials"),
+        "{refused:?}"
+    );
+    place.write(TWO);
+    place.run("completes", &[]);
+    place.write(THREE);
+    let ended = place.run("completes", &[]);
+    let told = "starting a new run; `--keep results/x/";
+    assert!(
+        ended.stderr.contains(told) && ended.stderr.contains("keeps 2 of its 2 trials"),
+        "{ended:?}"
+    );
+    place.write("train: {steps: 20}");
+    let other = place.run("completes", &[]);
+    assert!(!other.stderr.contains("--keep"), "{other:?}");
+}
+
+fn first_id(place: &Place) -> String {
+    let planned = kiln(place, &["plan", "x.yaml", "--json"]);
+    let plan: Value = serde_json::from_str(&planned.stdout).unwrap();
+    plan["trials"][0]["id"].as_str().unwrap().to_owned()
+}
