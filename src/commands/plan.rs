@@ -95,6 +95,13 @@ fn planned_file(file: &Path, args: &Args) -> Result<Planned, Stop> {
         note(&line);
     }
     if let Some(named) = &args.continued {
+        if args.keeping.keep.is_some() {
+            return Err(Stop::bad_input(
+                "`--keep` does not go with `--continue`: that makes other trials, which no run has yet; \
+                 leave one of them out"
+                    .to_owned(),
+            ));
+        }
         let notes = continuation::continue_run(&mut planned, named, &args.results, false)?;
         notes.iter().for_each(|line| note(line));
     }

@@ -2,13 +2,16 @@
 //! have a final outcome. Only the others run.
 
 use std::{
-    collections::{BTreeSet, HashMap},
+    collections::{BTreeMap, BTreeSet, HashMap},
     path::Path,
 };
 
 use kiln_core::{
     plan::{Trial, TrialId},
-    record::{AttemptEnd, RunFile, RunFolder, TicketQueue, TrialTable, run_file::KeptFrom},
+    record::{
+        AttemptEnd, RunFile, RunFolder, TicketQueue, TrialTable,
+        run_file::{KeptFrom, sums},
+    },
     spec::Experiment,
 };
 
@@ -63,7 +66,7 @@ pub(super) fn gather(
         return Err(refused(nothing_kept(place, wanted, &changes)));
     }
     run_alike(&old, wanted.experiment, &changes).map_err(refused)?;
-    let data = other_data(&file, wanted.data);
+    let data = replaced_data(&file, wanted.data);
     if !data.is_empty() {
         return Err(refused(format!(
             "its data has changed since:\n  {}\nput it back to keep its trials, or leave `--keep` out \
@@ -104,6 +107,20 @@ pub(super) fn gather(
     copied.notices.push(notice);
     copied.notices.extend(elsewhere);
     Ok(copied)
+}
+
+/// The data with another content than then. Data that no trial reads any more are no others.
+fn replaced_data(file: &RunFile, here: &BTreeMap<String, String>) -> Vec<String> {
+    let last = file.launches.last();
+    let is_known = |kind: &str, now: &str| {
+        let then = last.and_then(|launch| launch.data_sha256.get(kind));
+        then.is_some_and(|then| sums(now).is_subset(&sums(then)))
+    };
+    let others = here.iter().filter(|(kind, now)| !is_known(kind, now));
+    let others: BTreeMap<String, String> = others
+        .map(|(kind, now)| (kind.clone(), now.clone()))
+        .collect();
+    other_data(file, &others)
 }
 
 /// The record of the run, and its experiment.
@@ -234,4 +251,32 @@ fn across(changed: &[String]) -> String {
          table, and differences between them may come from the program",
         changed.join("; ")
     )
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+
+    #[test]
+    fn data_that_fewer_trials_read_have_not_changed_and_replaced_data_have() {
+        let launch = json!({
+            "launch": 1, "started_utc": "t", "boot_id": "b", "monotonic_nanoseconds": 1,
+            "run_anchor_nanoseconds": 1, "pid": 1, "command_line": [], "machine": null,
+            "devices": null, "environment": {}, "data_sha256": {"text": "aaa, bbb"},
+            "versions": {"kiln": "0.1.0", "kiln_sha256": null, "trial_program": "kiln-trial",
+                         "trial_program_sha256": null},
+        });
+        let file: RunFile = serde_json::from_value(json!({
+            "kiln_run": 1, "experiment": "x", "tables": {}, "plan": [], "launches": [launch],
+        }))
+        .unwrap();
+        let is_replaced = |now: &str| {
+            let here = BTreeMap::from([("text".to_owned(), now.to_owned())]);
+            !replaced_data(&file, &here).is_empty()
+        };
+        assert!(!is_replaced("aaa") && !is_replaced("aaa, bbb, ccc"));
+        assert!(is_replaced("ccc") && is_replaced("aaa, ccc"));
+    }
 }
