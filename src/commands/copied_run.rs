@@ -80,7 +80,7 @@ pub(super) fn run_to_copy(
 fn launch_on(run: &RunFolder) -> Option<String> {
     let above = run.path().parent()?;
     let (results, experiment) = (above.parent()?, above.file_name()?.to_string_lossy());
-    let holder = lock::holder(results, &experiment)?;
+    let holder = lock::launch_at_work(results, &experiment)?;
     let newest = run_folder::runs(results, &experiment).pop();
     (newest.as_ref() == Some(run)).then_some(holder.0)
 }

@@ -7,7 +7,7 @@ use kiln_core::{
     input,
     limits::RESOLVED_BYTES,
     plan::{Outcome, TrialId},
-    record::{RunFile, RunFolder, TrialTable, lock::holder},
+    record::{RunFile, RunFolder, TrialTable, lock::launch_at_work},
     spec,
 };
 
@@ -71,7 +71,7 @@ impl LocalRun {
 fn holder_of(run: &RunFolder) -> Option<u32> {
     let experiment = run.path().parent()?;
     let name = experiment.file_name()?.to_string_lossy();
-    holder(experiment.parent()?, &name)?.pid()
+    launch_at_work(experiment.parent()?, &name)?.pid()
 }
 
 /// Prints the page of a run if it `is_shown`. The exit status is by all trials of its plan.
