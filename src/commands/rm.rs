@@ -9,6 +9,7 @@ use std::{
 };
 
 use kiln_core::{
+    input,
     record::{
         RunFolder, TicketQueue,
         lock::{self, Lock},
@@ -283,8 +284,7 @@ fn refuse_tracked(
     them: &str,
 ) -> Result<(), Stop> {
     let path = run.path();
-    let is_repository = |folder: &Path| folder.join(".git").exists();
-    if !path.ancestors().any(is_repository) {
+    if !path.ancestors().any(may_be_repository) {
         return Ok(());
     }
     let refuse = |what: String| {
@@ -321,6 +321,11 @@ fn refuse_tracked(
     }
 }
 
+/// Whether a folder may be that of a git repository; git is asked where this cannot be told.
+fn may_be_repository(folder: &Path) -> bool {
+    !matches!(input::find(&folder.join(".git")), Ok(None))
+}
+
 /// Shows the lines and asks on the terminal whether `what` goes.
 fn is_wanted(lines: &[String], what: &str) -> Result<bool, Stop> {
     if !io::stdin().is_terminal() || !terminal::stderr_is_terminal() {
@@ -337,4 +342,23 @@ fn is_wanted(lines: &[String], what: &str) -> Result<bool, Stop> {
         .read_line(&mut answer)
         .map_err(|error| Stop::new(Status::Failed, error))?;
     Ok(["y", "yes"].contains(&answer.trim().to_lowercase().as_str()))
+}
+
+#[cfg(test)]
+mod tests {
+    use std::{fs, os::unix::fs::symlink};
+
+    use super::*;
+
+    #[test]
+    fn a_repository_that_cannot_be_looked_at_is_not_taken_for_none() {
+        let folder = tempfile::tempdir().unwrap();
+        assert!(!may_be_repository(folder.path()));
+        let git = folder.path().join(".git");
+        symlink(".git", &git).unwrap();
+        assert!(may_be_repository(folder.path()), "a link to itself");
+        fs::remove_file(&git).unwrap();
+        fs::create_dir(&git).unwrap();
+        assert!(may_be_repository(folder.path()));
+    }
 }

@@ -56,6 +56,25 @@ fn regular(kind: FileType) -> io::Result<()> {
     }
 }
 
+/// What is at a path, links followed; `None` if nothing is there.
+///
+/// # Errors
+/// It cannot be told, such as behind a folder that this user may not search. This is not `None`:
+/// the file may be there.
+pub fn find(path: &Path) -> io::Result<Option<fs::Metadata>> {
+    match patiently(|| fs::metadata(path)) {
+        Ok(found) => Ok(Some(found)),
+        Err(error) if is_absent(&error) => Ok(None),
+        Err(error) => Err(error),
+    }
+}
+
+/// Whether an error says that nothing is at a path.
+pub fn is_absent(error: &io::Error) -> bool {
+    use io::ErrorKind::{NotADirectory, NotFound};
+    matches!(error.kind(), NotFound | NotADirectory)
+}
+
 /// Opens a regular file for reading; links are followed.
 ///
 /// # Errors
@@ -327,6 +346,22 @@ mod tests {
             read(&at("absent"), &TEN).unwrap_err().kind(),
             io::ErrorKind::NotFound
         );
+    }
+
+    #[test]
+    fn only_what_is_known_to_be_absent_is_not_there() {
+        let folder = tempfile::tempdir().unwrap();
+        let at = |name: &str| folder.path().join(name);
+        fs::write(at("file"), "x").unwrap();
+        std::os::unix::fs::symlink("loop", at("loop")).unwrap();
+        assert!(
+            find(&at("file"))
+                .unwrap()
+                .is_some_and(|found| found.is_file())
+        );
+        assert!(find(&at("absent")).unwrap().is_none());
+        assert!(find(&at("file/below")).unwrap().is_none());
+        assert!(find(&at("loop")).is_err());
     }
 
     #[test]
