@@ -6,10 +6,15 @@ mod found_data;
 mod machine;
 mod sections;
 
-use std::path::{Path, PathBuf};
+use std::{
+    fs::{self, File},
+    io,
+    path::{Path, PathBuf},
+};
 
 use kiln_core::{
     folder::write_whole,
+    input::is_absent,
     record::run_folder::LATEST,
     units::{shell_word, without_controls},
 };
@@ -74,11 +79,8 @@ impl InitKind {
 }
 
 pub(super) fn run(args: Args) -> Result<Status, Stop> {
-    let shown = args.file.display();
-    if args.file.symlink_metadata().is_ok() && !args.force {
-        return Err(Stop::bad_input(format!(
-            "{shown}: this file exists; name another one, or overwrite it with `--force`"
-        )));
+    if !args.force {
+        refuse_existing(&args.file)?;
     }
     if let Some(named) = &args.from {
         return write_trial(named, &args);
@@ -106,7 +108,7 @@ pub(super) fn run(args: Args) -> Result<Status, Stop> {
         InitKind::Command => command::experiment(&name, &without_controls(&machine.about)),
         _ => experiment(&name, kind, data.as_ref(), &machine),
     };
-    write_file(&args.file, &text)?;
+    write_file(&args, &text)?;
     let tokenizer = match &data {
         Some(FoundData::Pairs {
             tokenizer, made, ..
@@ -121,16 +123,50 @@ fn write_trial(named: &str, args: &Args) -> Result<Status, Stop> {
     let trial = RecordedTrial::find("--from", named, &args.results)?;
     trial.tell_choice();
     let name = free_name(&args.file);
-    write_file(&args.file, &trial.experiment_file(&name)?)?;
+    write_file(args, &trial.experiment_file(&name)?)?;
     tell_written(&args.file, &name, "")
 }
 
-fn write_file(file: &Path, text: &str) -> Result<(), Stop> {
-    write_whole(file, text.as_bytes()).map_err(|error| {
-        Stop::bad_input(format!(
+/// Refuses a file that is there, or may be.
+fn refuse_existing(file: &Path) -> Result<(), Stop> {
+    match file.symlink_metadata() {
+        Err(error) if is_absent(&error) => Ok(()),
+        Err(error) => Err(Stop::bad_input(format!(
+            "{}: whether this file exists is not known: {error}",
+            file.display()
+        ))),
+        Ok(_) => Err(existing(file)),
+    }
+}
+
+fn existing(file: &Path) -> Stop {
+    Stop::bad_input(format!(
+        "{}: this file exists; name another one, or overwrite it with `--force`",
+        file.display()
+    ))
+}
+
+fn write_file(args: &Args, text: &str) -> Result<(), Stop> {
+    let file = &args.file;
+    let written = match args.force {
+        true => write_whole(file, text.as_bytes()),
+        false => write_new(file, text.as_bytes()),
+    };
+    written.map_err(|error| match error.kind() {
+        io::ErrorKind::AlreadyExists => existing(file),
+        _ => Stop::bad_input(format!(
             "{}: this file cannot be written: {error}",
             file.display()
-        ))
+        )),
+    })
+}
+
+/// Writes a file that must not exist yet.
+fn write_new(file: &Path, bytes: &[u8]) -> io::Result<()> {
+    // The empty file keeps the name from now on.
+    File::create_new(file)?;
+    write_whole(file, bytes).inspect_err(|_| {
+        let _ = fs::remove_file(file);
     })
 }
 
@@ -157,7 +193,7 @@ fn of_tokenizer(path: &Path, made: Option<&str>) -> Result<String, Stop> {
             "takes {shown}, which was there: it must be the tokenizer of this data\n"
         ));
     };
-    write_whole(path, text.as_bytes()).map_err(|error| {
+    write_new(path, text.as_bytes()).map_err(|error| {
         Stop::bad_input(format!(
             "{shown}: the tokenizer of the data cannot be written: {error}"
         ))
@@ -326,6 +362,21 @@ mod tests {
             ("latest.yaml", "xlatest"),
         ] {
             assert_eq!(name(Path::new(file)), expected, "{file}");
+        }
+    }
+
+    #[test]
+    fn a_file_that_is_there_or_may_be_is_not_replaced() {
+        let folder = tempfile::tempdir().unwrap();
+        let [file, itself] = ["a.yaml", "loop"].map(|name| folder.path().join(name));
+        write_new(&file, b"first").unwrap();
+        let error = write_new(&file, b"second").unwrap_err();
+        assert_eq!(error.kind(), io::ErrorKind::AlreadyExists);
+        assert_eq!(fs::read(&file).unwrap(), b"first");
+        std::os::unix::fs::symlink("loop", &itself).unwrap();
+        assert!(refuse_existing(&folder.path().join("b.yaml")).is_ok());
+        for occupied in [&file, &itself, &itself.join("a.yaml")] {
+            assert!(refuse_existing(occupied).is_err(), "{}", occupied.display());
         }
     }
 

@@ -2,6 +2,7 @@
 
 use std::path::Path;
 
+use kiln_core::input::is_absent;
 use serde_json::{Map, Value};
 
 use super::{DataProposal, FoundData, few, lines, scalar, shown};
@@ -54,7 +55,10 @@ pub(super) fn pairs(path: &Path, valid: Option<&Path>) -> Result<DataProposal, S
     let tokenizer = path.with_file_name("tokenizer.json");
     let made = match tokenizer.symlink_metadata() {
         Ok(_) => None,
-        Err(_) => Some(character_tokenizer::of_rows(path, [prompt, response])?),
+        Err(error) if is_absent(&error) => {
+            Some(character_tokenizer::of_rows(path, [prompt, response])?)
+        }
+        Err(error) => return Err(format!("its tokenizer.json cannot be read: {error}")),
     };
     let data = FoundData::Pairs {
         path: shown(path),
