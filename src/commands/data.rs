@@ -12,6 +12,7 @@ use clap::Subcommand;
 use kiln_core::units::Bytes;
 use kiln_data::{
     dataset::{self, Checksum, Dataset, DatasetFile, Origin},
+    error::DataError,
     files,
     source::{self, data_folder},
 };
@@ -76,8 +77,11 @@ pub(super) fn run(args: Args) -> Result<Status, Stop> {
 fn list(data_folder: Option<&Path>) -> Result<Status, Stop> {
     let mut table = TextTable::plain(["data.kind", "what", "size", "licence", "here"]);
     for set in dataset::all() {
-        let here = place_of(set, data_folder)
-            .map_or_else(|| "–".to_owned(), |folder| folder.display().to_string());
+        let here = match place_of(set, data_folder) {
+            Ok(Some(folder)) => folder.display().to_string(),
+            Ok(None) => "–".to_owned(),
+            Err(error) => format!("unknown: {error}"),
+        };
         table.add_row([set.name, set.about, &size(set.bytes()), set.licence, &here]);
     }
     table.add_row([
@@ -129,16 +133,18 @@ fn size(bytes: Option<u64>) -> String {
 }
 
 /// Returns the first folder that holds a file of the set, or its unpacked archive.
-fn place_of(set: &Dataset, data_folder: Option<&Path>) -> Option<PathBuf> {
-    let has_file = |folder: &Path| {
-        set.files
-            .iter()
-            .any(|file| source::present(file, folder).is_some())
-    };
-    let has_some = |folder: &PathBuf| has_file(folder) || source::is_unpacked(set, folder);
-    files::folders(set.folder, None, data_folder)
-        .into_iter()
-        .find(has_some)
+fn place_of(set: &Dataset, data_folder: Option<&Path>) -> Result<Option<PathBuf>, DataError> {
+    for folder in files::folders(set.folder, None, data_folder) {
+        for file in set.files {
+            if source::present(file, &folder)?.is_some() {
+                return Ok(Some(folder));
+            }
+        }
+        if source::is_unpacked(set, &folder)? {
+            return Ok(Some(folder));
+        }
+    }
+    Ok(None)
 }
 
 fn named(names: &[String]) -> Result<Vec<&'static Dataset>, Stop> {
@@ -187,7 +193,8 @@ fn fetch_file(
     folder: &Path,
     args: &FetchArgs,
 ) -> Result<Status, Stop> {
-    if let Some(present) = source::present(file, folder) {
+    let failed = |error: DataError| Stop::new(Status::Failed, error);
+    if let Some(present) = source::present(file, folder).map_err(failed)? {
         check_file(&present, file).map_err(|fault| {
             Stop::new(
                 Status::Failed,
@@ -201,7 +208,7 @@ fn fetch_file(
         ))?;
         return Ok(Status::Success);
     }
-    if source::is_unpacked(set, folder) {
+    if source::is_unpacked(set, folder).map_err(failed)? {
         print_line(&format!("{} is already here, unpacked", folder.display()))?;
         return Ok(Status::Success);
     }
@@ -339,8 +346,12 @@ fn verify(names: &[String], data_folder: Option<&Path>) -> Result<Status, Stop> 
     let mut status = Status::Success;
     for set in sets {
         match place_of(set, data_folder) {
-            Some(folder) => status = worse(status, verify_set(set, &folder)?),
-            None => {
+            Ok(Some(folder)) => status = worse(status, verify_set(set, &folder)?),
+            Err(error) => {
+                print_line(&format!("{}: {error}", set.name))?;
+                status = Status::Failed;
+            }
+            Ok(None) => {
                 let places: Vec<String> = files::folders(set.folder, None, data_folder)
                     .iter()
                     .map(|folder| folder.display().to_string())
@@ -366,19 +377,7 @@ fn worse(one: Status, other: Status) -> Status {
 fn verify_set(set: &Dataset, folder: &Path) -> Result<Status, Stop> {
     let mut status = Status::Success;
     for file in set.files {
-        let line = match source::present(file, folder) {
-            None if source::is_unpacked(set, folder) => Ok(format!(
-                "{} is unpacked; only an archive can be verified",
-                folder.display()
-            )),
-            None => Err(format!(
-                "{} is missing",
-                folder.join(file.published_name()).display()
-            )),
-            Some(path) => {
-                check_file(&path, file).map(|()| format!("{} is as published", path.display()))
-            }
-        };
+        let line = verify_file(set, file, folder);
         if line.is_err() {
             status = Status::Failed;
         }
@@ -386,6 +385,24 @@ fn verify_set(set: &Dataset, folder: &Path) -> Result<Status, Stop> {
         print_line(&format!("{}: {line}", set.name))?;
     }
     Ok(status)
+}
+
+/// Says that a file is as published, or what is wrong with it.
+fn verify_file(set: &Dataset, file: &DatasetFile, folder: &Path) -> Result<String, String> {
+    let failed = |error: DataError| error.to_string();
+    match source::present(file, folder).map_err(failed)? {
+        Some(path) => {
+            check_file(&path, file).map(|()| format!("{} is as published", path.display()))
+        }
+        None if source::is_unpacked(set, folder).map_err(failed)? => Ok(format!(
+            "{} is unpacked; only an archive can be verified",
+            folder.display()
+        )),
+        None => Err(format!(
+            "{} is missing",
+            folder.join(file.published_name()).display()
+        )),
+    }
 }
 
 fn check_file(path: &Path, file: &DatasetFile) -> Result<(), String> {

@@ -1,6 +1,7 @@
 //! Files of data: the folders where they may be, and their bytes, plain, `.gz` or `.xz`.
 
 use std::{
+    fs::Metadata,
     io::{self, BufReader, Read},
     path::{Path, PathBuf},
 };
@@ -32,18 +33,39 @@ pub fn folders(set_folder: &str, path: Option<&str>, data_folder: Option<&Path>)
         .collect()
 }
 
-/// Returns the file itself, or the same with `.gz` or `.xz`.
-pub fn existing(path: &Path) -> Option<PathBuf> {
+/// Returns the file itself, or the same with `.gz` or `.xz`; `None` if none of them is there.
+///
+/// # Errors
+/// Whether one is there cannot be told.
+pub fn existing(path: &Path) -> Result<Option<PathBuf>, DataError> {
     let compressed = COMPRESSED.iter().map(|ending| {
         let mut whole = path.as_os_str().to_owned();
         whole.push(".");
         whole.push(ending);
         PathBuf::from(whole)
     });
-    [path.to_owned()]
-        .into_iter()
-        .chain(compressed)
-        .find(|path| path.is_file())
+    for path in [path.to_owned()].into_iter().chain(compressed) {
+        if found(&path)?.is_some_and(|found| found.is_file()) {
+            return Ok(Some(path));
+        }
+    }
+    Ok(None)
+}
+
+/// What is at a path; `None` if nothing is there.
+///
+/// # Errors
+/// It cannot be told.
+pub(super) fn found(path: &Path) -> Result<Option<Metadata>, DataError> {
+    input::find(path).map_err(|error| DataError::unreadable(path, error))
+}
+
+/// Whether a folder is at a path.
+///
+/// # Errors
+/// It cannot be told.
+pub(super) fn is_folder(path: &Path) -> Result<bool, DataError> {
+    Ok(found(path)?.is_some_and(|found| found.is_dir()))
 }
 
 /// Memory that unpacking xz may take; a file of `xz -9` takes 65 MiB.
@@ -162,6 +184,20 @@ pub(super) fn digest_of<D: Digest>(reader: &mut dyn Read) -> io::Result<(String,
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_file_that_cannot_be_looked_at_is_not_taken_for_absent() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("a.txt");
+        assert_eq!(existing(&path).unwrap(), None);
+        let packed = folder.path().join("a.txt.gz");
+        std::os::unix::fs::symlink("a.txt.gz", &packed).unwrap();
+        let error = existing(&path).unwrap_err();
+        assert!(error.to_string().contains("a.txt.gz"), "{error}");
+        assert!(!error.is_malformed());
+        std::fs::write(&path, "a").unwrap();
+        assert_eq!(existing(&path).unwrap(), Some(path));
+    }
 
     #[test]
     fn a_damaged_file_is_an_error_with_its_path() {

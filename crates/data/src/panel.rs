@@ -33,7 +33,7 @@ use self::{
 
 use super::{
     error::{DataError, PanelError},
-    files::folders,
+    files::{folders, found},
 };
 
 /// A panel in memory.
@@ -198,29 +198,28 @@ pub(super) fn locate(data: &Data, data_folder: Option<&Path>) -> Result<PathBuf,
     };
     // A given path is used directly: its own error is more informative than "not found".
     let given = data.path().is_some();
-    let found = looked
-        .iter()
-        .find(|path| {
-            if given {
-                path.exists()
-            } else {
-                files::is_there(path)
-            }
-        })
-        .cloned();
-    let fetch = data.dataset().map(|set| set.name);
-    found.ok_or_else(|| {
-        PanelError::NotFound {
-            kind: data.kind(),
-            looked,
-            fetch,
+    for path in &looked {
+        let is_there = match given {
+            true => found(path)?.is_some(),
+            false => files::is_there(path)?,
+        };
+        if is_there {
+            return Ok(path.clone());
         }
-        .into()
-    })
+    }
+    Err(PanelError::NotFound {
+        kind: data.kind(),
+        looked,
+        fetch: data.dataset().map(|set| set.name),
+    }
+    .into())
 }
 
 /// Whether a folder contains a panel, as CSV files or in an archive.
-pub(super) fn is_in(folder: &Path) -> bool {
+///
+/// # Errors
+/// It cannot be told.
+pub(super) fn is_in(folder: &Path) -> Result<bool, DataError> {
     files::is_there(folder)
 }
 

@@ -11,7 +11,7 @@ use md5::Md5;
 use super::{
     dataset::{Checksum, Dataset, DatasetFile},
     error::DataError,
-    files::{digest_of, existing, folders, sha256_of},
+    files::{digest_of, existing, folders, found, sha256_of},
     panel,
 };
 
@@ -53,7 +53,7 @@ pub fn locate(data: &Data, data_folder: Option<&Path>) -> Result<Vec<PathBuf>, D
         ]),
         Data::ImageFolder(_) => {
             let path = Path::new(data.path().unwrap_or_default());
-            if path.exists() {
+            if found(path)?.is_some() {
                 Ok(vec![path.to_owned()])
             } else {
                 Err(not_found(data, vec![path.to_owned()]))
@@ -74,7 +74,7 @@ pub(super) fn locate_tokenizer(
 ) -> Result<PathBuf, DataError> {
     if let Data::SftJsonl(own) = data {
         let path = Path::new(&own.tokenizer);
-        return existing(path).ok_or_else(|| DataError::NoFile {
+        return existing(path)?.ok_or_else(|| DataError::NoFile {
             key: "data.tokenizer",
             path: path.to_owned(),
         });
@@ -85,19 +85,24 @@ pub(super) fn locate_tokenizer(
             .last()
             .cloned()
             .ok_or_else(|| not_found(data, Vec::new())),
-        Err(error) => last_of_set(data, data_folder).ok_or(error),
+        Err(error @ DataError::NotFound { .. }) => last_of_set(data, data_folder)?.ok_or(error),
+        Err(error) => Err(error),
     }
 }
 
 /// The last file of a known set, whether the others are there or not.
-fn last_of_set(data: &Data, data_folder: Option<&Path>) -> Option<PathBuf> {
-    let set = data.dataset()?;
-    let folders = folders(set.folder, data.path(), data_folder);
-    folders.iter().find_map(|folder| {
-        set.forms
-            .iter()
-            .find_map(|names| existing(&folder.join(names.last()?)))
-    })
+fn last_of_set(data: &Data, data_folder: Option<&Path>) -> Result<Option<PathBuf>, DataError> {
+    let Some(set) = data.dataset() else {
+        return Ok(None);
+    };
+    for folder in folders(set.folder, data.path(), data_folder) {
+        for name in set.forms.iter().filter_map(|names| names.last()) {
+            if let Some(found) = existing(&folder.join(name))? {
+                return Ok(Some(found));
+            }
+        }
+    }
+    Ok(None)
 }
 
 /// Returns the `path` that names the same bytes from any directory: the folder of a known set, the
@@ -130,7 +135,7 @@ fn locate_own<const N: usize>(
     named: [(&'static str, Option<&String>); N],
 ) -> Result<Vec<PathBuf>, DataError> {
     let locate = |(key, path)| {
-        existing(Path::new(path)).ok_or_else(|| DataError::NoFile {
+        existing(Path::new(path))?.ok_or_else(|| DataError::NoFile {
             key,
             path: PathBuf::from(path),
         })
@@ -151,9 +156,13 @@ fn locate_either(
 ) -> Result<Vec<PathBuf>, DataError> {
     let set_folder = data.dataset().map_or("", |set| set.folder);
     let folders = folders(set_folder, data.path(), data_folder);
-    let found = folders
-        .iter()
-        .find_map(|folder| forms.iter().find_map(|names| whole(folder, names)));
+    for folder in &folders {
+        for names in forms {
+            if let Some(parts) = whole(folder, names)? {
+                return Ok(parts);
+            }
+        }
+    }
     // With several forms, the error names only the first file of each.
     let count = |names: &[&str]| if forms.len() == 1 { names.len() } else { 1 };
     let looked = || {
@@ -166,7 +175,7 @@ fn locate_either(
             })
             .collect()
     };
-    found.ok_or_else(|| not_found(data, looked()))
+    Err(not_found(data, looked()))
 }
 
 /// A file of a published set has at most so many times the bytes of the whole set: it may be
@@ -180,7 +189,7 @@ pub(super) fn most_bytes(data: &Data) -> Option<u64> {
 }
 
 /// Returns all of these files, if all are in the folder.
-fn whole(folder: &Path, names: &[&str]) -> Option<Vec<PathBuf>> {
+fn whole(folder: &Path, names: &[&str]) -> Result<Option<Vec<PathBuf>>, DataError> {
     names
         .iter()
         .map(|name| existing(&folder.join(name)))
@@ -189,20 +198,28 @@ fn whole(folder: &Path, names: &[&str]) -> Option<Vec<PathBuf>> {
 
 /// Returns the path of a published file in a folder: plain or compressed; for a panel the folder
 /// itself, if it contains one in any form.
-pub fn present(file: &DatasetFile, folder: &Path) -> Option<PathBuf> {
+///
+/// # Errors
+/// Whether it is there cannot be told.
+pub fn present(file: &DatasetFile, folder: &Path) -> Result<Option<PathBuf>, DataError> {
     match file.checksum {
-        Checksum::Panel(_) => panel::is_in(folder).then(|| folder.to_owned()),
+        Checksum::Panel(_) => Ok(panel::is_in(folder)?.then(|| folder.to_owned())),
         _ => existing(&folder.join(file.name)),
     }
 }
 
 /// Whether the folder contains the unpacked files of a set that is published as an archive.
-pub fn is_unpacked(set: &Dataset, folder: &Path) -> bool {
+///
+/// # Errors
+/// It cannot be told.
+pub fn is_unpacked(set: &Dataset, folder: &Path) -> Result<bool, DataError> {
     let is_published = |name: &&str| set.files.iter().any(|file| file.name == *name);
-    set.forms
-        .iter()
-        .filter(|names| !names.iter().any(is_published))
-        .any(|names| whole(folder, names).is_some())
+    for names in set.forms {
+        if !names.iter().any(is_published) && whole(folder, names)?.is_some() {
+            return Ok(true);
+        }
+    }
+    Ok(false)
 }
 
 fn not_found(data: &Data, looked: Vec<PathBuf>) -> DataError {
@@ -250,7 +267,7 @@ mod tests {
         xz.write_all(&text).unwrap();
         std::fs::write(folder.path().join("c.xz"), xz.finish().unwrap()).unwrap();
         let sums = ["a", "b", "c"].map(|name| {
-            let path = existing(&folder.path().join(name)).unwrap();
+            let path = existing(&folder.path().join(name)).unwrap().unwrap();
             sha256_of(&path, &path).unwrap()
         });
         assert_eq!(sums[0].1, text.len() as u64);
@@ -312,5 +329,21 @@ mod tests {
             )
             .is_err()
         );
+    }
+
+    #[test]
+    fn a_folder_that_cannot_be_searched_is_not_passed_over_for_the_next() {
+        let folder = tempfile::tempdir().unwrap();
+        let set = folder.path().join("wikitext-2");
+        std::os::unix::fs::symlink("wikitext-2", &set).unwrap();
+        let error = locate(&data("{kind: wikitext2}"), Some(folder.path())).unwrap_err();
+        assert!(matches!(error, DataError::Read { .. }), "{error}");
+        let published = crate::dataset::find("wikitext2").unwrap();
+        assert!(present(&published.files[0], &set).is_err());
+        let images = format!("{{kind: image-folder, path: {}}}", set.display());
+        assert!(matches!(
+            locate(&data(&images), None),
+            Err(DataError::Read { .. })
+        ));
     }
 }

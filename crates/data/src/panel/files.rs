@@ -58,12 +58,15 @@ enum PanelPlace {
 }
 
 /// Whether a folder contains CSV files or an archive; [`find`] reports several archives.
-pub(super) fn is_there(folder: &Path) -> bool {
-    folder.is_dir()
+///
+/// # Errors
+/// It cannot be told.
+pub(super) fn is_there(folder: &Path) -> Result<bool, DataError> {
+    Ok(files::is_folder(folder)?
         && !matches!(
             place(folder),
             Err(DataError::Panel(PanelError::NoFiles { .. }))
-        )
+        ))
 }
 
 /// Returns the files of the panel in an archive, like [`find`]; the suffix of `named` selects the
@@ -128,7 +131,7 @@ fn in_order(path: &Path, mut files: Vec<CsvFile>) -> Result<Vec<CsvFile>, DataEr
 }
 
 fn place(path: &Path) -> Result<PanelPlace, DataError> {
-    if !path.is_dir() {
+    if !files::is_folder(path)? {
         return Ok(PanelPlace::Archive(path.to_owned()));
     }
     let entries = fs::read_dir(path).and_then(Iterator::collect::<io::Result<Vec<_>>>);
@@ -140,10 +143,12 @@ fn place(path: &Path) -> Result<PanelPlace, DataError> {
         unread::refuse(path, &csv, &others)?;
         return Ok(PanelPlace::Folder(csv));
     }
-    let mut archives: Vec<PathBuf> = others
-        .into_iter()
-        .filter(|path| path.is_file() && ending(path).is_some())
-        .collect();
+    let mut archives = Vec::new();
+    for path in others.into_iter().filter(|path| ending(path).is_some()) {
+        if files::found(&path)?.is_some_and(|found| found.is_file()) {
+            archives.push(path);
+        }
+    }
     match archives.len() {
         0 => Err(PanelError::NoFiles {
             path: path.to_owned(),
@@ -401,7 +406,7 @@ mod tests {
                     expected,
                     "the folder that holds it, {packing:?}"
                 );
-                assert!(is_there(folder.path()));
+                assert!(is_there(folder.path()).unwrap());
             }
         }
     }
@@ -452,7 +457,7 @@ mod tests {
                 "holds no CSV file; a panel has one per symbol, whose name ends in .csv"
             )
         );
-        assert!(!is_there(folder.path()));
+        assert!(!is_there(folder.path()).unwrap());
         let path = packing::pack(folder.path(), Packing::Tar, &[("notes.txt", "x")]);
         assert!(fault(&path, None).contains("holds no CSV file"));
         packing::pack(folder.path(), Packing::Zip, &[("A.csv", "x")]);
