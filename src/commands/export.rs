@@ -171,19 +171,9 @@ fn refuse_occupied(to: &Path, force: bool) -> Result<(), Stop> {
     let names = entries.map(|entry| Ok(entry?.file_name().to_string_lossy().into_owned()));
     let names = names.collect::<io::Result<Vec<String>>>();
     let names = names.map_err(|error| failed(to, &error))?;
-    let model = names_in(&to.join(FOLDER)).unwrap_or_default();
-    let model = model.iter().map(|name| name.to_string_lossy().into_owned());
-    let model = model.filter(|name| !WRITTEN_BELOW.contains(&name.as_str()));
-    let own = names
-        .iter()
-        .filter(|name| !WRITTEN.contains(&name.as_str()));
-    let foreign = own
-        .cloned()
-        .chain(model.map(|name| format!("{FOLDER}/{name}")))
-        .next();
     match (names.len(), is_export(to), force) {
         (0, ..) => Ok(()),
-        (_, true, true) => match foreign {
+        (_, true, true) => match foreign(to, &names).map_err(|error| failed(to, &error))? {
             None => Ok(()),
             Some(name) => refuse(&format!(
                 "`{name}` is not of an export, and `--force` would remove it; move it, or name \
@@ -197,6 +187,18 @@ fn refuse_occupied(to: &Path, force: bool) -> Result<(), Stop> {
             refuse("an export is there already; replace it with `--force`, or name another folder")
         }
     }
+}
+
+/// The first entry of an earlier export's folder, which has these names, that is not of an export.
+fn foreign(to: &Path, names: &[String]) -> io::Result<Option<String>> {
+    let mut names = names.iter();
+    if let Some(own) = names.find(|name| !WRITTEN.contains(&name.as_str())) {
+        return Ok(Some(own.clone()));
+    }
+    let below = names_in(&to.join(FOLDER))?.into_iter();
+    let mut below = below.map(|name| name.to_string_lossy().into_owned());
+    let own = below.find(|name| !WRITTEN_BELOW.contains(&name.as_str()));
+    Ok(own.map(|name| format!("{FOLDER}/{name}")))
 }
 
 /// Errors: something is mounted there, so that the folder cannot be renamed.
@@ -319,5 +321,29 @@ impl Drop for Draft {
     fn drop(&mut self) {
         // It is not there any more if it was renamed.
         let _ = fs::remove_dir_all(&self.path);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn an_own_file_in_an_export_is_found_or_the_folder_cannot_be_read() {
+        let folder = tempfile::tempdir().unwrap();
+        let names = ["config.json".to_owned(), FOLDER.to_owned()];
+        let found = || foreign(folder.path(), &names);
+        assert_eq!(found().unwrap(), None);
+        let model = folder.path().join(FOLDER);
+        fs::create_dir(&model).unwrap();
+        fs::write(model.join(WRITTEN_BELOW[0]), "{}").unwrap();
+        assert_eq!(found().unwrap(), None);
+        fs::write(model.join("notes.txt"), "x").unwrap();
+        assert_eq!(found().unwrap().as_deref(), Some("huggingface/notes.txt"));
+        fs::remove_dir_all(&model).unwrap();
+        fs::write(&model, "not a folder").unwrap();
+        assert!(found().is_err());
+        let own = foreign(folder.path(), &["mine.txt".to_owned()]);
+        assert_eq!(own.unwrap().as_deref(), Some("mine.txt"));
     }
 }
