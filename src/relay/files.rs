@@ -3,14 +3,14 @@
 use std::{
     fmt,
     fs::{File, Metadata},
-    io::{self, Read},
+    io::{self, Read, Seek},
     os::unix::fs::MetadataExt,
     path::{Path, PathBuf},
     thread,
     time::{Duration, SystemTime},
 };
 
-use kiln_core::input;
+use kiln_core::{input, patience::patiently};
 use serde_json::Value;
 
 use super::number;
@@ -40,17 +40,25 @@ fn fault(path: &Path, why: impl Into<String>) -> FileFault {
     }
 }
 
-/// A file as it was before the attempt; the default if there was none. Times of files are compared with
-/// each other alone: those of a file server are of another clock.
+/// A file as it was before the attempt. Times of files are compared with each other alone: those of a
+/// file server are of another clock.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub(super) struct FileBefore(Option<[i64; 6]>);
+pub(super) enum FileBefore {
+    #[default]
+    Absent,
+    There([i64; 6]),
+    /// It could not be looked at, so whatever is read later may be of before.
+    Unknown(io::ErrorKind),
+}
 
 impl FileBefore {
     /// Waits a moment if the file has just been written, so that whatever is written from now on has
     /// another time.
     pub(super) fn of(path: &Path) -> Self {
-        let Ok(facts) = path.metadata() else {
-            return Self::default();
+        let facts = match input::find(path) {
+            Ok(Some(facts)) => facts,
+            Ok(None) => return Self::Absent,
+            Err(error) => return Self::Unknown(error.kind()),
         };
         let is_new = |written: SystemTime| written.elapsed().is_ok_and(|age| age < TICK);
         if facts.modified().is_ok_and(is_new) {
@@ -60,24 +68,42 @@ impl FileBefore {
     }
 
     fn with(facts: &Metadata) -> Self {
-        Self(Some([
+        Self::There([
             facts.ino() as i64,
             facts.size() as i64,
             facts.mtime(),
             facts.mtime_nsec(),
             facts.ctime(),
             facts.ctime_nsec(),
-        ]))
+        ])
+    }
+
+    /// Why no number of the file can be taken, whatever it has at the end of the attempt.
+    pub(super) fn fault(self, path: &Path) -> Option<FileFault> {
+        match self {
+            Self::Unknown(kind) => Some(fault(
+                path,
+                format!(
+                    "could not be looked at before the attempt ({kind}), so an old number in it \
+                     would pass for a new one"
+                ),
+            )),
+            Self::Absent | Self::There(_) => None,
+        }
     }
 }
 
 fn open(path: &Path, before: FileBefore) -> Result<File, FileFault> {
+    if let Some(fault) = before.fault(path) {
+        return Err(fault);
+    }
+    let unreadable = |error: io::Error| fault(path, format!("cannot be read: {error}"));
     let file = input::open(path).map_err(|error| match error.kind() {
         io::ErrorKind::NotFound => fault(path, "does not exist"),
-        _ => fault(path, format!("cannot be read: {error}")),
+        _ => unreadable(error),
     })?;
-    let now = file.metadata();
-    if now.is_ok_and(|facts| FileBefore::with(&facts) == before) {
+    let now = patiently(|| file.metadata()).map_err(unreadable)?;
+    if FileBefore::with(&now) == before {
         return Err(fault(path, "is older than this attempt"));
     }
     Ok(file)
@@ -127,11 +153,14 @@ pub(super) fn csv(
 /// # Errors
 /// The file is missing, older than the attempt or not JSON, or has nothing there.
 pub(super) fn json(path: &Path, at: &str, before: FileBefore) -> Result<Option<f64>, FileFault> {
-    let mut bytes = Vec::new();
-    open(path, before)?
-        .take(MOST_JSON_BYTES + 1)
-        .read_to_end(&mut bytes)
-        .map_err(|error| fault(path, format!("cannot be read: {error}")))?;
+    let file = open(path, before)?;
+    let read = patiently(|| {
+        let mut bytes = Vec::new();
+        (&file).rewind()?;
+        (&file).take(MOST_JSON_BYTES + 1).read_to_end(&mut bytes)?;
+        Ok::<_, io::Error>(bytes)
+    });
+    let bytes = read.map_err(|error| fault(path, format!("cannot be read: {error}")))?;
     if bytes.len() as u64 > MOST_JSON_BYTES {
         let why = format!("is larger than {} MiB", MOST_JSON_BYTES >> 20);
         return Err(fault(path, why));
@@ -211,5 +240,24 @@ mod tests {
         assert_eq!(json(&path, "a", before), Ok(Some(2.0)));
         let missing = json(Path::new("/nowhere/x"), "a", before).unwrap_err();
         assert_eq!(missing.to_string(), "/nowhere/x does not exist");
+    }
+
+    #[test]
+    fn a_file_that_could_not_be_looked_at_before_is_never_taken_for_a_new_one() {
+        let (_folder, path) = file("{\"a\": 1}");
+        assert_eq!(FileBefore::of(&path).fault(&path), None);
+        fs::remove_file(&path).unwrap();
+        assert_eq!(FileBefore::of(&path), FileBefore::Absent);
+        std::os::unix::fs::symlink("log", &path).unwrap();
+        let before = FileBefore::of(&path);
+        fs::remove_file(&path).unwrap();
+        fs::write(&path, "{\"a\": 1}").unwrap();
+        let of_json = json(&path, "a", before).unwrap_err();
+        let of_csv = csv(&path, "a", before, |_| ()).unwrap_err();
+        assert_eq!(of_json, of_csv);
+        assert!(
+            of_json.why.starts_with("could not be looked at"),
+            "{of_json}"
+        );
     }
 }

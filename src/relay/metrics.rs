@@ -106,6 +106,12 @@ impl Metrics {
         self.metrics.iter().filter_map(Metric::file)
     }
 
+    /// Why a needed file cannot be told from an older one; `None` if all can.
+    pub(super) fn unknown_file(&self) -> Option<String> {
+        let fault = self.metrics.iter().find_map(Metric::unknown_file)?;
+        Some(fault.to_string())
+    }
+
     /// Whether a number of the result is read from lines of this output.
     pub(super) fn reads(&self, stream: Stream) -> bool {
         let mut metrics = self.metrics.iter();

@@ -140,6 +140,10 @@ impl Relay<'_> {
             Ok(metrics) => metrics,
             Err(why) => return self.end(Verdict::failed(why), None),
         };
+        if let Some(why) = metrics.unknown_file() {
+            complain(&why);
+            return exit_status::NO_DEVICE;
+        }
         if !expanded.prepare.is_empty()
             && let Err(verdict) = self.prepare(&expanded)
         {

@@ -186,6 +186,12 @@ impl Metric {
         self.file.as_ref().map(|(_, path)| path.as_path())
     }
 
+    /// Why its file cannot be told from an older one, if a trial without the metric has failed.
+    pub(super) fn unknown_file(&self) -> Option<FileFault> {
+        let (before, path) = self.file.as_ref().filter(|_| self.is_needed())?;
+        before.fault(path)
+    }
+
     /// Reads its file as an attempt that has ended left it, whatever its time.
     pub(super) fn take_file_as_it_is(&mut self) {
         if let Some((before, _)) = &mut self.file {

@@ -377,3 +377,19 @@ fn without_metrics_the_relay_measures_over_the_window() {
         [("wall_seconds".into(), 2.0), ("cpu_seconds".into(), 0.5)]
     );
 }
+
+#[test]
+fn a_needed_file_that_cannot_be_looked_at_is_told_before_the_program_starts() {
+    let folder = tempfile::tempdir().unwrap();
+    let [itself, absent] = ["loop.csv", "absent.csv"].map(|name| folder.path().join(name));
+    std::os::unix::fs::symlink("loop.csv", &itself).unwrap();
+    let unknown = |path: &Path, more: &str| {
+        let place = path.display();
+        let yaml = format!("metrics: {{x: {{csv: '{place}', column: x{more}}}}}");
+        let metrics = Metrics::new(&command(&yaml), &Placeholders::default()).unwrap();
+        metrics.unknown_file()
+    };
+    assert!(unknown(&itself, "").is_some_and(|why| why.contains("loop.csv")));
+    assert_eq!(unknown(&itself, ", optional: true"), None);
+    assert_eq!(unknown(&absent, ""), None);
+}
