@@ -161,7 +161,7 @@ fn whole(
         kind: data.kind().to_owned(),
         read_from: read_from.iter().map(shown).collect(),
         sha256: facts.sha256.clone(),
-        validation: validation::in_words(data),
+        validation: validation::in_words(data)?,
         left_out: BTreeMap::new(),
         valid_samples_in_train: None,
         notice: None,

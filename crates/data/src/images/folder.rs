@@ -60,7 +60,7 @@ pub(super) fn shape(folder: &ImageFolder, classes: u64) -> ImageShape {
 pub(super) fn class_names(folder: &ImageFolder) -> Result<Vec<String>, DataError> {
     source::locate(&Data::ImageFolder(folder.clone()), None)?;
     let root = Path::new(&folder.path);
-    let train = Some(root.join("train")).filter(|folder| listing::has_folders(folder));
+    let train = train_folder(root)?;
     let classes =
         Lister::new(folder.skip_bad).training_classes(train.as_deref().unwrap_or(root))?;
     Ok(classes
@@ -75,9 +75,7 @@ fn parts(
     valid_fraction: f64,
     lister: &mut Lister,
 ) -> Result<(u64, [Vec<Labelled>; 2]), DataError> {
-    let valid_folder = valid_folder(root);
-    let train_folder = Some(root.join("train")).filter(|folder| listing::has_folders(folder));
-    match (train_folder, valid_folder) {
+    match (train_folder(root)?, valid_folder(root)?) {
         (Some(train), Some(valid)) => {
             let classes = lister.training_classes(&train)?;
             let held = lister.classes(&valid)?;
@@ -89,7 +87,7 @@ fn parts(
             format!("has a folder `{}` but no folder `train`", name_of(&valid)),
             "both, or one folder per class".to_owned(),
         ),
-        (Some(_), None) if let Some(unused) = unused_valid(root) => unfit(
+        (Some(_), None) if let Some(unused) = unused_valid(root)? => unfit(
             &root.join(&unused),
             "would not be used for validation".to_owned(),
             format!(
@@ -115,22 +113,31 @@ fn parts(
     }
 }
 
+/// The folder of the training images, if they have one of their own.
+fn train_folder(root: &Path) -> Result<Option<PathBuf>, DataError> {
+    let folder = root.join("train");
+    Ok(listing::has_folders(&folder)?.then_some(folder))
+}
+
 /// The folder of the validation images, if they have one of their own.
-pub(crate) fn valid_folder(root: &Path) -> Option<PathBuf> {
-    VALID_FOLDERS
-        .iter()
-        .map(|name| root.join(name))
-        .find(|folder| listing::has_folders(folder))
+///
+/// # Errors
+/// Whether there is one cannot be told.
+pub(crate) fn valid_folder(root: &Path) -> Result<Option<PathBuf>, DataError> {
+    for folder in VALID_FOLDERS.map(|name| root.join(name)) {
+        if listing::has_folders(&folder)? {
+            return Ok(Some(folder));
+        }
+    }
+    Ok(None)
 }
 
 /// A folder whose name says that it is for validation, and that has no class folders or another
 /// spelling. One named `test` may have images without labels.
-fn unused_valid(root: &Path) -> Option<String> {
-    let entries = std::fs::read_dir(root).ok()?.flatten();
-    let mut names = entries
-        .filter(|entry| entry.path().is_dir())
-        .map(|entry| entry.file_name().to_string_lossy().into_owned());
-    names.find(|name| ["valid", "val", "validation"].contains(&name.to_lowercase().as_str()))
+fn unused_valid(root: &Path) -> Result<Option<String>, DataError> {
+    let names = listing::folders_in(root)?.into_iter();
+    let mut names = names.map(|name| name.to_string_lossy().into_owned());
+    Ok(names.find(|name| ["valid", "val", "validation"].contains(&name.to_lowercase().as_str())))
 }
 
 fn name_of(path: &Path) -> String {
@@ -300,6 +307,20 @@ mod tests {
         // Images to be labelled are not for validation.
         let folder = folder_of(&["train/a/1.png", "train/b/1.png", "test/y.png"]);
         assert!(read(folder.path(), ", valid_fraction: 0").is_ok());
+    }
+
+    #[test]
+    fn a_folder_that_cannot_be_listed_does_not_change_the_parts() {
+        for name in ["train", "valid", "val", "test"] {
+            let folder = folder_of(&["train/a/1.png", "train/b/1.png", "a/1.png", "b/1.png"]);
+            let place = folder.path().join(name);
+            if name == "train" {
+                std::fs::remove_dir_all(&place).unwrap();
+            }
+            std::os::unix::fs::symlink(name, &place).unwrap();
+            let error = read(folder.path(), ", valid_fraction: 0").unwrap_err();
+            assert!(matches!(error, DataError::Read { .. }), "{name}: {error}");
+        }
     }
 
     #[test]

@@ -7,15 +7,23 @@ use kiln_core::{
     units::Fraction,
 };
 
-use crate::{images::valid_folder, split::SHAKESPEARE_VALID};
+use crate::{error::DataError, images::valid_folder, split::SHAKESPEARE_VALID};
 
 /// `the last 10.0 % of the characters (data.valid_fraction)`.
-pub(super) fn in_words(data: &Data) -> String {
+///
+/// # Errors
+/// Whether images have a folder for validation cannot be told.
+pub(super) fn in_words(data: &Data) -> Result<String, DataError> {
     if let Data::ImageFolder(folder) = data
-        && let Some(own) = valid_folder(Path::new(&folder.path))
+        && let Some(own) = valid_folder(Path::new(&folder.path))?
     {
-        return format!("the folder {}", own.display());
+        return Ok(format!("the folder {}", own.display()));
     }
+    Ok(by_settings(data))
+}
+
+/// The same of data without a folder for validation.
+fn by_settings(data: &Data) -> String {
     if let Some(key) = data.without_validation() {
         return format!("none (`{key}` is 0)");
     }
@@ -93,7 +101,7 @@ mod tests {
             ),
         ] {
             let data: Data = serde_yaml::from_str(&format!("{{{keys}}}")).unwrap();
-            assert_eq!(in_words(&data), expected, "{keys}");
+            assert_eq!(in_words(&data).unwrap(), expected, "{keys}");
         }
     }
 }

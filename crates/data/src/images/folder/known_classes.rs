@@ -63,7 +63,7 @@ fn check_place(root: &Path, classes: &[String]) -> Result<(), DataError> {
     let name = root.file_name().unwrap_or_default().to_string_lossy();
     if let Some(above) = root.parent()
         && is_class(&name)
-        && !has_folders(root)
+        && !has_folders(root)?
     {
         return unfit(
             root,
@@ -74,18 +74,19 @@ fn check_place(root: &Path, classes: &[String]) -> Result<(), DataError> {
             ),
         );
     }
-    let mut parts = VALID_FOLDERS.into_iter().chain(["train"]);
-    match parts.find(|part| !is_class(part) && has_folders(&root.join(part))) {
-        Some(part) => unfit(
-            root,
-            format!("has a folder `{part}` with class folders"),
-            format!(
-                "the folder with the class folders, such as {}",
-                root.join(part).display()
-            ),
-        ),
-        None => Ok(()),
+    for part in VALID_FOLDERS.into_iter().chain(["train"]) {
+        if !is_class(part) && has_folders(&root.join(part))? {
+            return unfit(
+                root,
+                format!("has a folder `{part}` with class folders"),
+                format!(
+                    "the folder with the class folders, such as {}",
+                    root.join(part).display()
+                ),
+            );
+        }
     }
+    Ok(())
 }
 
 #[cfg(test)]

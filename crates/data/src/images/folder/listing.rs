@@ -8,10 +8,10 @@ use std::{
 };
 
 use imagesize::ImageError;
-use kiln_core::{input, limits::IMAGE_BYTES};
+use kiln_core::{input, limits::IMAGE_BYTES, patience::patiently};
 
 use super::unfit;
-use crate::{error::DataError, images::IMAGE_ENDINGS};
+use crate::{error::DataError, files, images::IMAGE_ENDINGS};
 
 /// The expected content of a class folder, for error messages.
 pub(super) fn expected_images() -> String {
@@ -38,12 +38,33 @@ impl ImageFile {
 }
 
 /// Whether the folder exists and contains folders.
-pub(super) fn has_folders(folder: &Path) -> bool {
-    fs::read_dir(folder).is_ok_and(|mut entries| {
-        entries.any(|entry| {
-            entry.is_ok_and(|entry| !is_hidden(&entry.file_name()) && entry.path().is_dir())
-        })
-    })
+///
+/// # Errors
+/// It cannot be listed.
+pub(super) fn has_folders(folder: &Path) -> Result<bool, DataError> {
+    Ok(!folders_in(folder)?.is_empty())
+}
+
+/// Names of the folders in a folder, sorted; none if it does not exist.
+///
+/// # Errors
+/// It cannot be listed.
+pub(super) fn folders_in(folder: &Path) -> Result<Vec<OsString>, DataError> {
+    let failed = |error| DataError::unreadable(folder, error);
+    let listed = match patiently(|| fs::read_dir(folder)) {
+        Err(error) if input::is_absent(&error) => return Ok(Vec::new()),
+        listed => listed.map_err(failed)?,
+    };
+    let mut names = Vec::new();
+    for entry in listed {
+        let entry = entry.map_err(failed)?;
+        let name = entry.file_name();
+        if !is_hidden(&name) && files::is_folder(&entry.path())? {
+            names.push(name);
+        }
+    }
+    names.sort_unstable();
+    Ok(names)
 }
 
 fn is_hidden(name: &OsStr) -> bool {
