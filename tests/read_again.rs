@@ -99,6 +99,28 @@ fn a_corrected_pattern_completes_the_trials_without_their_programs() {
     assert_eq!(started(&place), ["1", "2"]);
 }
 
+#[test]
+fn a_kept_output_that_cannot_be_read_refuses_the_whole_reading() {
+    let place = Place::of_command(&model("sped"), SWEEP);
+    place.run("", &[]);
+    let trial = place.rows()[1]["trial"].clone();
+    let output = place
+        .latest()
+        .join("trials")
+        .join(trial)
+        .join("1/stdout.txt");
+    fs::remove_file(&output).unwrap();
+    std::os::unix::fs::symlink("stdout.txt", &output).unwrap();
+    place.write_command(&model("speed"), SWEEP);
+    let refused = read_again(&place, &[]);
+    assert_eq!(refused.status, Some(3), "{refused:?}");
+    assert!(
+        refused.stderr.contains("nothing is read again") && refused.stderr.contains("stdout.txt"),
+        "{refused:?}"
+    );
+    assert_eq!((place.runs(), started(&place).len()), (1, 2));
+}
+
 /// The name of the first run.
 fn oldest(place: &Place) -> String {
     let entries = fs::read_dir(place.path("results/x")).unwrap().flatten();

@@ -1,13 +1,9 @@
 //! Reads the metrics of an ended attempt again, from the output and files that it kept. The facts of
 //! the program's end are in `program.json`.
 
-use std::{
-    fmt,
-    path::{Component, Path},
-};
+use std::{fmt, path::Path};
 
 use kiln_core::{
-    input,
     kinds::command::{Command, Placeholders, Stream},
     limits::RESULT_BYTES,
     plan::TrialId,
@@ -20,6 +16,7 @@ use kiln_core::{
 use super::{
     STDERR, STDOUT,
     end::{Ended, Verdict, decide, shown},
+    files::{self, FileFault},
     kept::KeptEnds,
     lines::{Lines, complete_from_beginning, complete_to_end},
     metrics::Metrics,
@@ -40,12 +37,20 @@ pub struct KeptAttempt<'a> {
 }
 
 /// Why the metrics of an attempt cannot be read again.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq)]
 pub enum NotReadable {
     NoRecord,
     OtherEnd,
     Cut,
     FileElsewhere,
+    /// The machine cannot read a file, so nothing is known of the attempt: the file and why.
+    Failed(String),
+}
+
+impl From<FileFault> for NotReadable {
+    fn from(fault: FileFault) -> Self {
+        Self::Failed(fault.to_string())
+    }
 }
 
 impl fmt::Display for NotReadable {
@@ -55,6 +60,7 @@ impl fmt::Display for NotReadable {
             Self::OtherEnd => "not ended by itself with status 0",
             Self::Cut => "output not whole, of which the first MiB and the last 64 KiB are kept",
             Self::FileElsewhere => "a metric in a file outside of the attempt's folder",
+            Self::Failed(why) => why,
         })
     }
 }
@@ -69,15 +75,17 @@ pub fn read_again(
     kept: &KeptAttempt<'_>,
     attempt: u64,
 ) -> Result<TrialResult, NotReadable> {
-    let ended = ProgramEnded::read(kept.folder).ok_or(NotReadable::NoRecord)?;
+    let ended = ProgramEnded::read(kept.folder)?.ok_or(NotReadable::NoRecord)?;
     if ended.exit_status != Some(0) {
         return Err(NotReadable::OtherEnd);
     }
     let placeholders = placeholders(kept, ended.attempt);
     let metrics = Metrics::new(command, &placeholders).map_err(|_| NotReadable::NoRecord)?;
     let mut metrics = metrics.of_ended(ended.window_nanoseconds);
-    if !metrics.files().all(|file| is_below(file, kept.folder)) {
-        return Err(NotReadable::FileElsewhere);
+    for file in metrics.files() {
+        if !files::is_below(file, kept.folder)? {
+            return Err(NotReadable::FileElsewhere);
+        }
     }
     let needs_window = command.window.is_some() && ended.window_nanoseconds.is_none();
     let [stdout_tail, stderr_tail] = read_outputs(&mut metrics, kept, &ended, needs_window)?;
@@ -85,6 +93,7 @@ pub fn read_again(
         return Err(NotReadable::Cut);
     }
     metrics.read_files();
+    metrics.unreadable_file().map_or(Ok(()), Err)?;
     let shown_attempt = format!("trials/{}/{attempt}", kept.trial);
     metrics.find_near_misses(&shown_attempt, &stdout_tail, &stderr_tail);
     let measured = ended.measured;
@@ -134,21 +143,10 @@ fn placeholders(kept: &KeptAttempt<'_>, attempt: u64) -> Placeholders {
     }
 }
 
-/// Whether a file is below a folder by its name, and not elsewhere behind a link.
-fn is_below(file: &Path, folder: &Path) -> bool {
-    let leads_up = file.components().any(|part| part == Component::ParentDir);
-    let is_there = match (file.canonicalize(), folder.canonicalize()) {
-        (Ok(file), Ok(folder)) => file.starts_with(folder),
-        // A missing file leads nowhere, unlike a link to a missing file.
-        _ => !file.is_symlink(),
-    };
-    file.starts_with(folder) && !leads_up && is_there
-}
-
 /// Reads what is kept of standard output and of standard error; returns the end of each.
 ///
 /// # Errors
-/// Lines that are needed are not kept.
+/// Lines that are needed are not kept, or a file cannot be read.
 fn read_outputs(
     metrics: &mut Metrics,
     kept: &KeptAttempt<'_>,
@@ -158,7 +156,7 @@ fn read_outputs(
     let mut read = |stream: Stream, name: &str, bytes: u64| {
         // The reason for a window without bounds takes all lines of standard output.
         let needs_all = stream == Stream::Stdout && needs_window;
-        let file = input::read(&kept.folder.join(name), &RESULT_BYTES).ok();
+        let file = files::kept(&kept.folder.join(name), &RESULT_BYTES)?;
         match file.as_deref().and_then(|file| KeptEnds::of(file, bytes)) {
             Some(ends) if ends.omitted == 0 || !needs_all => {
                 Ok(read_output(metrics, &ends, stream))
@@ -382,6 +380,19 @@ mod tests {
             ..ended()
         };
         assert_eq!(why(lines, &newer), Some(NotReadable::NoRecord));
+    }
+
+    #[test]
+    fn a_file_that_cannot_be_read_is_not_taken_for_one_that_is_not_kept() {
+        for name in ["program.json", STDOUT, STDERR, "log.csv"] {
+            let folder = attempt(&ended());
+            fs::remove_file(folder.path().join(name)).unwrap();
+            symlink(name, folder.path().join(name)).unwrap();
+            let found = again(METRICS, folder.path());
+            let is_told = |why: &String| why.contains(name);
+            let failed = matches!(&found, Err(NotReadable::Failed(why)) if is_told(why));
+            assert!(failed, "{name}: {found:?}");
+        }
     }
 
     #[test]

@@ -5,12 +5,12 @@ use std::{
     fs::{File, Metadata},
     io::{self, Read, Seek},
     os::unix::fs::MetadataExt,
-    path::{Path, PathBuf},
+    path::{Component, Path, PathBuf},
     thread,
     time::{Duration, SystemTime},
 };
 
-use kiln_core::{input, patience::patiently};
+use kiln_core::{input, limits::Limit, patience::patiently};
 use serde_json::Value;
 
 use super::number;
@@ -25,6 +25,8 @@ const TICK: Duration = Duration::from_millis(20);
 pub(super) struct FileFault {
     path: PathBuf,
     why: String,
+    /// Whether the machine could not read it, whatever the program wrote.
+    pub(super) is_unreadable: bool,
 }
 
 impl fmt::Display for FileFault {
@@ -37,6 +39,60 @@ fn fault(path: &Path, why: impl Into<String>) -> FileFault {
     FileFault {
         path: path.to_owned(),
         why: why.into(),
+        is_unreadable: false,
+    }
+}
+
+/// The fault of a file that could not be read.
+fn unreadable(path: &Path, error: &io::Error) -> FileFault {
+    FileFault {
+        is_unreadable: !is_other(error),
+        ..fault(path, format!("cannot be read: {error}"))
+    }
+}
+
+/// Whether an error says that no file, or something else than a file of this kind, is at a path.
+fn is_other(error: &io::Error) -> bool {
+    use io::ErrorKind::{InvalidData, InvalidInput};
+    input::is_absent(error) || matches!(error.kind(), InvalidData | InvalidInput)
+}
+
+/// The bytes of a file that an ended attempt kept; `None` if it is not there, or not such a file.
+///
+/// # Errors
+/// It cannot be read.
+pub(super) fn kept(path: &Path, limit: &'static Limit) -> Result<Option<Vec<u8>>, FileFault> {
+    match input::read(path, limit) {
+        Ok(bytes) => Ok(Some(bytes)),
+        Err(error) if is_other(&error) => Ok(None),
+        Err(error) => Err(unreadable(path, &error)),
+    }
+}
+
+/// Whether a file is below a folder by its name, and not elsewhere behind a link.
+///
+/// # Errors
+/// It cannot be told.
+pub(super) fn is_below(file: &Path, folder: &Path) -> Result<bool, FileFault> {
+    let leads_up = file.components().any(|part| part == Component::ParentDir);
+    if leads_up || !file.starts_with(folder) {
+        return Ok(false);
+    }
+    let real = |path: &Path| patiently(|| path.canonicalize());
+    let below = match real(file) {
+        Ok(file) => real(folder).map(|folder| file.starts_with(folder)),
+        // A missing file leads nowhere, unlike a link to a missing file.
+        Err(error) if input::is_absent(&error) => is_link(file).map(|is_link| !is_link),
+        Err(error) => Err(error),
+    };
+    below.map_err(|error| unreadable(file, &error))
+}
+
+fn is_link(path: &Path) -> io::Result<bool> {
+    match patiently(|| path.symlink_metadata()) {
+        Ok(found) => Ok(found.is_symlink()),
+        Err(error) if input::is_absent(&error) => Ok(false),
+        Err(error) => Err(error),
     }
 }
 
@@ -97,12 +153,12 @@ fn open(path: &Path, before: FileBefore) -> Result<File, FileFault> {
     if let Some(fault) = before.fault(path) {
         return Err(fault);
     }
-    let unreadable = |error: io::Error| fault(path, format!("cannot be read: {error}"));
+    let failed = |error: io::Error| unreadable(path, &error);
     let file = input::open(path).map_err(|error| match error.kind() {
         io::ErrorKind::NotFound => fault(path, "does not exist"),
-        _ => unreadable(error),
+        _ => failed(error),
     })?;
-    let now = patiently(|| file.metadata()).map_err(unreadable)?;
+    let now = patiently(|| file.metadata()).map_err(failed)?;
     if FileBefore::with(&now) == before {
         return Err(fault(path, "is older than this attempt"));
     }
@@ -119,7 +175,10 @@ pub(super) fn csv(
     before: FileBefore,
     mut cell: impl FnMut(&str),
 ) -> Result<(), FileFault> {
-    let broken = |error: csv::Error| fault(path, format!("cannot be read as CSV: {error}"));
+    let broken = |error: csv::Error| match error.kind() {
+        csv::ErrorKind::Io(error) => unreadable(path, error),
+        _ => fault(path, format!("cannot be read as CSV: {error}")),
+    };
     let mut reader = csv::ReaderBuilder::new()
         .flexible(true)
         .trim(csv::Trim::All)
@@ -160,7 +219,7 @@ pub(super) fn json(path: &Path, at: &str, before: FileBefore) -> Result<Option<f
         (&file).take(MOST_JSON_BYTES + 1).read_to_end(&mut bytes)?;
         Ok::<_, io::Error>(bytes)
     });
-    let bytes = read.map_err(|error| fault(path, format!("cannot be read: {error}")))?;
+    let bytes = read.map_err(|error| unreadable(path, &error))?;
     if bytes.len() as u64 > MOST_JSON_BYTES {
         let why = format!("is larger than {} MiB", MOST_JSON_BYTES >> 20);
         return Err(fault(path, why));
@@ -240,6 +299,29 @@ mod tests {
         assert_eq!(json(&path, "a", before), Ok(Some(2.0)));
         let missing = json(Path::new("/nowhere/x"), "a", before).unwrap_err();
         assert_eq!(missing.to_string(), "/nowhere/x does not exist");
+    }
+
+    #[test]
+    fn a_file_that_the_machine_cannot_read_is_told_from_one_that_is_not_there() {
+        let folder = tempfile::tempdir().unwrap();
+        let at = |name: &str| folder.path().join(name);
+        std::os::unix::fs::symlink("loop", at("loop")).unwrap();
+        std::os::unix::fs::symlink("gone", at("link")).unwrap();
+        fs::create_dir(at("folder")).unwrap();
+        let is_unreadable = |name: &str| {
+            let of_json = json(&at(name), "a", FileBefore::Absent).unwrap_err();
+            let of_csv = csv(&at(name), "a", FileBefore::Absent, |_| ()).unwrap_err();
+            assert_eq!(of_json.is_unreadable, of_csv.is_unreadable, "{name}");
+            let kept = kept(&at(name), &kiln_core::limits::STATE_BYTES);
+            assert_eq!(kept.is_err(), of_json.is_unreadable, "{name}");
+            of_json.is_unreadable
+        };
+        let found = ["loop", "absent", "link", "folder"].map(is_unreadable);
+        assert_eq!(found, [true, false, false, false]);
+        let below = |name: &str| is_below(&at(name), folder.path()).ok();
+        assert_eq!(below("loop"), None);
+        assert_eq!(below("absent"), Some(true));
+        assert_eq!(below("link"), Some(false));
     }
 
     #[test]

@@ -18,7 +18,7 @@ use serde::{Deserialize, Serialize};
 
 use self::metric::Metric;
 pub(super) use self::metric::MetricFault;
-use super::{near_miss::nearest, number, talk::Progress};
+use super::{files::FileFault, near_miss::nearest, number, talk::Progress};
 
 /// Each metric that has a number, in the order of the file.
 pub(super) type Numbers = Vec<(String, f64)>;
@@ -110,6 +110,12 @@ impl Metrics {
     pub(super) fn unknown_file(&self) -> Option<String> {
         let fault = self.metrics.iter().find_map(Metric::unknown_file)?;
         Some(fault.to_string())
+    }
+
+    /// The first file that the machine could not read at the end.
+    pub(super) fn unreadable_file(&self) -> Option<FileFault> {
+        let mut faults = self.metrics.iter().filter_map(Metric::file_fault);
+        faults.find(|fault| fault.is_unreadable).cloned()
     }
 
     /// Whether a number of the result is read from lines of this output.

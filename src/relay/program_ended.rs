@@ -7,10 +7,13 @@ use std::{
     path::Path,
 };
 
-use kiln_core::{folder::Folder, input, limits::STATE_BYTES};
+use kiln_core::{folder::Folder, limits::STATE_BYTES};
 use serde::{Deserialize, Serialize};
 
-use super::metrics::Measurements;
+use super::{
+    files::{self, FileFault},
+    metrics::Measurements,
+};
 
 const FILE: &str = "program.json";
 /// Its name until it is whole.
@@ -61,10 +64,15 @@ impl ProgramEnded {
     }
 
     /// `None` if the file is missing, torn or of another format.
-    pub(super) fn read(folder: &Path) -> Option<Self> {
-        let text = input::read(&folder.join(FILE), &STATE_BYTES).ok()?;
-        let ended: Self = serde_json::from_slice(&text).ok()?;
-        (ended.kiln_program == FORMAT).then_some(ended)
+    ///
+    /// # Errors
+    /// It cannot be read.
+    pub(super) fn read(folder: &Path) -> Result<Option<Self>, FileFault> {
+        let Some(text) = files::kept(&folder.join(FILE), &STATE_BYTES)? else {
+            return Ok(None);
+        };
+        let ended: Option<Self> = serde_json::from_slice(&text).ok();
+        Ok(ended.filter(|ended| ended.kiln_program == FORMAT))
     }
 }
 
@@ -96,7 +104,7 @@ mod tests {
         fs::write(&file, "old").unwrap();
         fs::hard_link(&file, &other).unwrap();
         ended.write(folder.path());
-        assert_eq!(ProgramEnded::read(folder.path()).as_ref(), Some(&ended));
+        assert_eq!(ProgramEnded::read(folder.path()), Ok(Some(ended.clone())));
         let text = fs::read_to_string(other).unwrap();
         assert_eq!(text, "old", "the old file was written to");
         assert_eq!(fs::read_dir(folder.path()).unwrap().count(), 2);
@@ -105,5 +113,10 @@ mod tests {
         ended.write(folder.path());
         let left = fs::read_dir(folder.path()).unwrap().count();
         assert_eq!(left, 2, "a draft is left");
+        assert_eq!(ProgramEnded::read(folder.path()), Ok(None), "a folder");
+        fs::remove_dir(&file).unwrap();
+        assert_eq!(ProgramEnded::read(folder.path()), Ok(None));
+        std::os::unix::fs::symlink(FILE, &file).unwrap();
+        assert!(ProgramEnded::read(folder.path()).is_err());
     }
 }

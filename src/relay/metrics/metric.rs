@@ -192,6 +192,11 @@ impl Metric {
         before.fault(path)
     }
 
+    /// Why its file could not be read, once it was to be read.
+    pub(super) fn file_fault(&self) -> Option<&FileFault> {
+        self.file_fault.as_ref()
+    }
+
     /// Reads its file as an attempt that has ended left it, whatever its time.
     pub(super) fn take_file_as_it_is(&mut self) {
         if let Some((before, _)) = &mut self.file {

@@ -40,7 +40,8 @@ const ALL_ELSE: &str = ", to which all other cells belong";
 /// Reads what a run kept of the selected trials; changes nothing.
 ///
 /// # Errors
-/// What was measured there is not what the experiment measures, or no trial can be read again.
+/// What was measured there is not what the experiment measures, no trial can be read again, or a kept
+/// file cannot be read.
 pub(super) fn gather(
     request: &RunRequest,
     run: &RunFolder,
@@ -50,7 +51,12 @@ pub(super) fn gather(
     let file = check(request, run).map_err(refused)?;
     let table = TrialTable::read_of(run).map_err(|error| RunStop::Refused(error.to_string()))?;
     let programs = same_programs(request, run, &file, &table)?;
-    let (rows, others) = read_all(request, run, &table);
+    let (rows, others) = read_all(request, run, &table).map_err(|why| {
+        RunStop::CannotRun(format!(
+            "{}: nothing is read again, because a kept file cannot be read: {why}",
+            name_of(run)
+        ))
+    })?;
     if rows.is_empty() {
         return Err(refused(format!(
             "no trial of this experiment can be read again ({others}){}; leave `--read-again` out to \
@@ -76,7 +82,14 @@ pub(super) fn gather(
 }
 
 /// Reads the last attempts of the selected trials; says why others are not read, and how many.
-fn read_all(request: &RunRequest, run: &RunFolder, table: &TrialTable) -> (Vec<CopiedRow>, String) {
+///
+/// # Errors
+/// The machine cannot read a file, so it is not known whether that trial can be read again.
+fn read_all(
+    request: &RunRequest,
+    run: &RunFolder,
+    table: &TrialTable,
+) -> Result<(Vec<CopiedRow>, String), String> {
     let rows = table.last_attempts().into_iter();
     let rows: HashMap<&TrialId, &TrialRow> =
         rows.map(|row| (&row.fixed.trial, &*row.fixed)).collect();
@@ -85,7 +98,10 @@ fn read_all(request: &RunRequest, run: &RunFolder, table: &TrialTable) -> (Vec<C
     for trial in selected(request) {
         let read = match rows.get(&trial.id) {
             None => Err(NOT_THERE.to_owned()),
-            Some(old) => read_one(request, run, trial, old).map_err(|why| why.to_string()),
+            Some(old) => match read_one(request, run, trial, old) {
+                Err(NotReadable::Failed(why)) => return Err(why),
+                read => read.map_err(|why| why.to_string()),
+            },
         };
         match read {
             Ok(attempt) => attempts.push(attempt),
@@ -96,7 +112,7 @@ fn read_all(request: &RunRequest, run: &RunFolder, table: &TrialTable) -> (Vec<C
         .iter()
         .map(|(why, trials)| format!("{why}: {trials}"))
         .collect();
-    (attempts, others.join("; "))
+    Ok((attempts, others.join("; ")))
 }
 
 /// The trials whose output is to be read.
