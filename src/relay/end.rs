@@ -3,7 +3,7 @@
 //! Exit statuses of a stranger mean nothing in the child's protocol, so they become outcomes; a
 //! signal is passed on as a signal, so that the parent decides as for any crash.
 
-use std::path::Path;
+use std::{io, path::Path};
 
 use kiln_core::{
     kinds::command::Exits, plan::Outcome, record::message::exit_status, units::shorten_line,
@@ -11,7 +11,7 @@ use kiln_core::{
 
 use super::{
     metrics::MetricFault,
-    program::Exit,
+    program::{Exit, start_fault},
     words::{STDERR_LINES, Words},
 };
 
@@ -53,6 +53,24 @@ impl Verdict {
 
     pub(super) fn interrupted() -> Self {
         Self::of(Outcome::Interrupted, Some("it was told to stop".to_owned()))
+    }
+
+    /// The verdict where this machine cannot run the program now: the parent interrupts the trial, and
+    /// starts no other one.
+    pub(super) fn unable(reason: String) -> Self {
+        Self::Finished {
+            outcome: Outcome::Failed,
+            reason: Some(reason),
+            status: exit_status::NO_DEVICE,
+        }
+    }
+
+    /// The same where a thread that reads the program cannot be started.
+    pub(super) fn without_threads(error: &io::Error) -> Self {
+        let why = start_fault(error);
+        Self::unable(format!(
+            "a thread to read its program cannot be started: {why}"
+        ))
     }
 
     fn of(outcome: Outcome, reason: Option<String>) -> Self {
@@ -191,6 +209,19 @@ mod tests {
                 status,
             } => format!("{outcome} {status} {}", reason.unwrap_or_default()),
         }
+    }
+
+    #[test]
+    fn a_limit_of_threads_is_a_fault_of_the_machine_with_its_remedy() {
+        // No machine has room for such a stack; the system then says the same as at a limit of threads.
+        let started = std::thread::Builder::new().stack_size(1 << 60).spawn(|| ());
+        let words = in_words(Verdict::without_threads(&started.unwrap_err()));
+        let status = format!("{} {} ", Outcome::Failed, exit_status::NO_DEVICE);
+        assert!(words.starts_with(&status), "{words}");
+        assert!(
+            words.contains("`ulimit -u`") && words.contains("`pids.max`"),
+            "{words}"
+        );
     }
 
     #[test]

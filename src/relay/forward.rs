@@ -3,6 +3,7 @@
 
 use std::{
     collections::VecDeque,
+    io,
     sync::{
         Arc, Condvar, Mutex, MutexGuard, PoisonError,
         mpsc::{Receiver, sync_channel},
@@ -88,17 +89,24 @@ impl Waiting {
 
 impl Forward {
     /// Writes pieces by `write` in a thread; the receiver hears when all are written.
-    pub(super) fn start(mut write: impl FnMut(&[u8]) + Send + 'static) -> (Self, Receiver<()>) {
+    ///
+    /// # Errors
+    /// The thread cannot be started.
+    pub(super) fn start(
+        mut write: impl FnMut(&[u8]) + Send + 'static,
+    ) -> io::Result<(Self, Receiver<()>)> {
         let waiting = Arc::new(Waiting::default());
         let (done, is_done) = sync_channel(1);
         let side = Arc::clone(&waiting);
-        thread::spawn(move || {
-            while let Some(piece) = side.next() {
-                write(&piece);
-            }
-            let _ = done.send(());
-        });
-        (Self(waiting), is_done)
+        thread::Builder::new()
+            .name("forward".to_owned())
+            .spawn(move || {
+                while let Some(piece) = side.next() {
+                    write(&piece);
+                }
+                let _ = done.send(());
+            })?;
+        Ok((Self(waiting), is_done))
     }
 
     /// Never waits for the parent.
@@ -131,7 +139,8 @@ mod tests {
                 is_open = gate.recv().is_ok();
             }
             sender.send(piece.to_vec()).unwrap();
-        });
+        })
+        .unwrap();
         let line = |number: usize| format!("{number:015}\n").into_bytes();
         let lines = 2 * (HEAD_BYTES + MOST_WAITING_BYTES) / 16;
         (0..lines).for_each(|number| forward.add(&line(number)));
@@ -153,7 +162,8 @@ mod tests {
     #[test]
     fn a_parent_that_keeps_up_gets_all() {
         let (sender, written) = channel::<Vec<u8>>();
-        let (forward, done) = Forward::start(move |piece| sender.send(piece.to_vec()).unwrap());
+        let write = move |piece: &[u8]| sender.send(piece.to_vec()).unwrap();
+        let (forward, done) = Forward::start(write).unwrap();
         for piece in [&b"one "[..], b"two ", b"three"] {
             forward.add(piece);
         }

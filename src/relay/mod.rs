@@ -80,9 +80,10 @@ pub fn run(trial_file: &Path) -> i32 {
         Ok(guard) => guard,
         Err(error) => {
             complain(&format!(
-                "the thread for signals cannot be started: {error}"
+                "the thread for signals cannot be started: {}",
+                program::start_fault(&error)
             ));
-            return exit_status::FAILED;
+            return exit_status::NO_DEVICE;
         }
     };
     Relay {
@@ -114,6 +115,15 @@ fn read(path: &Path) -> Result<(TrialFile, Command), String> {
 /// Standard error of the relay is the attempt's `stderr.txt`.
 fn complain(text: &str) {
     streams::write_to_stderr(format!("kiln relay: {text}\n").as_bytes());
+}
+
+/// A `prepare` that the machine cannot start now is not a fault of the trial.
+fn prepare_not_started(fault: ProgramFault) -> Verdict {
+    let why = format!("prepare: {fault}");
+    match fault {
+        ProgramFault::NotStarted { .. } => Verdict::unable(why),
+        _ => Verdict::failed(why),
+    }
 }
 
 struct Relay<'a> {
@@ -172,10 +182,10 @@ impl Relay<'_> {
     /// Runs `prepare` to its end; its output goes to `prepare.txt`.
     fn prepare(&mut self, expanded: &kiln_core::kinds::command::Expanded) -> Result<(), Verdict> {
         let path = self.file.folder.join("prepare.txt");
-        let prepared = program::start(expanded, &expanded.prepare)
-            .map_err(|fault| Verdict::failed(format!("prepare: {fault}")))?;
+        let prepared = program::start(expanded, &expanded.prepare).map_err(prepare_not_started)?;
         let (sender, events) = channel();
-        let streams = Streams::keep(prepared, &path, sender);
+        let streams = Streams::keep(prepared, &path, sender)
+            .map_err(|error| Verdict::without_threads(&error))?;
         let ended = loop {
             match events.recv_timeout(LOOK) {
                 Ok(Event::Ended(ended)) => break ended,
@@ -207,7 +217,10 @@ impl Relay<'_> {
         if window.is_none_or(|window| window.from.is_none()) {
             self.say_window(true, began);
         }
-        let streams = Streams::read(started, metrics, &self.file.folder, sender);
+        let streams = match Streams::read(started, metrics, &self.file.folder, sender) {
+            Ok(streams) => streams,
+            Err(error) => return self.end(Verdict::without_threads(&error), None),
+        };
         let Some(ended) = self.listen(&streams, &events) else {
             let why = "the program could not be waited for".to_owned();
             return self.end(Verdict::failed(why), None);

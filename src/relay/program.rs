@@ -11,7 +11,7 @@ use std::{
 use kiln_core::{
     kinds::command::{Expanded, Placeholders},
     plan::{ChildDevice, TrialFile},
-    units::clock::monotonic_nanoseconds,
+    units::{MORE_THREADS, clock::monotonic_nanoseconds},
 };
 use rustix::{
     fs::{Access, access},
@@ -213,7 +213,7 @@ pub(super) fn start(expanded: &Expanded, argv: &[String]) -> Result<Started, Pro
     };
     let mut child = command.spawn().map_err(|error| match error.kind() {
         io::ErrorKind::ArgumentListTooLong => ProgramFault::TooLong(program.clone()),
-        _ => not_started(error.to_string()),
+        _ => not_started(start_fault(&error)),
     })?;
     // It holds the other end of the pipe.
     drop(command);
@@ -227,6 +227,14 @@ pub(super) fn start(expanded: &Expanded, argv: &[String]) -> Result<Started, Pro
         began,
         floor_bytes: floor.map_or_else(|_| own_resident_bytes(), FloorPipe::bytes),
     })
+}
+
+/// Why a program or a thread cannot be started, with what to do where a limit is reached.
+pub(super) fn start_fault(error: &io::Error) -> String {
+    match error.kind() {
+        io::ErrorKind::WouldBlock => format!("{error}; {MORE_THREADS}"),
+        _ => error.to_string(),
+    }
 }
 
 /// The kernel ends the new process when this one ends. It hears the signals for which this one has a

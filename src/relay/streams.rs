@@ -1,7 +1,7 @@
 //! Reads both outputs of a running program and waits for its end, in threads that never hold it up.
 
 use std::{
-    io::{Read, Write},
+    io::{self, Read, Write},
     path::Path,
     sync::{
         Arc, Mutex, MutexGuard, PoisonError,
@@ -75,21 +75,24 @@ struct Shared {
 impl Streams {
     /// Reads a program whose metrics are wanted: standard output is kept in `stdout.txt`, standard
     /// error goes on to the parent.
+    ///
+    /// # Errors
+    /// A thread cannot be started; the program runs then.
     pub(super) fn read(
         started: Started,
         metrics: Metrics,
         folder: &Path,
         events: Sender<Event>,
-    ) -> Self {
+    ) -> io::Result<Self> {
         let shared = Arc::new(Shared::new(metrics));
-        let (forward, forwarded) = Forward::start(write_to_stderr);
+        let (forward, forwarded) = Forward::start(write_to_stderr)?;
         let waited = started.waited();
         let kept = KeptOutput::create(&folder.join(super::STDOUT));
         let stdout = {
             let (shared, events) = (Arc::clone(&shared), events.clone());
             reader(started.stdout, kept, move |chunk, lines| {
                 shared.take(chunk, lines, Stream::Stdout, &events);
-            })
+            })?
         };
         let stderr = {
             let (shared, events) = (Arc::clone(&shared), events.clone());
@@ -99,19 +102,22 @@ impl Streams {
                     forward.add(chunk);
                 }
                 shared.take(chunk, lines, Stream::Stderr, &events);
-            })
+            })?
         };
-        waiter(waited, events);
-        Self {
+        waiter(waited, events)?;
+        Ok(Self {
             shared,
             stdout,
             stderr,
             forwarded: Some(forwarded),
-        }
+        })
     }
 
     /// Reads a program whose outputs are only kept, both in one file.
-    pub(super) fn keep(started: Started, path: &Path, events: Sender<Event>) -> Self {
+    ///
+    /// # Errors
+    /// As [`Streams::read`].
+    pub(super) fn keep(started: Started, path: &Path, events: Sender<Event>) -> io::Result<Self> {
         let shared = Arc::new(Shared::new(Metrics::default()));
         let waited = started.waited();
         let kept = Arc::new(Mutex::new(Some(KeptOutput::create(path))));
@@ -131,15 +137,15 @@ impl Streams {
                 },
             )
         };
-        let stdout = both(Box::new(started.stdout));
-        let stderr = both(Box::new(started.stderr));
-        waiter(waited, events);
-        Self {
+        let stdout = both(Box::new(started.stdout))?;
+        let stderr = both(Box::new(started.stderr))?;
+        waiter(waited, events)?;
+        Ok(Self {
             shared,
             stdout,
             stderr,
             forwarded: None,
-        }
+        })
     }
 
     /// How far the program is.
@@ -246,9 +252,9 @@ fn reader(
     mut stream: impl Read + Send + 'static,
     mut kept: KeptOutput,
     mut take: impl FnMut(Option<&[u8]>, &mut Lines) + Send + 'static,
-) -> Receiver<String> {
+) -> io::Result<Receiver<String>> {
     let (sender, receiver) = sync_channel(1);
-    thread::spawn(move || {
+    let read = move || {
         let (mut lines, mut chunk) = (Lines::default(), vec![0; CHUNK_BYTES]);
         loop {
             match stream.read(&mut chunk) {
@@ -257,14 +263,22 @@ fn reader(
                     kept.add(&chunk[..length]);
                     take(Some(&chunk[..length]), &mut lines);
                 }
-                Err(error) if error.kind() == std::io::ErrorKind::Interrupted => {}
+                Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
                 Err(_) => break,
             }
         }
         take(None, &mut lines);
         let _ = sender.send(kept.finish());
-    });
-    receiver
+    };
+    start("reader", read)?;
+    Ok(receiver)
+}
+
+fn start(name: &str, work: impl FnOnce() + Send + 'static) -> io::Result<()> {
+    thread::Builder::new()
+        .name(name.to_owned())
+        .spawn(work)
+        .map(drop)
 }
 
 #[allow(
@@ -272,13 +286,13 @@ fn reader(
     reason = "standard error of the relay is a file of the attempt, which keeps the bytes as they are"
 )]
 pub(super) fn write_to_stderr(bytes: &[u8]) {
-    let _ = std::io::stderr().lock().write_all(bytes);
+    let _ = io::stderr().lock().write_all(bytes);
 }
 
-fn waiter(waited: program::Waited, events: Sender<Event>) {
-    thread::spawn(move || {
+fn waiter(waited: program::Waited, events: Sender<Event>) -> io::Result<()> {
+    start("waiter", move || {
         if let Ok(end) = program::wait(waited) {
             let _ = events.send(Event::Ended(end));
         }
-    });
+    })
 }
