@@ -5,8 +5,11 @@
     reason = "burn-tch ends with burn 0.22, which this package pins"
 )]
 
+use std::{error::Error, io};
+
 use burn::tensor::Device;
 use kiln_core::{plan::ChildDevice, spec::Engine};
+use rayon::{ThreadPoolBuildError, ThreadPoolBuilder};
 
 use super::{cpu_model, guard};
 use crate::error::TrialError;
@@ -200,11 +203,24 @@ fn open_flex(kind: ChildDevice, cpu_threads: u64) -> Result<Device, TrialError> 
                 .to_owned(),
         ));
     }
-    // An error means that the pool is there already, with the threads it was first given.
-    let _ = rayon::ThreadPoolBuilder::new()
+    let built = ThreadPoolBuilder::new()
         .num_threads(cpu_threads as usize)
         .build_global();
+    check_pool(built, cpu_threads)?;
     Ok(Device::flex())
+}
+
+/// Errors: the pool's threads could not be started. A pool that is there already is none.
+fn check_pool(built: Result<(), ThreadPoolBuildError>, cpu_threads: u64) -> Result<(), TrialError> {
+    let fault = built.err();
+    let of_system = fault.as_ref().and_then(Error::source);
+    match of_system.and_then(|error| error.downcast_ref::<io::Error>()) {
+        None => Ok(()),
+        Some(error) => Err(TrialError::of_starting(
+            &format!("flex needs {cpu_threads} threads, as `train.cpu_threads` says"),
+            error,
+        )),
+    }
 }
 
 #[cfg(feature = "libtorch")]
@@ -267,4 +283,20 @@ fn open_libtorch(_: ChildDevice, _: u64, _: usize) -> Result<Device, TrialError>
          the feature `libtorch`"
             .to_owned(),
     ))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_pool_without_threads_is_a_fault_of_the_machine() {
+        // No machine has room for such a stack; the system then says the same as at a limit of threads.
+        let failed = ThreadPoolBuilder::new().num_threads(2).stack_size(1 << 60);
+        let fault = check_pool(failed.build().map(drop), 2).unwrap_err();
+        assert!(
+            matches!(&fault, TrialError::NoDevice(text) if text.contains("`ulimit -u`")),
+            "{fault:?}"
+        );
+    }
 }

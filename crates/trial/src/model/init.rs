@@ -1,7 +1,11 @@
 //! Initial weights: drawn on the host from the seed and the parameter's name, so that they are the
 //! same on every engine and device, whatever the order in which a model is built.
 
-use std::{f64::consts::TAU, thread};
+use std::{
+    f64::consts::TAU,
+    sync::{Mutex, PoisonError},
+    thread::{self, Builder},
+};
 
 use burn::{
     module::Param,
@@ -99,30 +103,34 @@ impl Init {
 fn filled(stream: u64, count: usize, fill: impl Fn(&mut Random, &mut [f32]) + Sync) -> Vec<f32> {
     let mut values = vec![0.0; count];
     let threads = thread::available_parallelism().map_or(1, usize::from);
-    let blocks = count.div_ceil(BLOCK);
-    let share = blocks.div_ceil(threads).max(1);
-    thread::scope(|scope| {
-        for (thread, part) in values.chunks_mut(share * BLOCK).enumerate() {
-            let fill = &fill;
-            let mut work = move || {
-                for (at, block) in part.chunks_mut(BLOCK).enumerate() {
-                    let number = (thread * share + at) as u64;
-                    fill(
-                        &mut Random(SplitMix64::new(
-                            stream.wrapping_add(number.wrapping_mul(0xd6e8_feb8_6659_fd93)),
-                        )),
-                        block,
-                    );
-                }
-            };
-            if blocks <= 1 {
-                work()
-            } else {
-                drop(scope.spawn(work))
-            }
-        }
-    });
+    let blocks = values.chunks_mut(BLOCK).zip(0_u64..);
+    in_threads(
+        threads.min(count.div_ceil(BLOCK)),
+        blocks,
+        |(block, number)| {
+            let own = stream.wrapping_add(number.wrapping_mul(0xd6e8_feb8_6659_fd93));
+            fill(&mut Random(SplitMix64::new(own)), block);
+        },
+    );
     values
+}
+
+/// Does the work on each item, in this thread and others. Where another cannot be started, those that
+/// are there do its part.
+fn in_threads<I: Iterator + Send>(threads: usize, items: I, work: impl Fn(I::Item) + Sync) {
+    let left = Mutex::new(items);
+    let next = || left.lock().unwrap_or_else(PoisonError::into_inner).next();
+    let all = || {
+        while let Some(item) = next() {
+            work(item);
+        }
+    };
+    thread::scope(|scope| {
+        for _ in 1..threads {
+            let _ = Builder::new().spawn_scoped(scope, all);
+        }
+        all();
+    });
 }
 
 /// Normal values of a stream.

@@ -283,7 +283,7 @@ impl<W: Write> TrialRun<'_, '_, W> {
             last => train_with(
                 file,
                 setting,
-                Parallel::new(replicas.into_iter().chain(last).collect()),
+                Parallel::new(replicas.into_iter().chain(last).collect())?,
                 result,
             ),
         };

@@ -66,18 +66,23 @@ struct Pass {
 }
 
 impl Lane {
-    fn start() -> Self {
+    /// Errors: the thread cannot be started.
+    fn start() -> Result<Self, TrialError> {
         let ((passes, asked), (answer, ended)) = (channel::<Pass>(), channel());
         // It ends when `passes` is dropped.
-        thread::spawn(move || {
+        let work = move || {
             engine::begin_thread();
             // Nobody waits for an answer any more once the training is over.
             asked
                 .into_iter()
                 .map(Pass::make)
                 .all(|made| answer.send(made).is_ok())
-        });
-        Self { passes, ended }
+        };
+        let started = thread::Builder::new().name("lane".to_owned()).spawn(work);
+        started.map_err(|error| {
+            TrialError::of_starting("each of the trial's devices needs a thread", &error)
+        })?;
+        Ok(Self { passes, ended })
     }
 }
 
@@ -146,7 +151,9 @@ impl ExchangeMoment {
 
 impl Parallel {
     /// `replicas` has at least one element; their parameters are equal to the bit.
-    pub(super) fn new(replicas: Vec<Learner>) -> Self {
+    ///
+    /// Errors: a thread cannot be started.
+    pub(super) fn new(replicas: Vec<Learner>) -> Result<Self, TrialError> {
         let on_cuda = replicas.iter().any(|replica| replica.device().is_cuda());
         let clock = match on_cuda {
             #[cfg(feature = "libtorch")]
@@ -154,17 +161,17 @@ impl Parallel {
             _ => ExchangeClock::Host,
         };
         let lanes = if on_cuda {
-            lanes(replicas.len())
+            lanes(replicas.len())?
         } else {
             Vec::new()
         };
-        Self {
+        Ok(Self {
             replicas,
             round: Vec::new(),
             lanes,
             clock,
             exchanges: Vec::new(),
-        }
+        })
     }
 
     fn first(&mut self) -> &mut Learner {
@@ -225,7 +232,7 @@ impl Parallel {
 }
 
 /// One for each replica but the first, which computes in the thread of the training.
-fn lanes(replicas: usize) -> Vec<Lane> {
+fn lanes(replicas: usize) -> Result<Vec<Lane>, TrialError> {
     (1..replicas).map(|_| Lane::start()).collect()
 }
 

@@ -42,6 +42,7 @@ fn parallel(engine: Engine, dropout: f64) -> Parallel {
     Parallel::new(
         Learner::build_replicas(&file, input, &Registry::new(), Beginning::Drawn).unwrap(),
     )
+    .unwrap()
 }
 
 fn batch(number: usize) -> HostBatch {
@@ -128,7 +129,7 @@ fn replicas_that_come_apart_are_found_by_name() {
 /// As on CUDA; on the CPU without dropout, which all threads would draw from one generator.
 fn in_threads(engine: Engine) -> Parallel {
     let mut parallel = parallel(engine, 0.0);
-    parallel.lanes = lanes(parallel.replicas.len());
+    parallel.lanes = lanes(parallel.replicas.len()).unwrap();
     parallel
 }
 
