@@ -5,6 +5,7 @@ use std::{
     collections::BTreeSet,
     fs,
     path::{Path, PathBuf},
+    time::UNIX_EPOCH,
 };
 
 use serde_json::Value;
@@ -316,6 +317,26 @@ fn what_kiln_did_not_make_is_not_written_over() {
             && json.stderr.contains("wrote report.html"),
         "{json:?}"
     );
+}
+
+#[test]
+fn a_summary_that_a_killed_run_did_not_write_is_written_by_the_next_one() {
+    let place = Place::with("train: {steps: 10}");
+    assert_eq!(place.run("completes", &[]).status, Some(0));
+    let summary = place.latest().join("summary.csv");
+    let whole = fs::read(&summary).unwrap();
+    for older in [None, Some("of fewer rows\n")] {
+        fs::remove_file(&summary).unwrap();
+        if let Some(text) = older {
+            fs::write(&summary, text).unwrap();
+            let file = fs::File::options().write(true).open(&summary).unwrap();
+            file.set_modified(UNIX_EPOCH).unwrap();
+        }
+        let ended = place.run("completes", &[]);
+        assert_eq!(ended.status, Some(0), "{ended:?}");
+        let written = fs::read(&summary).unwrap();
+        assert!(written == whole, "{older:?}: {ended:?}");
+    }
 }
 
 #[test]

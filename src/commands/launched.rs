@@ -4,6 +4,8 @@
 use std::path::{Path, PathBuf};
 
 use kiln_core::{
+    input,
+    limits::RESULT_BYTES,
     plan::{Outcome, Trial},
     record::{AttemptEnd, RunFolder, TrialTable, checkpoint::aside},
     spec::{self, Experiment, RunPlace},
@@ -146,7 +148,7 @@ pub(super) fn show(
     let Launched { report, table } = launched;
     match &report.lost_events {
         Some(why) => Err(Stop::new(Status::Failed, why)),
-        None if launch.style() == ProgressMode::Json => Ok(()),
+        None if launch.style() == ProgressMode::Json => table.map(drop),
         None => table.and_then(|table| print(&summary(&report, &table, experiment))),
     }
 }
@@ -328,18 +330,33 @@ fn write_point_table(
     table: &TrialTable,
     objective: Option<spec::Objective>,
 ) {
-    if report.end == LaunchEnd::NothingToDo || table.rows.is_empty() {
-        return;
-    }
     let folder = &report.folder;
     let path = folder.summary_table();
+    let was_ended = report.end == LaunchEnd::NothingToDo;
+    let is_written = was_ended && !is_behind(&path, &folder.trials_table());
+    if table.rows.is_empty() || is_written {
+        return;
+    }
     let text = report::point_table(table, objective);
+    let is_same = || input::read(&path, &RESULT_BYTES).is_ok_and(|old| old == text.as_bytes());
+    if was_ended && is_same() {
+        return;
+    }
     if let Err(error) = folder.write_among_others(&path, text.as_bytes()) {
         note(&format!(
             "{}: {error}; `kiln report --write {}` writes it",
             path.display(),
             folder.path().display()
         ));
+    }
+}
+
+/// Whether a summary is not of all rows of a table: kiln was killed before it wrote the summary.
+fn is_behind(summary: &Path, table: &Path) -> bool {
+    let written = |path: &Path| input::find(path).ok()??.modified().ok();
+    match (written(summary), written(table)) {
+        (Some(summary), Some(table)) => summary < table,
+        _ => true,
     }
 }
 

@@ -211,6 +211,7 @@ fn run_one(asked: PlannedFile, file: &Path, args: &Args, program: &Path) -> Resu
     }
     let launched = asked.request(&args.launch, program, start)?;
     let (status, report) = (status(&launched.report), launched.report.clone());
+    let is_unread = launched.table.is_err();
     let shown = show(launched, &args.launch, &asked.into_experiment());
     if let Some(failure) = &report.failure {
         return Err(stopped(failure.clone()));
@@ -221,6 +222,10 @@ fn run_one(asked: PlannedFile, file: &Path, args: &Args, program: &Path) -> Resu
     // A terminal that was closed can show nothing, but the interruption is what counts.
     match shown {
         Err(stop) if status < stop.status => Err(stop),
+        Err(stop) if is_unread => {
+            stop.print();
+            Ok(status)
+        }
         _ => Ok(status),
     }
 }
