@@ -140,6 +140,11 @@ pub enum FetchError {
     Busy { path: PathBuf },
     #[error("{} could not be written: {error}", .path.display())]
     Write { path: PathBuf, error: io::Error },
+    #[error(
+        "{} could not be read to check it: {error}; it is kept, run the same command again",
+        .path.display()
+    )]
+    Unchecked { path: PathBuf, error: io::Error },
 }
 
 fn missing(total: &Option<u64>, done: &u64) -> String {

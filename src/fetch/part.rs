@@ -1,13 +1,14 @@
 //! `<name>.part`: the file of a download while it grows.
 
 use std::{
+    error::Error,
     fs::{self, File, OpenOptions, TryLockError},
     io::{self, Seek, SeekFrom, Write},
     path::{Path, PathBuf},
 };
 
 use kiln_core::{folder::is_full, input, limits::STATE_BYTES};
-use kiln_data::source;
+use kiln_data::{error::DataError, source};
 
 use super::{Download, FetchError};
 
@@ -107,7 +108,14 @@ impl PartFile {
             .map_err(|error| self.failed(error, None))?;
         // A damaged compressed file cannot be decompressed for the hash: it counts as a wrong hash.
         let summed = source::checksum_of(&self.path, &download.destination, &download.checksum);
-        let found = summed.map_or_else(|error| error.to_string(), |(sum, _)| sum);
+        let found = match summed {
+            Ok((sum, _)) => sum,
+            Err(error) if is_of_system(&error) => {
+                let path = self.path.clone();
+                return Err(FetchError::Unchecked { path, error });
+            }
+            Err(error) => error.to_string(),
+        };
         let right = found == download.checksum.hex();
         let place = if right {
             download.destination.clone()
@@ -132,6 +140,21 @@ impl PartFile {
     }
 }
 
+/// Whether an error, or the one that it holds, is the system's: it does not say what the file has.
+fn is_of_system(error: &(dyn Error + 'static)) -> bool {
+    if let Some(DataError::Read { error, .. }) = error.downcast_ref() {
+        return is_of_system(error);
+    }
+    let of_io = error.downcast_ref::<io::Error>();
+    if of_io.is_some_and(|error| error.raw_os_error().is_some()) {
+        return true;
+    }
+    // An error of `io` is not the source of what it holds.
+    let held = of_io.and_then(io::Error::get_ref);
+    let held = held.map(|held| held as &(dyn Error + 'static));
+    held.or_else(|| error.source()).is_some_and(is_of_system)
+}
+
 fn beside(path: &Path, ending: &str) -> PathBuf {
     let mut whole = path.as_os_str().to_owned();
     whole.push(ending);
@@ -148,7 +171,58 @@ pub(super) fn remove(path: &Path) -> io::Result<()> {
 
 #[cfg(test)]
 mod tests {
+    use kiln_data::dataset::Checksum;
+
     use super::*;
+
+    #[test]
+    fn a_download_that_cannot_be_read_is_not_taken_for_a_wrong_one() {
+        let folder = tempfile::tempdir().unwrap();
+        let destination = folder.path().join("a.txt");
+        let finish = |make: &dyn Fn(&Path)| {
+            let part = PartFile::open(&destination).unwrap();
+            make(&part.path);
+            part.finish(&Download {
+                url: "http://localhost/a.txt".to_owned(),
+                destination: destination.clone(),
+                checksum: Checksum::Sha256("00".into()),
+                most_bytes: None,
+                certificates: None,
+            })
+        };
+        let bad = folder.path().join("a.txt.bad");
+        let unread = finish(&|path| {
+            fs::remove_file(path).unwrap();
+            std::os::unix::fs::symlink("a.txt.part", path).unwrap();
+        });
+        assert!(
+            matches!(unread, Err(FetchError::Unchecked { .. })),
+            "{unread:?}"
+        );
+        assert!(!bad.exists() && bad.symlink_metadata().is_err());
+        fs::remove_file(folder.path().join("a.txt.part")).unwrap();
+        let wrong = finish(&|_| ());
+        assert!(
+            matches!(wrong, Err(FetchError::WrongHash { .. })),
+            "{wrong:?}"
+        );
+        assert!(bad.exists());
+    }
+
+    #[test]
+    fn only_errors_of_the_system_say_nothing_of_the_file() {
+        let of_system = || io::Error::from_raw_os_error(5);
+        let of_data = DataError::Read {
+            path: PathBuf::from("a"),
+            error: of_system(),
+        };
+        let damaged = || io::Error::new(io::ErrorKind::InvalidData, "corrupt deflate stream");
+        assert!(is_of_system(&of_system()));
+        assert!(is_of_system(&io::Error::other(of_system())));
+        assert!(is_of_system(&io::Error::other(of_data)));
+        assert!(!is_of_system(&damaged()));
+        assert!(!is_of_system(&io::Error::other(damaged())));
+    }
 
     #[test]
     fn a_full_disk_says_how_much_is_missing() {
