@@ -11,6 +11,8 @@ pub(super) const TAIL_BYTES: usize = 64 << 10;
 #[derive(Debug)]
 pub struct KeptOutput {
     file: Option<File>,
+    /// Why the file does not have the output.
+    fault: Option<String>,
     tail: VecDeque<u8>,
     total: u64,
     written: usize,
@@ -18,8 +20,13 @@ pub struct KeptOutput {
 
 impl KeptOutput {
     pub fn create(path: &Path) -> Self {
+        let (file, fault) = match File::create(path) {
+            Ok(file) => (Some(file), None),
+            Err(error) => (None, Some(error.to_string())),
+        };
         Self {
-            file: File::create(path).ok(),
+            file,
+            fault,
             tail: VecDeque::new(),
             total: 0,
             written: 0,
@@ -29,17 +36,22 @@ impl KeptOutput {
     pub fn add(&mut self, chunk: &[u8]) {
         self.total += chunk.len() as u64;
         let head = chunk.len().min(HEAD_BYTES - self.written);
-        if self
+        let written = self
             .file
             .as_mut()
-            .is_some_and(|file| file.write_all(&chunk[..head]).is_err())
-        {
-            self.file = None;
+            .map(|file| file.write_all(&chunk[..head]));
+        if let Some(Err(error)) = written {
+            (self.file, self.fault) = (None, Some(error.to_string()));
         }
         self.written += head;
         self.tail.extend(chunk);
         self.tail
             .drain(..self.tail.len().saturating_sub(TAIL_BYTES));
+    }
+
+    /// Why the file does not have what came so far; `None` if it has.
+    pub fn fault(&self) -> Option<&str> {
+        self.fault.as_deref()
     }
 
     /// Completes the file and returns the end of the output as text.
@@ -106,6 +118,26 @@ mod tests {
     use std::fs;
 
     use super::*;
+
+    #[test]
+    fn a_file_that_does_not_have_the_output_says_why() {
+        let folder = tempfile::tempdir().unwrap();
+        let kept = KeptOutput::create(&folder.path().join("stdout.txt"));
+        assert_eq!(kept.fault(), None);
+        let mut unkept = KeptOutput::create(&folder.path().join("gone/stdout.txt"));
+        assert!(unkept.fault().is_some());
+        unkept.add(b"end");
+        assert_eq!(unkept.finish(), "end");
+        let Ok(file) = File::options().write(true).open("/dev/full") else {
+            return;
+        };
+        let mut full = KeptOutput {
+            file: Some(file),
+            ..kept
+        };
+        full.add(b"end");
+        assert!(full.fault().is_some());
+    }
 
     #[test]
     fn the_ends_of_an_output_are_found_in_its_file() {

@@ -186,6 +186,7 @@ impl Relay<'_> {
         let (sender, events) = channel();
         let streams = Streams::keep(prepared, &path, sender)
             .map_err(|error| Verdict::without_threads(&error))?;
+        self.tell_unkept("prepare.txt", &streams);
         let ended = loop {
             match events.recv_timeout(LOOK) {
                 Ok(Event::Ended(ended)) => break ended,
@@ -221,6 +222,7 @@ impl Relay<'_> {
             Ok(streams) => streams,
             Err(error) => return self.end(Verdict::without_threads(&error), None),
         };
+        self.tell_unkept(STDOUT, &streams);
         let Some(ended) = self.listen(&streams, &events) else {
             let why = "the program could not be waited for".to_owned();
             return self.end(Verdict::failed(why), None);
@@ -237,6 +239,14 @@ impl Relay<'_> {
             self.wait_for_the_signal();
         }
         self.conclude(began, ended, read, argv)
+    }
+
+    /// Tells the parent of an output that is read and not kept.
+    fn tell_unkept(&mut self, file: &str, streams: &Streams) {
+        if let Some(fault) = &streams.kept_fault {
+            let text = format!("{file} could not be written, so the output is not kept: {fault}");
+            self.talk.say(&Message::Notice { text });
+        }
     }
 
     /// Tells the parent what the program does until it ends; `None` if it cannot be waited for.

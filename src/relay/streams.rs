@@ -62,6 +62,8 @@ pub(super) struct Streams {
     stdout: Receiver<String>,
     stderr: Receiver<String>,
     forwarded: Option<Receiver<()>>,
+    /// Why the file of the output could not be made.
+    pub(super) kept_fault: Option<String>,
 }
 
 #[derive(Debug)]
@@ -88,6 +90,7 @@ impl Streams {
         let (forward, forwarded) = Forward::start(write_to_stderr)?;
         let waited = started.waited();
         let kept = KeptOutput::create(&folder.join(super::STDOUT));
+        let kept_fault = kept.fault().map(str::to_owned);
         let stdout = {
             let (shared, events) = (Arc::clone(&shared), events.clone());
             reader(started.stdout, kept, move |chunk, lines| {
@@ -110,6 +113,7 @@ impl Streams {
             stdout,
             stderr,
             forwarded: Some(forwarded),
+            kept_fault,
         })
     }
 
@@ -120,7 +124,9 @@ impl Streams {
     pub(super) fn keep(started: Started, path: &Path, events: Sender<Event>) -> io::Result<Self> {
         let shared = Arc::new(Shared::new(Metrics::default()));
         let waited = started.waited();
-        let kept = Arc::new(Mutex::new(Some(KeptOutput::create(path))));
+        let kept = KeptOutput::create(path);
+        let kept_fault = kept.fault().map(str::to_owned);
+        let kept = Arc::new(Mutex::new(Some(kept)));
         let both = |stream: Box<dyn Read + Send>| {
             let (kept, shared) = (Arc::clone(&kept), Arc::clone(&shared));
             reader(
@@ -145,6 +151,7 @@ impl Streams {
             stdout,
             stderr,
             forwarded: None,
+            kept_fault,
         })
     }
 

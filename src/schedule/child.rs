@@ -26,7 +26,7 @@ use rustix::process::{
 use super::{
     Event,
     judge::Exit,
-    listen::{ChildListener, WindowMoment, keep_stderr},
+    listen::{ChildListener, WindowMoment},
     memory::MemoryLimit,
     programs::TrialProgram,
     stray::MARK,
@@ -124,7 +124,8 @@ fn listen(child: &mut Child, start: &ChildStart, events: Sender<Event>) -> io::R
         drop(window_events.send(event));
     };
     let stdout = thread("stdout", move || listening.listen(stdout, at_window))?;
-    let stderr = thread("stderr", move || keep_stderr(stderr, &kept_in))?;
+    let keeping = ear.clone();
+    let stderr = thread("stderr", move || keeping.keep_stderr(stderr, &kept_in))?;
     let token = start.token;
     let ended = Arc::new(OnceLock::new());
     let end = Arc::clone(&ended);

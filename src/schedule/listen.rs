@@ -60,6 +60,8 @@ pub(super) struct ChildState {
     pub(super) garbage_lines: u64,
     /// Value read at the `finished` message, while the child still ran.
     pub(super) peak_resident_bytes: Option<u64>,
+    /// Why `stderr.txt` lacks standard error, once that has ended.
+    pub(super) stderr_fault: Option<String>,
 }
 
 /// A moment at which the device is read at once.
@@ -126,12 +128,28 @@ impl ChildListener {
             notices: Vec::new(),
             garbage_lines: 0,
             peak_resident_bytes: None,
+            stderr_fault: None,
         };
         Self {
             heard: Arc::new(Mutex::new(heard)),
             pid,
             is_relay,
         }
+    }
+
+    /// Copies standard error to its file, the first MiB as it arrives and the last 64 KiB at the end;
+    /// returns the tail as text. If the file cannot be made or the disk fills up, copying stops and
+    /// reading continues: a child whose standard error nobody reads would end or block.
+    pub(super) fn keep_stderr(&self, mut stream: impl Read, path: &Path) -> String {
+        let mut kept = KeptOutput::create(path);
+        let mut chunk = vec![0; 16 << 10];
+        while let Ok(length) = stream.read(&mut chunk)
+            && length > 0
+        {
+            kept.add(&chunk[..length]);
+        }
+        self.heard().stderr_fault = kept.fault().map(str::to_owned);
+        kept.finish()
     }
 
     pub(super) fn heard(&self) -> MutexGuard<'_, ChildState> {
@@ -287,23 +305,13 @@ impl ChildState {
     }
 }
 
-/// Copies standard error to its file, the first MiB as it arrives and the last 64 KiB at the end;
-/// returns the tail as text. If the file cannot be made or the disk fills up, copying stops and
-/// reading continues: a child whose standard error nobody reads would end or block.
-pub(super) fn keep_stderr(mut stream: impl Read, path: &Path) -> String {
-    let mut kept = KeptOutput::create(path);
-    let mut chunk = vec![0; 16 << 10];
-    while let Ok(length) = stream.read(&mut chunk)
-        && length > 0
-    {
-        kept.add(&chunk[..length]);
-    }
-    kept.finish()
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    fn ear() -> ChildListener {
+        ChildListener::new(std::process::id(), false)
+    }
 
     #[test]
     fn messages_are_heard_between_garbage_and_endless_lines() {
@@ -359,7 +367,7 @@ mod tests {
         let mut text = b"first line\n".to_vec();
         text.extend(vec![b'e'; 4 << 20]);
         text.extend(b"\nlast line\n");
-        let tail = keep_stderr(text.as_slice(), &path);
+        let tail = ear().keep_stderr(text.as_slice(), &path);
         let kept = std::fs::read_to_string(&path).unwrap();
         assert!(
             kept.starts_with("first line\n")
@@ -378,7 +386,10 @@ mod tests {
         let path = folder.path().join("gone/stderr.txt");
         let text = [vec![b'e'; 1 << 20], b"\nlast line\n".to_vec()].concat();
         let mut stream = text.as_slice();
-        assert!(keep_stderr(&mut stream, &path).ends_with("last line\n"));
+        let ear = ear();
+        let tail = ear.keep_stderr(&mut stream, &path);
+        assert!(tail.ends_with("last line\n"));
+        assert!(ear.heard().stderr_fault.is_some());
         assert!(stream.is_empty(), "{} bytes were not read", stream.len());
     }
 
@@ -402,7 +413,9 @@ mod tests {
     fn short_standard_error_is_kept_as_it_is() {
         let folder = tempfile::tempdir().unwrap();
         let path = folder.path().join("stderr.txt");
-        assert_eq!(keep_stderr(b"a\nb".as_slice(), &path), "a\nb");
+        let ear = ear();
+        assert_eq!(ear.keep_stderr(b"a\nb".as_slice(), &path), "a\nb");
+        assert_eq!(ear.heard().stderr_fault, None);
         assert_eq!(std::fs::read(&path).unwrap(), b"a\nb");
     }
 }

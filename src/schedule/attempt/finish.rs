@@ -183,6 +183,7 @@ impl Attempt {
             resumed_at_step: reaped.heard.resumed_at_step,
             notes: garbage(&reaped.heard)
                 .into_iter()
+                .chain(without_stderr(&reaped.heard))
                 .chain(reaped.out_of_job_time(trial, judgment.outcome))
                 .chain(emulated(trial, around))
                 .chain(reaped.late.clone())
@@ -429,6 +430,13 @@ fn garbage(heard: &ChildState) -> Option<(String, String)> {
             format!("{} lines are not messages", heard.garbage_lines),
         )
     })
+}
+
+/// Returns a note if `stderr.txt` lacks what the child wrote.
+fn without_stderr(heard: &ChildState) -> Option<(String, String)> {
+    let fault = heard.stderr_fault.as_ref()?;
+    let note = format!("stderr.txt could not be written: {fault}");
+    Some(("stderr".to_owned(), note))
 }
 
 /// Returns a note if the processor emulates the precision.
