@@ -144,6 +144,7 @@ pub(super) fn make_numbered(run: &RunFolder, all: &str, last: u64) -> io::Result
     if all.kind(IGNORE.as_ref())?.is_none() {
         all.write_among_others(IGNORE.as_ref(), b"*\n")?;
     }
+    remove_drafts_of_ignore(&all);
     let mut number = listed.max(last);
     loop {
         number += 1;
@@ -152,6 +153,17 @@ pub(super) fn make_numbered(run: &RunFolder, all: &str, last: u64) -> io::Result
         match all.make_new_folder(number.to_string().as_ref()) {
             Err(error) if error.kind() == io::ErrorKind::AlreadyExists => {}
             made => return made.map(|()| number),
+        }
+    }
+}
+
+/// Removes what killed launches left of writing the `.gitignore`, which is in place now: a launch that
+/// still writes it finds that. An error leaves files.
+fn remove_drafts_of_ignore(all: &Folder) {
+    let is_draft = |name: &str| name.starts_with("..gitignore.") && name.ends_with(".new");
+    for name in all.names().unwrap_or_default() {
+        if name.to_str().is_some_and(is_draft) {
+            let _ = all.remove(&name);
         }
     }
 }
@@ -257,8 +269,11 @@ mod tests {
         assert_eq!(make(&run, 2).unwrap(), 4);
         fs::create_dir(place.path().join("launches/12")).unwrap();
         fs::write(place.path().join("launches/notes"), "").unwrap();
+        let draft = place.path().join("launches/..gitignore.0123abcd.new");
+        fs::write(&draft, "").unwrap();
         assert_eq!(make(&run, 2).unwrap(), 13);
         assert_eq!(launches(&run), [3, 4, 12, 13]);
+        assert!(!draft.exists(), "of a launch that was killed");
     }
 
     #[test]
