@@ -4,13 +4,14 @@ mod table;
 
 use std::{
     collections::{BTreeSet, HashMap},
-    fs,
+    fs, io,
     path::{Path, PathBuf},
 };
 
 use kiln_core::{
-    input,
+    input::{self, is_absent},
     limits::RESOLVED_BYTES,
+    patience::patiently,
     plan::{Outcome, TrialId},
     record::{
         LaunchFile, RunFile, RunFolder, TableRow, Ticket, TicketQueue, TicketState, TrialTable,
@@ -117,6 +118,9 @@ struct RunLine {
     age_seconds: Option<f64>,
     /// `None` until it is measured, which takes a look at each file of the run.
     size_bytes: Option<u64>,
+    /// Whether it could not be measured.
+    #[serde(skip)]
+    is_size_unknown: bool,
     /// Who runs it, or why it cannot be read.
     note: Option<String>,
 }
@@ -352,6 +356,7 @@ fn line(experiment: &str, run: &RunFolder, is_newest: bool, holder: Option<&Hold
         value: None,
         age_seconds: None,
         size_bytes: None,
+        is_size_unknown: false,
         note: None,
     };
     let read = RunFile::read(&run.run_file()).and_then(|file| {
@@ -494,26 +499,39 @@ fn age_seconds(started_utc: &str) -> Option<f64> {
 }
 
 /// Bytes of all files below a folder; symbolic links are not followed.
-pub(super) fn size(folder: &Path) -> u64 {
-    let entries = fs::read_dir(folder).into_iter().flatten().flatten();
-    entries
-        .map(|entry| match entry.metadata() {
-            Ok(metadata) if metadata.is_dir() => size(&entry.path()),
-            Ok(metadata) => metadata.len(),
-            Err(_) => 0,
-        })
-        .sum()
+///
+/// # Errors
+/// Something in it cannot be looked at. What has gone meanwhile counts as nothing.
+pub(super) fn size(folder: &Path) -> io::Result<u64> {
+    let mut bytes = 0;
+    let listed = match patiently(|| fs::read_dir(folder)) {
+        Err(error) if is_absent(&error) => return Ok(0),
+        listed => listed?,
+    };
+    for entry in listed {
+        let entry = entry?;
+        bytes += match entry.metadata() {
+            Ok(found) if found.is_dir() => size(&entry.path())?,
+            Ok(found) => found.len(),
+            Err(error) if is_absent(&error) => 0,
+            Err(error) => return Err(error),
+        };
+    }
+    Ok(bytes)
 }
 
 /// Measures the runs of the lines.
 fn measure_sizes(lines: &mut [RunLine], runs: &[NamedRun]) {
     for (line, run) in lines.iter_mut().zip(runs) {
-        line.size_bytes = Some(size(run.run.path()));
+        line.size_bytes = size(run.run.path()).ok();
+        line.is_size_unknown = line.size_bytes.is_none();
     }
 }
 
 #[cfg(test)]
 mod tests {
+    use kiln_core::folder::Folder;
+
     use super::*;
 
     /// One run with a file of 2 KiB.
@@ -536,6 +554,21 @@ mod tests {
         measure_sizes(&mut lines, &runs);
         assert_eq!(lines[0].size_bytes, Some(2048));
         assert!(columns(&lines, 80).contains("size") && table(&lines, 80).contains("2.0 KiB"));
+    }
+
+    #[test]
+    fn a_size_that_cannot_be_measured_is_unknown_and_never_less() {
+        let results = results();
+        let runs = newest_first(results.path()).unwrap();
+        let mut lines = lines(results.path(), &runs);
+        // Below so many folders the path is too long for the system.
+        let mut folder = Folder::open(runs[0].run.path()).unwrap();
+        for _ in 0..20 {
+            folder = folder.make_folder(Path::new(&"d".repeat(250))).unwrap();
+        }
+        measure_sizes(&mut lines, &runs);
+        assert_eq!(lines[0].size_bytes, None);
+        assert!(table(&lines, 80).contains("unknown"));
     }
 
     fn columns(lines: &[RunLine], width: usize) -> String {

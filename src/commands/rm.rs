@@ -72,11 +72,7 @@ fn remove_runs(args: &Args, doomed: &Doomed) -> Result<Status, Stop> {
             refuse_tracked(&folder, &[folder.path().to_owned()], "of this run", "it")?;
         }
     }
-    let sizes: Vec<u64> = doomed.runs.iter().map(|run| size(run.path())).collect();
-    let lines = doomed.runs.iter().zip(&sizes);
-    let lines: Vec<String> = lines
-        .map(|(run, bytes)| format!("{} ({})", shown(run), Bytes(*bytes)))
-        .collect();
+    let lines: Vec<String> = doomed.runs.iter().map(with_size).collect();
     let what = counted(doomed.runs.len(), "run");
     if !args.yes && !lines.is_empty() && !is_wanted(&lines, &what)? {
         note("nothing was removed");
@@ -90,6 +86,15 @@ fn remove_runs(args: &Args, doomed: &Doomed) -> Result<Status, Stop> {
         remove_rerun(rerun)?;
     }
     Ok(Status::Success)
+}
+
+/// A run and its size, before it is removed.
+fn with_size(run: &RunFolder) -> String {
+    let size = size(run.path()).map_or_else(
+        |error| format!("size unknown: {error}"),
+        |bytes| Bytes(bytes).to_string(),
+    );
+    format!("{} ({size})", shown(run))
 }
 
 /// What to remove.

@@ -67,7 +67,8 @@ const COLUMNS: [LsColumn; 8] = [
         left_out: 4,
         cell: |line| {
             let size = line.size_bytes.map(|bytes| Bytes(bytes).to_string());
-            size.unwrap_or_default()
+            let unknown = if line.is_size_unknown { "unknown" } else { "" };
+            size.unwrap_or_else(|| unknown.to_owned())
         },
     },
 ];

@@ -20,7 +20,7 @@ use kiln_core::{
 };
 
 use crate::commands::{
-    Stop,
+    Status, Stop,
     ls::size,
     note,
     runs::below_here,
@@ -176,7 +176,17 @@ fn with_weights(run: &RunFolder, rows: &[&TableRow]) -> Result<Vec<TrialWeights>
         }
         let names = removal::folders(run, &trial).map_err(Stop::bad_input)?;
         let folders: Vec<PathBuf> = names.into_iter().map(|name| folder.join(name)).collect();
-        let bytes: u64 = folders.iter().map(|folder| size(folder)).sum();
+        let bytes: u64 = folders
+            .iter()
+            .map(|folder| size(folder))
+            .sum::<io::Result<u64>>()
+            .map_err(|error| {
+                let folder = folder.display();
+                Stop::new(
+                    Status::Failed,
+                    format!("{folder}: its checkpoints cannot be read: {error}"),
+                )
+            })?;
         let row = row_of(rows, &trial);
         if bytes > 0 {
             found.push(TrialWeights {
