@@ -8,6 +8,7 @@ use std::{
 
 use kiln_core::{
     folder::{Folder, split},
+    input::is_absent,
     record::{
         RunFolder,
         run_folder::{experiments, leftovers},
@@ -39,20 +40,39 @@ pub(super) fn named(named: &str, results: &Path) -> Option<PathBuf> {
 }
 
 /// The runs of both sides.
-pub(super) fn runs_in(rerun: &Path) -> Vec<RunFolder> {
-    let of_side = |side: &str| newest_first(&rerun.join(side)).unwrap_or_default();
-    let all = SIDES.into_iter().flat_map(of_side);
-    all.map(|named| named.run).collect()
+///
+/// # Errors
+/// A side is there and cannot be listed.
+pub(super) fn runs_in(rerun: &Path) -> io::Result<Vec<RunFolder>> {
+    let mut all = Vec::new();
+    for side in SIDES {
+        let runs = listed(newest_first(&rerun.join(side)))?.into_iter();
+        all.extend(runs.map(|named| named.run));
+    }
+    Ok(all)
 }
 
 /// What a switch to another branch has left of one of its runs.
-pub(super) fn leftover_in(rerun: &Path) -> Option<RunFolder> {
-    let of_side = |side: &str| {
-        let side = rerun.join(side);
-        let mut names = experiments(&side).unwrap_or_default().into_iter();
-        names.find_map(|name| leftovers(&side, &name).into_iter().next())
-    };
-    SIDES.into_iter().find_map(of_side)
+///
+/// # Errors
+/// As [`runs_in`].
+pub(super) fn leftover_in(rerun: &Path) -> io::Result<Option<RunFolder>> {
+    for side in SIDES.map(|side| rerun.join(side)) {
+        let mut names = listed(experiments(&side))?.into_iter();
+        let left = names.find_map(|name| leftovers(&side, &name).into_iter().next());
+        if left.is_some() {
+            return Ok(left);
+        }
+    }
+    Ok(None)
+}
+
+/// What is in a side; nothing if there is no such side.
+fn listed<T>(side: io::Result<Vec<T>>) -> io::Result<Vec<T>> {
+    match side {
+        Err(error) if is_absent(&error) => Ok(Vec::new()),
+        side => side,
+    }
 }
 
 /// Removes the folder of a rerun with everything in it; what links lead to stays.
@@ -99,12 +119,17 @@ mod tests {
         fs::create_dir(results.join("rerun-20261125T160618Z")).unwrap();
         assert_eq!(reruns(results), [results.join(new), results.join(old)]);
         let found = named(old, results).unwrap();
-        assert_eq!((runs_in(&found).len(), leftover_in(&found)), (1, None));
+        assert_eq!(runs_in(&found).unwrap().len(), 1);
+        assert_eq!(leftover_in(&found).unwrap(), None);
         let left = results.join(new).join("base/x/20261123T160618Z-9a32e95");
         fs::remove_file(left.join("trials.csv")).unwrap();
         fs::create_dir(left.join("trials")).unwrap();
-        assert_eq!(leftover_in(&results.join(new)), Some(RunFolder::at(left)));
+        let leftover = leftover_in(&results.join(new)).unwrap();
+        assert_eq!(leftover, Some(RunFolder::at(left)));
         assert_eq!(named("rerun-of-mine", results), None);
+        std::os::unix::fs::symlink("new", found.join("new")).unwrap();
+        assert!(runs_in(&found).is_err(), "a side that cannot be listed");
+        assert!(leftover_in(&found).is_err());
         remove(&found).unwrap();
         assert_eq!(reruns(results), [results.join(new)]);
     }

@@ -112,10 +112,12 @@ impl Doomed {
         let mut doomed = Self::default();
         for named in &args.runs {
             if let Some(rerun) = reruns::named(named, &args.results) {
-                reruns::leftover_in(&rerun).map_or(Ok(()), |left| Err(of_leftover(&left)))?;
-                reruns::runs_in(&rerun)
-                    .into_iter()
-                    .for_each(|run| doomed.add(run));
+                let unread = |error| unread(&rerun, &error);
+                if let Some(left) = reruns::leftover_in(&rerun).map_err(unread)? {
+                    return Err(of_leftover(&left));
+                }
+                let runs = reruns::runs_in(&rerun).map_err(unread)?;
+                runs.into_iter().for_each(|run| doomed.add(run));
                 doomed.reruns.push(rerun);
                 continue;
             }
@@ -136,14 +138,20 @@ impl Doomed {
 
 /// Removes what is left of a rerun whose runs were removed; one that was named twice is gone.
 fn remove_rerun(rerun: &Path) -> Result<(), Stop> {
-    if !rerun.is_dir() || !reruns::runs_in(rerun).is_empty() {
+    let unread = |error| unread(rerun, &error);
+    let is_gone = input::find(rerun).map_err(unread)?.is_none();
+    if is_gone || !reruns::runs_in(rerun).map_err(unread)?.is_empty() {
         return Ok(());
     }
     let shown = runs::below_here(rerun);
     let shown = shown.display();
-    reruns::remove(rerun)
-        .map_err(|error| Stop::new(Status::Failed, format!("{shown}: {error}")))?;
+    reruns::remove(rerun).map_err(unread)?;
     print_line(&format!("removed {shown}"))
+}
+
+fn unread(rerun: &Path, error: &io::Error) -> Stop {
+    let shown = runs::below_here(rerun);
+    Stop::new(Status::Failed, format!("{}: {error}", shown.display()))
 }
 
 fn remove_weights(args: &Args, runs: &[RunFolder]) -> Result<Status, Stop> {
