@@ -142,12 +142,17 @@ pub(super) fn recorded(named: &str, results: &Path) -> Result<TableSource, Stop>
         }
     };
     match folder {
-        Some(folder) if !folder.trials_table().exists() && folder.run_file().is_file() => {
+        Some(folder) if has_no_table(&folder) && folder.run_file().is_file() => {
             runs::tell_old_link(Path::new(named), &folder, true);
             Ok(beside(folder, TrialTable::default()))
         }
         _ => source_in(named, results),
     }
+}
+
+/// Whether a run is known to have no table: one that cannot be looked at is read, and told.
+fn has_no_table(folder: &RunFolder) -> bool {
+    matches!(input::find(&folder.trials_table()), Ok(None))
 }
 
 /// Whether the name is `REVISION:PATH`.

@@ -114,7 +114,7 @@ pub(super) fn trained_on(
                     return Ok(Some((data_sha256, found.outputs)));
                 }
             }
-            Err(why) if folder.join(RESULT_FILE).exists() => {
+            Err(why) if !matches!(input::find(&folder.join(RESULT_FILE)), Ok(None)) => {
                 damaged = damaged.or(Some(why));
             }
             Err(_) => {}
@@ -420,7 +420,17 @@ pub(super) fn trial_file(run: &RunFolder, trial: &TrialId) -> Result<TrialFile, 
 /// Refuses a model that is not the one that the run's experiment plans for the trial: with the same
 /// weights it would compute something else.
 fn check_model(run: &RunFolder, file: &TrialFile) -> Result<(), Stop> {
-    let planned = planned_models(run, &file.trial).unwrap_or_default();
+    let path = run.experiment();
+    let text = match input::read_text(&path, &RESOLVED_BYTES) {
+        Err(error) if input::is_of_system(&error) => {
+            return Err(Stop::bad_input(format!(
+                "{}: {error}; whether the trial's model is the one that was trained is not known",
+                path.display()
+            )));
+        }
+        read => read.ok(),
+    };
+    let planned = planned_models(path, text, &file.trial).unwrap_or_default();
     let is_it = |model: &Arc<Model>| **model == file.model;
     let Some(first) = planned.first().filter(|_| !planned.iter().any(is_it)) else {
         return Ok(());
@@ -446,10 +456,9 @@ fn check_model(run: &RunFolder, file: &TrialFile) -> Result<(), Stop> {
 
 /// The model of a trial by the run's experiment; of a trial that the sweep does not list, such as one
 /// that continues another, those of all. `None` if the experiment cannot be planned, such as a search.
-fn planned_models(run: &RunFolder, trial: &TrialId) -> Option<Vec<Arc<Model>>> {
-    let path = run.experiment();
+fn planned_models(path: PathBuf, text: Option<String>, trial: &TrialId) -> Option<Vec<Arc<Model>>> {
     let request = ExperimentRequest {
-        text: Some(input::read_text(&path, &RESOLVED_BYTES).ok()?),
+        text: Some(text?),
         file: path,
         ..ExperimentRequest::default()
     };

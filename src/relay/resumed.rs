@@ -4,7 +4,9 @@
 use std::{fs, path::Path};
 
 use kiln_core::{
+    input::is_absent,
     kinds::command::{Command, Measured},
+    patience::patiently,
     record::note::ResumedCommand,
 };
 
@@ -16,9 +18,10 @@ const STEP: &str = "resumed_at_step";
 /// Whether an earlier attempt left something in the checkpoint folder. It is asked before any
 /// program of this attempt runs.
 pub(super) fn finds_checkpoint(attempt: u64, folder: Option<&Path>) -> bool {
-    let holds_files = |folder: &Path| {
-        let entries = fs::read_dir(folder);
-        entries.is_ok_and(|mut entries| entries.next().is_some())
+    // One that cannot be read may hold some.
+    let holds_files = |folder: &Path| match patiently(|| fs::read_dir(folder)) {
+        Ok(mut entries) => entries.next().is_some(),
+        Err(error) => !is_absent(&error),
     };
     attempt > 1 && folder.is_some_and(holds_files)
 }
@@ -74,6 +77,9 @@ mod tests {
         assert_eq!([1, 2].map(finds), [false, true]);
         assert!(!finds_checkpoint(2, None));
         assert!(!finds_checkpoint(2, Some(&folder.path().join("none"))));
+        let itself = folder.path().join("loop");
+        std::os::unix::fs::symlink("loop", &itself).unwrap();
+        assert!(finds_checkpoint(2, Some(&itself)), "it cannot be read");
     }
 
     /// The figures that are left of these numbers, with their notes.

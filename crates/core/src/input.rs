@@ -75,6 +75,11 @@ pub fn is_absent(error: &io::Error) -> bool {
     matches!(error.kind(), NotFound | NotADirectory)
 }
 
+/// Whether an error says that the system could not read what is at a path: nothing is known of it.
+pub fn is_of_system(error: &io::Error) -> bool {
+    !is_absent(error) && error.raw_os_error().is_some()
+}
+
 /// Opens a regular file for reading; links are followed.
 ///
 /// # Errors
@@ -362,6 +367,10 @@ mod tests {
         assert!(find(&at("absent")).unwrap().is_none());
         assert!(find(&at("file/below")).unwrap().is_none());
         assert!(find(&at("loop")).is_err());
+        let is_unknown = |name: &str| is_of_system(&read(&at(name), &TEN).unwrap_err());
+        fs::create_dir(at("folder")).unwrap();
+        let found = ["loop", "absent", "file/below", "folder"].map(is_unknown);
+        assert_eq!(found, [true, false, false, false]);
     }
 
     #[test]

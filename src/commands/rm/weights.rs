@@ -10,6 +10,8 @@ use std::{
 
 use kiln_core::{
     folder::names_in,
+    input,
+    limits::RUN_FILE_BYTES,
     plan::{Origin, TrialId},
     record::{
         Checkpoints, RunFile, RunFolder, TableRow, TrialTable, attempt::attempts,
@@ -287,10 +289,15 @@ fn refuse_continued(run: &RunFolder, doomed: &[TrialWeights]) -> Result<(), Stop
     let Some(results) = run.path().parent().and_then(Path::parent) else {
         return Ok(());
     };
-    for experiment in run_folder::experiments(results).unwrap_or_default() {
+    let experiments = match run_folder::experiments(results) {
+        Err(error) if input::is_absent(&error) => Vec::new(),
+        listed => listed.map_err(|error| not_known(results, &error))?,
+    };
+    for experiment in experiments {
         let Some(newest) = run_folder::runs(results, &experiment).pop() else {
             continue;
         };
+        refuse_unread(&newest)?;
         if let Some((trial, origin)) = continuation(&newest, run, doomed) {
             return Err(Stop::bad_input(format!(
                 "{}: trial {trial} of {}, which is unfinished, begins with the checkpoint of trial \
@@ -303,6 +310,23 @@ fn refuse_continued(run: &RunFolder, doomed: &[TrialWeights]) -> Result<(), Stop
         }
     }
     Ok(())
+}
+
+/// Refuses while the record of another run cannot be read: it may begin with these checkpoints.
+fn refuse_unread(other: &RunFolder) -> Result<(), Stop> {
+    let path = other.run_file();
+    match input::read(&path, &RUN_FILE_BYTES) {
+        Err(error) if input::is_of_system(&error) => Err(not_known(&path, &error)),
+        _ => Ok(()),
+    }
+}
+
+fn not_known(path: &Path, error: &io::Error) -> Stop {
+    let text = format!(
+        "{}: {error}; whether an unfinished run needs these checkpoints is not known",
+        path.display()
+    );
+    Stop::new(Status::Failed, text)
 }
 
 /// An unfinished trial of `other` that has no checkpoint of its own yet, and the checkpoint of these
@@ -338,6 +362,15 @@ fn is_run_of(origin: &Origin, run: &RunFolder) -> bool {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_run_whose_record_cannot_be_read_may_need_the_checkpoints() {
+        let folder = tempfile::tempdir().unwrap();
+        let run = RunFolder::at(folder.path());
+        assert!(refuse_unread(&run).is_ok());
+        std::os::unix::fs::symlink("run.json", run.run_file()).unwrap();
+        assert!(refuse_unread(&run).is_err());
+    }
 
     #[test]
     fn a_short_number_counts_trials_and_anything_else_names_them() {
