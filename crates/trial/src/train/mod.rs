@@ -6,6 +6,7 @@
 
 mod batch;
 mod checkpoint;
+mod class_names;
 mod clock;
 mod decoder;
 mod early_stop;
@@ -45,13 +46,13 @@ pub use batch::DeviceBatch;
 pub use gradient::{LayerGroup, MeasuredGradient};
 pub(crate) use interrupt::watch_signals;
 use kiln_core::{
-    kinds::{Data, InputShape, Matmul, Model, ModelKind, samples::Epoch},
+    kinds::{InputShape, Matmul, Model, ModelKind, samples::Epoch},
     plan::TrialFile,
     record::{
         Message, TrialResult, message::PROTOCOL, note::UnknownTokens, trial_result::OutputNames,
     },
 };
-use kiln_data::{images, notices::with_remedy};
+use kiln_data::notices::with_remedy;
 pub use learner::Learner;
 use learner::{Beginning, SavedLearner};
 pub use optimizer::NamedValues;
@@ -59,6 +60,7 @@ pub use outcome::TrialEnded;
 
 use self::{
     checkpoint::{Keeper, ResumePoint},
+    class_names::class_names,
     clock::monotonic_nanoseconds,
     early_stop::EarlyStopping,
     feed::{Feed, StepPlan, plan_feed},
@@ -507,7 +509,7 @@ fn prepare(file: &TrialFile, result: &mut TrialResult) -> Result<Prepared, Trial
     result.figures.validation_data = opened.validation;
     result.left_out_of_data = opened.left_out;
     result.outputs = OutputNames {
-        class_names: class_names(&file.data),
+        class_names: class_names(&file.data, &mut result.notes),
         tokenizer_sha256: tokens.map(|tokens| tokens.sha256().to_owned()),
     };
     Ok(Prepared {
@@ -519,17 +521,6 @@ fn prepare(file: &TrialFile, result: &mut TrialResult) -> Result<Prepared, Trial
         token_sum,
         notice,
     })
-}
-
-/// The names of the classes, if a folder tells them.
-fn class_names(data: &Data) -> Vec<String> {
-    let Data::ImageFolder(_) = data else {
-        return Vec::new();
-    };
-    let described = images::describe(data).ok();
-    described
-        .and_then(|found| found.classes)
-        .unwrap_or_default()
 }
 
 /// Rows, ends of rows and files that the data itself drops.
