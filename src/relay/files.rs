@@ -137,13 +137,16 @@ impl FileBefore {
     /// Why no number of the file can be taken, whatever it has at the end of the attempt.
     pub(super) fn fault(self, path: &Path) -> Option<FileFault> {
         match self {
-            Self::Unknown(kind) => Some(fault(
-                path,
-                format!(
-                    "could not be looked at before the attempt ({kind}), so an old number in it \
-                     would pass for a new one"
-                ),
-            )),
+            Self::Unknown(kind) => Some(FileFault {
+                is_unreadable: true,
+                ..fault(
+                    path,
+                    format!(
+                        "could not be looked at before the attempt ({kind}), so an old number in \
+                         it would pass for a new one"
+                    ),
+                )
+            }),
             Self::Absent | Self::There(_) => None,
         }
     }

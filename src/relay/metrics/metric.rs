@@ -234,6 +234,10 @@ impl Metric {
         if let Some(fault) = self.not_a_number.as_ref().filter(|_| settings.optional) {
             return Some(fault.note());
         }
+        let file_fault = self.file_fault.as_ref();
+        if let Some(fault) = file_fault.filter(|fault| settings.optional && fault.is_unreadable) {
+            return Some(fault.to_string());
+        }
         let value = self.value();
         if settings.optional
             && let Some(value) = value.filter(|value| !value.is_finite())
@@ -282,7 +286,9 @@ impl Metric {
                 false => Ok(None),
             };
         }
-        let Some(value) = self.value() else {
+        // Of a file that was not read to its end, the numbers so far are not all.
+        let value = self.value().filter(|_| self.file_fault.is_none());
+        let Some(value) = value else {
             return match self.is_needed() {
                 true => Err(MetricFault::Missing(
                     self.missing(stdout_lines, stderr_lines),

@@ -386,10 +386,35 @@ fn a_needed_file_that_cannot_be_looked_at_is_told_before_the_program_starts() {
     let unknown = |path: &Path, more: &str| {
         let place = path.display();
         let yaml = format!("metrics: {{x: {{csv: '{place}', column: x{more}}}}}");
-        let metrics = Metrics::new(&command(&yaml), &Placeholders::default()).unwrap();
-        metrics.unknown_file()
+        let mut metrics = Metrics::new(&command(&yaml), &Placeholders::default()).unwrap();
+        let told = metrics.unknown_file();
+        metrics.read_files();
+        (told, metrics.notes().remove("x"))
     };
-    assert!(unknown(&itself, "").is_some_and(|why| why.contains("loop.csv")));
-    assert_eq!(unknown(&itself, ", optional: true"), None);
-    assert_eq!(unknown(&absent, ""), None);
+    let (told, note) = unknown(&itself, "");
+    assert!(told.is_some_and(|why| why.contains("loop.csv")));
+    assert_eq!(note, None);
+    let (told, note) = unknown(&itself, ", optional: true");
+    assert_eq!(told, None);
+    assert!(note.is_some_and(|why| why.contains("could not be looked at")));
+    assert_eq!(unknown(&absent, ", optional: true"), (None, None));
+}
+
+/// The kernel's file of a process's memory begins where nothing is mapped: reading there fails with EIO.
+#[test]
+fn a_file_that_fails_while_it_is_read_gives_no_number() {
+    let measured = Measurements {
+        began: 0,
+        ended: 1,
+        cpu_seconds: 0.0,
+        peak_memory_bytes: None,
+    };
+    let yaml = "metrics: {x: {csv: /proc/self/mem, column: x}}";
+    let mut metrics = Metrics::new(&command(yaml), &Placeholders::default()).unwrap();
+    metrics = metrics.of_ended(None);
+    metrics.read_files();
+    assert!(metrics.unreadable_file().is_some());
+    let (numbers, fault) = metrics.numbers(&measured);
+    assert!(numbers.is_empty(), "{numbers:?}");
+    assert!(matches!(fault, Some(MetricFault::Missing(why)) if why.contains("cannot be read")));
 }
