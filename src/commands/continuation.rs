@@ -6,6 +6,7 @@
 use std::{
     cell::OnceCell,
     collections::{BTreeMap, BTreeSet, HashSet},
+    io,
     path::{Path, PathBuf},
 };
 
@@ -385,10 +386,15 @@ fn source_of<'a>(
 
 /// The newest checkpoint of a trial.
 fn origin(run: &RunFolder, source: &Source) -> Result<Origin, Stop> {
-    let checkpoints = aside::weights(run, &source.trial, source.completed);
+    let unread = |why: io::Error| Stop::new(Status::CannotRun, why);
+    let checkpoints = aside::weights(run, &source.trial, source.completed).map_err(unread)?;
+    let listing = checkpoints.listing().map_err(unread)?;
+    if let Some(why) = listing.unread() {
+        return Err(unread(why));
+    }
     let folder = checkpoints.folder().display();
-    if let Some(why) = checkpoints.damaged() {
-        if let Some(newer) = checkpoints.newer() {
+    if let Some(why) = listing.damaged() {
+        if let Some(newer) = listing.newer() {
             return Err(Stop::bad_input(format!(
                 "{folder}: {newer}; an older one is not taken in its place"
             )));

@@ -395,7 +395,16 @@ fn weights(report: &LaunchReport, table: &TrialTable) -> String {
     let found = |end: &AttemptEnd| {
         let trial = &end.trial;
         let completed = (end.outcome == Outcome::Completed).then_some(end.attempt);
-        let kept = aside::weights(&report.folder, trial, completed).result()?;
+        let listing = aside::weights(&report.folder, trial, completed)
+            .and_then(|kept| kept.listing())
+            .and_then(|listing| listing.unread().map_or(Ok(listing), Err));
+        let kept = match listing {
+            Ok(listing) => listing.result()?,
+            Err(why) => {
+                let why = without_controls(&why.to_string());
+                return Some((f64::INFINITY, false, format!("  trial {trial}: {why}\n")));
+            }
+        };
         let which = match kept.valid_loss {
             Some(loss) => format!("step {}, valid loss {}", kept.step, significant(loss)),
             None => format!("step {}", kept.step),

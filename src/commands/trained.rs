@@ -4,6 +4,7 @@
 //! trained, and the checkpoint to use: the one with the lowest validation loss, else the newest.
 
 use std::{
+    io,
     path::{Path, PathBuf},
     sync::Arc,
 };
@@ -16,7 +17,7 @@ use kiln_core::{
     record::{
         Checkpoints, RunFolder, TableRow, TrialRow, TrialTable,
         attempt::{RESULT_FILE, attempts, result},
-        checkpoint::{ListedCheckpoint, MODEL_FILE, aside, removal_in},
+        checkpoint::{ListedCheckpoint, Listing, MODEL_FILE, aside, removal_in},
         difference::{differences, leaves},
         run_folder::LATEST,
         trial_file::{self, TrialFileError},
@@ -77,12 +78,8 @@ pub(super) fn find(args: &Args) -> Result<Trained, Stop> {
     };
     let file = trial_file(&run, &trial)?;
     check_model(&run, &file)?;
-    let kept = weights(&run, &rows, &trial);
+    let kept = weights(&run, &rows, &trial)?;
     check_folder(&kept)?;
-    // The best trial was chosen by checkpoints that were all read.
-    if named.is_some() && args.step.is_none() {
-        all_read(&kept)?;
-    }
     let checkpoint = checkpoint(&file, &run, &kept, args.step)?;
     let (data_sha256, outputs) = trained_on(&run, &trial)?.unzip();
     Ok(Trained {
@@ -204,12 +201,17 @@ pub(super) fn named_trial(run: &RunFolder, all: &[&TrialId], named: &str) -> Res
 }
 
 /// The checkpoints with the weights of a trial that has a row.
-fn weights(run: &RunFolder, rows: &[&TableRow], trial: &TrialId) -> Checkpoints {
+fn weights(run: &RunFolder, rows: &[&TableRow], trial: &TrialId) -> Result<Checkpoints, Stop> {
     let last = rows.iter().find(|row| row.fixed.trial == *trial);
-    aside::weights(
-        run,
-        trial,
-        last.and_then(|row| row.fixed.completed_attempt()),
+    let completed = last.and_then(|row| row.fixed.completed_attempt());
+    aside::weights(run, trial, completed).map_err(unread)
+}
+
+/// The error of checkpoints that the system cannot read now.
+fn unread(why: io::Error) -> Stop {
+    Stop::new(
+        Status::CannotRun,
+        format!("{why}; try again, or name a trial and a step with `RUN:TRIAL --step N`"),
     )
 }
 
@@ -230,14 +232,8 @@ fn check_folder(checkpoints: &Checkpoints) -> Result<(), Stop> {
 }
 
 /// Refuses to choose among checkpoints of which one cannot be read now: it may be the best.
-fn all_read(checkpoints: &Checkpoints) -> Result<(), Stop> {
-    match checkpoints.unread() {
-        None => Ok(()),
-        Some(why) => Err(Stop::new(
-            Status::CannotRun,
-            format!("{why}; try again, or name a trial and a step with `RUN:TRIAL --step N`"),
-        )),
-    }
+fn all_read(listing: &Listing) -> Result<(), Stop> {
+    listing.unread().map_or(Ok(()), |why| Err(unread(why)))
 }
 
 /// Refuses to choose by validation losses that an axis makes numbers on other data.
@@ -282,13 +278,14 @@ pub(super) fn ranked<'a>(
     let mut usable: Vec<(&TableRow, ListedCheckpoint)> = Vec::new();
     for row in all {
         let trial = &row.fixed.trial;
-        let kept = aside::weights(run, trial, row.fixed.completed_attempt());
+        let kept = aside::weights(run, trial, row.fixed.completed_attempt()).map_err(unread)?;
         check_folder(&kept)?;
-        all_read(&kept)?;
-        if let Some(why) = kept.damaged() {
+        let listing = kept.listing().map_err(unread)?;
+        all_read(&listing)?;
+        if let Some(why) = listing.damaged() {
             note(&format!("{}: passed over: {why}", kept.folder().display()));
         }
-        usable.extend(kept.result().map(|result| (*row, result)));
+        usable.extend(listing.result().map(|result| (*row, result)));
     }
     comparable(run, axes, &usable)?;
     let loss = |found: &ListedCheckpoint| found.valid_loss.unwrap_or(f64::INFINITY);
@@ -478,12 +475,16 @@ fn checkpoint(
     checkpoints: &Checkpoints,
     step: Option<u64>,
 ) -> Result<ListedCheckpoint, Stop> {
-    let steps = checkpoints.steps();
+    let listing = checkpoints.listing().map_err(unread)?;
+    if step.is_none() {
+        all_read(&listing)?;
+    }
+    let steps = listing.steps();
     let listed = || {
         let steps: Vec<String> = steps.iter().map(u64::to_string).collect();
         steps.join(", ")
     };
-    let result = checkpoints.result();
+    let result = listing.result();
     let Some(step) = step
         .filter(|_| !steps.is_empty())
         .or(result.as_ref().map(|found| found.step))

@@ -234,7 +234,7 @@ pub(super) fn sweep_drafts(folder: &RunFolder, trial: &Trial, attempt: u64) -> i
 }
 
 /// Deletes what attempts of a trial with a final outcome left unfinished, and the checkpoints of a
-/// completed one that are not requested.
+/// completed one that are not requested. One that cannot be read now stays: it may be the best.
 pub(super) fn settle_checkpoints(
     folder: &RunFolder,
     trial: &Trial,
@@ -253,9 +253,7 @@ pub(super) fn settle_checkpoints(
     }
     match policy.after {
         AfterTraining::Delete => checkpoints.delete(),
-        after if after.keeps_best() && checkpoints.lowest_loss().is_some() => {
-            checkpoints.keep(0, true)
-        }
+        after if after.keeps_best() => checkpoints.keep_result(),
         _ => checkpoints.keep(1, false),
     }
 }

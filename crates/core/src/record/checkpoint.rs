@@ -8,6 +8,7 @@
 pub mod aside;
 mod draft;
 mod header;
+mod listing;
 mod mark;
 pub mod removal;
 
@@ -23,7 +24,7 @@ use serde_json::Value;
 use sha2::{Digest, Sha256};
 
 use crate::{
-    folder::{self, Folder},
+    folder::{self, Folder, system_error},
     input,
     limits::STATE_BYTES,
     plan::TrialId,
@@ -31,6 +32,8 @@ use crate::{
 pub use draft::Draft;
 pub use header::{CHECKPOINT, FileContent, HEADER, Header};
 use header::{Unusable, check, content_sum, header};
+pub use listing::Listing;
+use listing::unread_at;
 pub use mark::removal_in;
 
 /// The file of a checkpoint with parameters and running statistics.
@@ -89,10 +92,10 @@ impl Checkpoints {
     /// Begins the checkpoint after `step`; `None` if it already exists.
     ///
     /// # Errors
-    /// The folder cannot be made.
+    /// The folder cannot be made, or it cannot be told whether the checkpoint exists.
     pub fn begin(&self, step: u64) -> io::Result<Option<Draft>> {
         let finished = self.at(step);
-        if finished.exists() {
+        if finished.try_exists()? {
             return Ok(None);
         }
         let (above, name) = folder::split(&self.folder)?;
@@ -114,18 +117,18 @@ impl Checkpoints {
     ///
     /// # Errors
     /// One cannot be renamed, or the system could not read it, which says nothing about its content;
-    /// one is of a newer format, which is no damage; or a link or a file stands in place of the folder.
+    /// one is of a newer format, which is no damage; the folder cannot be listed, or a link or a file
+    /// stands in its place.
     pub fn newest<T>(
         &self,
         understood: impl Fn(UsableCheckpoint) -> Result<T, String>,
     ) -> io::Result<(Option<T>, Vec<String>)> {
-        self.check_folder()?;
         let mut refused = Vec::new();
-        for step in self.steps().into_iter().rev() {
+        for step in self.listed_patiently()?.into_iter().rev() {
             let found = self.read_patiently(step);
             match found.and_then(|found| understood(found).map_err(Unusable::Content)) {
                 Ok(found) => return Ok((Some(found), refused)),
-                Err(Unusable::Unread(cause)) => return Err(self.unread_at(step, &cause)),
+                Err(Unusable::Unread(cause)) => return Err(unread_at(&self.at(step), &cause)),
                 Err(Unusable::Newer(why)) => {
                     return Err(io::Error::other(format!(
                         "the checkpoint {}: {why}",
@@ -163,15 +166,15 @@ impl Checkpoints {
         self.read(step)
     }
 
-    fn unread_at(&self, step: u64, cause: &io::Error) -> io::Error {
-        let path = self.at(step);
-        io::Error::new(
-            cause.kind(),
-            format!(
-                "the checkpoint {} could not be read now: {cause}",
-                path.display()
-            ),
-        )
+    /// Lists them again where the system could not.
+    fn listed_patiently(&self) -> io::Result<Vec<u64>> {
+        for wait in UNREAD_AGAIN {
+            match self.listed() {
+                Err(error) if system_error(&error).is_some() => thread::sleep(wait),
+                listed => return listed,
+            }
+        }
+        self.listed()
     }
 
     /// Adds the result of an evaluation to the checkpoint of a step, if the evaluation came after
@@ -187,7 +190,7 @@ impl Checkpoints {
         training: impl FnOnce(&mut Value),
     ) -> io::Result<()> {
         let folder = self.at(step);
-        if !folder.exists() {
+        if !folder.try_exists()? {
             return Ok(());
         }
         let mut header = header(&folder).map_err(|why| io::Error::other(why.to_string()))?;
@@ -200,29 +203,29 @@ impl Checkpoints {
     }
 
     /// Deletes all but this many of the newest; the one with the lowest validation loss also stays
-    /// if requested.
+    /// if requested. One that cannot be read now stays, and so do all if they cannot be listed.
     ///
     /// # Errors
     /// One cannot be deleted.
     pub fn keep(&self, newest: u64, with_best: bool) -> io::Result<()> {
-        let steps = self.steps();
-        let best = if with_best {
-            self.lowest().map(|(_, step)| step)
-        } else {
-            None
-        };
-        let old = steps
-            .len()
-            .saturating_sub(usize::try_from(newest).unwrap_or(usize::MAX));
-        // The best may be one whose loss cannot be read now, or not by this kiln.
-        let is_unread = |step| {
-            let found = header(&self.at(step));
-            matches!(found, Err(Unusable::Unread(_) | Unusable::Newer(_)))
-        };
-        steps[..old]
-            .iter()
-            .filter(|step| best != Some(**step) && !is_unread(**step))
-            .try_for_each(|step| self.remove(*step))
+        match self.listing() {
+            Ok(listing) => self.remove_all(listing.superfluous(newest, with_best)),
+            Err(_) => Ok(()),
+        }
+    }
+
+    /// Deletes all but the one whose weights are the trial's result ([`Listing::result`]).
+    ///
+    /// # Errors
+    /// One cannot be deleted, or cannot be read now and stays: it may be the result.
+    pub fn keep_result(&self) -> io::Result<()> {
+        let listing = self.listing()?;
+        self.remove_all(listing.all_but_result())?;
+        listing.unread().map_or(Ok(()), Err)
+    }
+
+    fn remove_all(&self, steps: Vec<u64>) -> io::Result<()> {
+        steps.into_iter().try_for_each(|step| self.remove(step))
     }
 
     /// Deletes all of them, so that a new attempt starts from the beginning.
@@ -230,9 +233,7 @@ impl Checkpoints {
     /// # Errors
     /// One cannot be deleted.
     pub fn delete(&self) -> io::Result<()> {
-        self.steps()
-            .into_iter()
-            .try_for_each(|step| self.remove(step))?;
+        self.remove_all(self.steps())?;
         let (above, name) = folder::split(&self.folder)?;
         match Folder::open(above) {
             Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(()),
@@ -240,13 +241,29 @@ impl Checkpoints {
         }
     }
 
-    /// The steps that have a checkpoint, in order.
+    /// The checkpoints with their headers, each of which is read once.
+    ///
+    /// # Errors
+    /// The folder cannot be listed.
+    pub fn listing(&self) -> io::Result<Listing> {
+        let steps = self.listed()?.into_iter();
+        let headers = steps.map(|step| (step, header(&self.at(step)))).collect();
+        Ok(Listing::new(self.folder.clone(), headers))
+    }
+
+    /// The steps that have a checkpoint, in order; none if the folder cannot be listed, so it does not
+    /// decide what is lost or begun anew.
     pub fn steps(&self) -> Vec<u64> {
-        let Ok(Some(names)) = self
-            .open()
-            .and_then(|place| place.map(|it| it.names()).transpose())
-        else {
-            return Vec::new();
+        self.listed().unwrap_or_default()
+    }
+
+    /// The steps that have a checkpoint, in order; none if there is no folder.
+    ///
+    /// # Errors
+    /// The folder cannot be listed.
+    pub fn listed(&self) -> io::Result<Vec<u64>> {
+        let Some(place) = self.open()? else {
+            return Ok(Vec::new());
         };
         // Only kiln's own spelling counts: kiln never writes `007`.
         let step = |name: &str| {
@@ -254,69 +271,18 @@ impl Checkpoints {
                 .ok()
                 .filter(|step: &u64| step.to_string() == name)
         };
-        let mut steps: Vec<u64> = names
+        let mut steps: Vec<u64> = place
+            .names()?
             .iter()
             .filter_map(|name| step(name.to_str()?))
             .collect();
         steps.sort_unstable();
-        steps
+        Ok(steps)
     }
 
     /// Optimizer updates of the newest checkpoint, by its name alone.
     pub fn newest_step(&self) -> Option<u64> {
         self.steps().last().copied()
-    }
-
-    /// The checkpoint whose weights are the trial's result: the one with the lowest validation
-    /// loss, else the newest. Changes nothing; a header that cannot be read is passed over.
-    pub fn result(&self) -> Option<ListedCheckpoint> {
-        let listed = |step| {
-            let folder = self.at(step);
-            let valid_loss = header(&folder).ok()?.valid_loss;
-            Some(ListedCheckpoint {
-                step,
-                valid_loss,
-                folder,
-            })
-        };
-        let newest = || self.steps().into_iter().rev().find_map(listed);
-        match self.lowest() {
-            Some((_, step)) => listed(step),
-            None => newest(),
-        }
-    }
-
-    /// Why the newest of those whose header the system cannot read now cannot be read; `None` if all can.
-    pub fn unread(&self) -> Option<io::Error> {
-        self.newest_fault(|step, fault| match fault {
-            Unusable::Unread(cause) => Some(self.unread_at(step, &cause)),
-            Unusable::Content(_) | Unusable::Newer(_) => None,
-        })
-    }
-
-    /// Why the newest of those whose header is damaged, or of another version, cannot be used; `None` if
-    /// there is none.
-    pub fn damaged(&self) -> Option<String> {
-        self.newest_fault(|step, fault| match fault {
-            Unusable::Content(why) | Unusable::Newer(why) => {
-                Some(format!("the checkpoint of step {step}: {why}"))
-            }
-            Unusable::Unread(_) => None,
-        })
-    }
-
-    /// Why the newest of those that a newer kiln wrote cannot be used; `None` if there is none.
-    pub fn newer(&self) -> Option<String> {
-        self.newest_fault(|step, fault| match fault {
-            Unusable::Newer(why) => Some(format!("the checkpoint of step {step}: {why}")),
-            Unusable::Unread(_) | Unusable::Content(_) => None,
-        })
-    }
-
-    /// Looks at the headers that cannot be used, the newest first; returns the first answer of `of`.
-    fn newest_fault<T>(&self, of: impl Fn(u64, Unusable) -> Option<T>) -> Option<T> {
-        let mut steps = self.steps().into_iter().rev();
-        steps.find_map(|step| of(step, header(&self.at(step)).err()?))
     }
 
     /// The checkpoint of a step, of whose files only `needed` are checked. Changes nothing.
@@ -342,19 +308,31 @@ impl Checkpoints {
     /// which is the same of a training that is repeated. Changes nothing.
     ///
     /// # Errors
-    /// The reasons why those that exist cannot be used; empty if there is none.
+    /// The reasons why those that exist cannot be used; empty if there is none. Where the system cannot
+    /// read one now, no older one is taken in its place.
     pub fn newest_whole(&self) -> Result<(UsableCheckpoint, String), Vec<String>> {
+        let steps = self.listed().map_err(|error| vec![error.to_string()])?;
         let mut refused = Vec::new();
-        for step in self.steps().into_iter().rev() {
-            let read = || self.read(step).map_err(|why| why.to_string());
+        for step in steps.into_iter().rev() {
+            let refusal = |why: String| format!("the checkpoint of step {step}: {why}");
+            let found = match self.read(step) {
+                Ok(found) => found,
+                Err(why) => {
+                    refused.push(refusal(why.to_string()));
+                    match why {
+                        Unusable::Unread(_) => break,
+                        Unusable::Content(_) | Unusable::Newer(_) => continue,
+                    }
+                }
+            };
             let sum = self
                 .header_bytes(step)
                 .and_then(|bytes| content_sum(&bytes));
-            let whole = sum.and_then(|sum| Ok((read()?, sum)));
-            match whole {
-                Ok(found) => return Ok(found),
-                Err(why) => refused.push(format!("the checkpoint of step {step}: {why}")),
+            match sum {
+                Ok(sum) => return Ok((found, sum)),
+                Err(why) => refused.push(refusal(why)),
             }
+            break;
         }
         Err(refused)
     }
@@ -380,17 +358,9 @@ impl Checkpoints {
             .map_err(|error| format!("{HEADER}: {error}"))
     }
 
-    /// The lowest validation loss among the checkpoints.
+    /// The lowest validation loss among the checkpoints that can be read now.
     pub fn lowest_loss(&self) -> Option<f64> {
-        self.lowest().map(|(loss, _)| loss)
-    }
-
-    fn lowest(&self) -> Option<(f64, u64)> {
-        let losses = self
-            .steps()
-            .into_iter()
-            .filter_map(|step| Some((header(&self.at(step)).ok()?.valid_loss?, step)));
-        losses.min_by(|(a, _), (b, _)| a.total_cmp(b))
+        self.listing().ok()?.lowest().map(|(loss, _)| loss)
     }
 
     fn at(&self, step: u64) -> PathBuf {

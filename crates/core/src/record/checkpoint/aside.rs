@@ -72,18 +72,28 @@ fn delete(run: &RunFolder, trial: &TrialId, is_meant: &dyn Fn(u64) -> bool) -> i
 
 /// The checkpoints with the weights of a trial: those set aside until a later attempt has completed, or
 /// where it left none of its own. `completed` is the attempt of its last row if that completed.
-pub fn weights(run: &RunFolder, trial: &TrialId, completed: Option<u64>) -> Checkpoints {
+///
+/// # Errors
+/// The folder of the trial, or that of its own checkpoints, cannot be listed.
+pub fn weights(
+    run: &RunFolder,
+    trial: &TrialId,
+    completed: Option<u64>,
+) -> io::Result<Checkpoints> {
     let own = Checkpoints::new(run.checkpoints(trial), trial.clone());
-    let place = run.open_trial(trial).ok().flatten();
-    let aside = place
-        .and_then(|place| asides(&place).ok())
-        .and_then(|attempts| attempts.into_iter().max());
-    match aside {
-        Some(attempt) if completed.is_none_or(|last| attempt >= last) || own.steps().is_empty() => {
-            Checkpoints::new(run.trial(trial).join(name(attempt)), trial.clone())
-        }
-        _ => own,
+    let attempts = match run.open_trial(trial)? {
+        Some(place) => asides(&place)?,
+        None => Vec::new(),
+    };
+    let Some(attempt) = attempts.into_iter().max() else {
+        return Ok(own);
+    };
+    let is_newer = completed.is_none_or(|last| attempt >= last);
+    if is_newer || own.listed()?.is_empty() {
+        let folder = run.trial(trial).join(name(attempt));
+        return Ok(Checkpoints::new(folder, trial.clone()));
     }
+    Ok(own)
 }
 
 /// The checkpoint of a step whose header has this SHA-256, and whose files are unchanged: also one that
@@ -108,7 +118,8 @@ pub fn with_sum(
             aside.with_sum(step, sha256).ok()
         });
         found.next().ok_or_else(|| {
-            let removal = removal_in(&run.trial(trial)).filter(|_| own.steps().is_empty());
+            let is_empty = own.listed().is_ok_and(|steps| steps.is_empty());
+            let removal = removal_in(&run.trial(trial)).filter(|_| is_empty);
             removal.map_or(why, |removal| {
                 format!("the checkpoints of the trial {removal}")
             })

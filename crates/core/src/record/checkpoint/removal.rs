@@ -51,7 +51,7 @@ pub fn remove(
         return Ok(());
     };
     // The one that is used goes last, so that after a kill no other takes its place.
-    let used = aside::weights(run, trial, completed);
+    let used = aside::weights(run, trial, completed)?;
     let mut folders = folders_in(&place)?;
     folders.sort_by_key(|name| Some(name.as_os_str()) == used.folder().file_name());
     mark::write(&place, removed_utc)?;
