@@ -53,6 +53,38 @@ fn a_run_is_removed_by_its_short_name_and_latest_follows() {
 }
 
 #[test]
+fn nothing_is_removed_begun_or_left_unsaid_where_runs_cannot_be_listed() {
+    let (place, names) = with_runs(1);
+    // Whether this folder is a run cannot be told.
+    let own = |experiment: &str| {
+        let own = place.path(&format!("results/{experiment}/own"));
+        fs::create_dir_all(&own).unwrap();
+        std::os::unix::fs::symlink("run.json", own.join("run.json")).unwrap();
+    };
+    own("newer");
+    let refused = rm(&place, &["latest", "--yes"]);
+    assert_eq!((refused.status, place.runs()), (Some(3), 1), "{refused:?}");
+    let listed = Ended::of(place.kiln(&["ls"]).output().unwrap());
+    assert!(
+        listed.status == Some(0) && listed.stdout.contains(&names[0]),
+        "{listed:?}"
+    );
+    for told in [&refused, &listed] {
+        assert!(
+            told.stderr.contains("results/newer/own/run.json: "),
+            "{told:?}"
+        );
+    }
+    own("x");
+    let refused = place.run("completes", &["--fresh"]);
+    assert_eq!((refused.status, place.runs()), (Some(3), 2), "{refused:?}");
+    assert!(
+        refused.stderr.contains("results/x/own/run.json: "),
+        "{refused:?}"
+    );
+}
+
+#[test]
 fn a_short_name_removes_nothing_where_the_newest_record_cannot_be_read() {
     let (place, names) = with_runs(2);
     let record = format!("results/x/{}/run.json", names[0]);

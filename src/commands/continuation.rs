@@ -81,7 +81,9 @@ pub(super) fn continue_run(
     results: &Path,
     fresh: bool,
 ) -> Result<Vec<String>, Stop> {
-    let begun = begun(results, &planned.loaded.experiment.name).filter(|_| !fresh);
+    let begun = begun(results, &planned.loaded.experiment.name)
+        .map_err(|error| runs::uncertain(named, &error))?
+        .filter(|_| !fresh);
     let (text, trial) = split_trial(named, results);
     let folder = folder_of(text, results, begun.as_ref().map(|(folder, _)| folder))?;
     if let Some((_, record)) = begun.filter(|(begun, _)| *begun == folder) {
@@ -220,7 +222,9 @@ fn beginning_of(trials: &[Trial]) -> Option<String> {
 /// The checkpoints that trials need and that are missing or changed. A trial that has checkpoints of
 /// its own in the newest run of the experiment needs none, unless a new run is asked for.
 pub(super) fn faults(trials: &[Trial], experiment: &str, launch: &Launching) -> Vec<String> {
+    // Where they cannot be listed, the checkpoint that is continued has to be there.
     let newest = run_folder::runs(&launch.results, experiment)
+        .unwrap_or_default()
         .pop()
         .filter(|_| !launch.fresh);
     let has_own = |trial: &Trial| {
@@ -265,13 +269,18 @@ fn none_or(faults: Vec<Refusal>) -> Result<(), Stop> {
 }
 
 /// The newest run of an experiment, if it continues another one and is unfinished.
-fn begun(results: &Path, experiment: &str) -> Option<(PathBuf, RunFile)> {
-    let run = run_folder::runs(results, experiment).pop()?;
+fn begun(results: &Path, experiment: &str) -> io::Result<Option<(PathBuf, RunFile)>> {
+    let newest = run_folder::runs(results, experiment)?.pop();
+    Ok(newest.and_then(|run| unfinished(&run)))
+}
+
+/// The path without links and the record of a run, if it continues another one and is unfinished.
+fn unfinished(run: &RunFolder) -> Option<(PathBuf, RunFile)> {
     let record = RunFile::read(&run.run_file()).ok()?;
     if record.continues.is_empty() {
         return None;
     }
-    let table = TrialTable::read_of(&run).ok()?;
+    let table = TrialTable::read_of(run).ok()?;
     let last = table.last_attempts().into_iter();
     let ended: HashSet<&TrialId> = last
         .filter(|row| row.fixed.outcome.is_final())
@@ -285,10 +294,11 @@ fn begun(results: &Path, experiment: &str) -> Option<(PathBuf, RunFile)> {
 fn folder_of(named: &str, results: &Path, begun: Option<&PathBuf>) -> Result<PathBuf, Stop> {
     let earlier = begun
         .filter(|_| !Path::new(named).exists())
-        .and_then(|begun| runs::find_without(named, results, begun).ok());
+        .map(|begun| runs::find_without(named, results, begun));
     let table = match earlier {
-        Some(earlier) => earlier.run.trials_table(),
-        None => table_of(named, results)?,
+        Some(Ok(earlier)) => earlier.run.trials_table(),
+        Some(Err(stop)) if stop.status == Status::CannotRun => return Err(stop),
+        Some(Err(_)) | None => table_of(named, results)?,
     };
     let folder = table.parent().unwrap_or(Path::new(""));
     folder

@@ -81,6 +81,10 @@ fn launch_on(run: &RunFolder) -> Option<String> {
     let above = run.path().parent()?;
     let (results, experiment) = (above.parent()?, above.file_name()?.to_string_lossy());
     let holder = lock::launch_at_work(results, &experiment)?;
-    let newest = run_folder::runs(results, &experiment).pop();
+    // Where they cannot be listed, it may be the newest.
+    let Ok(mut all) = run_folder::runs(results, &experiment) else {
+        return Some(holder.0);
+    };
+    let newest = all.pop();
     (newest.as_ref() == Some(run)).then_some(holder.0)
 }

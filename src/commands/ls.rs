@@ -34,7 +34,7 @@ use super::{
     json_option::JsonFormat,
     note, page_style, print, print_json, print_line,
     reruns::reruns,
-    runs::{LEFTOVER, NamedRun, newest_first, of_experiment},
+    runs::{LEFTOVER, NamedRun, newest_listed, of_experiment},
     sources::table_of,
     tickets,
 };
@@ -215,7 +215,10 @@ fn listing_of_experiment(named: &Path) -> Option<Listing> {
         false => vec![above],
     };
     places.into_iter().find_map(|results| {
-        let runs = of_experiment(results, name);
+        let runs = of_experiment(results, name).unwrap_or_else(|error| {
+            tell_unlisted(&error);
+            Vec::new()
+        });
         (!runs.is_empty()).then(|| Listing {
             results: results.to_owned(),
             experiment: Some(name.to_owned()),
@@ -224,12 +227,22 @@ fn listing_of_experiment(named: &Path) -> Option<Listing> {
     })
 }
 
+/// Names the folder of an experiment whose runs cannot be listed.
+fn tell_unlisted(error: &std::io::Error) {
+    note(&without_controls(&format!(
+        "{error}; the runs in this folder are not listed"
+    )));
+}
+
 /// Names what a switch to another branch has left of runs, which are not listed: of all
 /// experiments, or of one.
 fn tell_leftovers(results: &Path, experiment: Option<&str>) {
     let mut experiments = experiments(results).unwrap_or_default();
     experiments.retain(|name| experiment.is_none_or(|only| name == only));
-    let left = experiments.iter().flat_map(|name| leftovers(results, name));
+    // A folder that cannot be listed was named already.
+    let left = experiments
+        .iter()
+        .flat_map(|name| leftovers(results, name).unwrap_or_default());
     let left: Vec<RunFolder> = left.collect();
     let Some(first) = left.first() else {
         return;
@@ -278,7 +291,7 @@ fn nodes(run: &RunFolder, queue: &TicketQueue) -> String {
 
 /// Returns the runs under a folder, newest first; the default folder may be absent.
 fn listed(results: &Path, is_named: bool) -> Result<Vec<NamedRun>, Stop> {
-    match newest_first(results) {
+    match newest_listed(results) {
         Err(error) if error.kind() == std::io::ErrorKind::NotFound && !is_named => Ok(Vec::new()),
         Err(error) if error.kind() == std::io::ErrorKind::NotFound => {
             Err(Stop::bad_input(format!(
@@ -293,8 +306,10 @@ fn listed(results: &Path, is_named: bool) -> Result<Vec<NamedRun>, Stop> {
                 results.display()
             )))
         }
-        listed => {
-            listed.map_err(|error| Stop::bad_input(format!("{}: {error}", results.display())))
+        Err(error) => Err(Stop::bad_input(format!("{}: {error}", results.display()))),
+        Ok((runs, unlisted)) => {
+            unlisted.iter().for_each(tell_unlisted);
+            Ok(runs)
         }
     }
 }
@@ -546,7 +561,7 @@ mod tests {
     #[test]
     fn sizes_are_measured_only_where_their_column_is_shown() {
         let results = results();
-        let runs = newest_first(results.path()).unwrap();
+        let (runs, _) = newest_listed(results.path()).unwrap();
         let mut lines = lines(results.path(), &runs);
         assert_eq!((lines.len(), lines[0].size_bytes), (1, None));
         assert!(has_room_for_sizes(&lines, 80) && !has_room_for_sizes(&lines, 40));

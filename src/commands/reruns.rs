@@ -58,10 +58,10 @@ pub(super) fn runs_in(rerun: &Path) -> io::Result<Vec<RunFolder>> {
 /// As [`runs_in`].
 pub(super) fn leftover_in(rerun: &Path) -> io::Result<Option<RunFolder>> {
     for side in SIDES.map(|side| rerun.join(side)) {
-        let mut names = listed(experiments(&side))?.into_iter();
-        let left = names.find_map(|name| leftovers(&side, &name).into_iter().next());
-        if left.is_some() {
-            return Ok(left);
+        for name in listed(experiments(&side))? {
+            if let Some(left) = leftovers(&side, &name)?.into_iter().next() {
+                return Ok(Some(left));
+            }
         }
     }
     Ok(None)

@@ -112,12 +112,12 @@ impl Doomed {
         let mut doomed = Self::default();
         for named in &args.runs {
             if let Some(rerun) = reruns::named(named, &args.results) {
-                let unread = |error| unread(&rerun, &error);
+                let unread = |error| runs::uncertain(named, &error);
                 if let Some(left) = reruns::leftover_in(&rerun).map_err(unread)? {
                     return Err(of_leftover(&left));
                 }
-                let runs = reruns::runs_in(&rerun).map_err(unread)?;
-                runs.into_iter().for_each(|run| doomed.add(run));
+                let inside = reruns::runs_in(&rerun).map_err(unread)?;
+                inside.into_iter().for_each(|run| doomed.add(run));
                 doomed.reruns.push(rerun);
                 continue;
             }
@@ -231,7 +231,8 @@ fn refuse_unordered(named: &str, run: &RunFolder) -> Result<(), Stop> {
     let (Some(results), Some(experiment)) = (above.parent(), above.file_name()) else {
         return Ok(());
     };
-    let all = run_folder::runs(results, &experiment.to_string_lossy());
+    let all = run_folder::runs(results, &experiment.to_string_lossy())
+        .map_err(|error| runs::uncertain(named, &error))?;
     if all.len() == 1 {
         return Ok(());
     }
@@ -274,17 +275,21 @@ fn unused(run: &RunFolder) -> Result<Option<Lock>, Stop> {
         .map_err(|error| refuse(error.to_string()))?;
     match lock {
         Ok(lock) => Ok(Some(lock)),
-        Err(holder) => match run_folder::runs(results, &experiment).last() {
-            Some(newest) if newest == run && !holder.is_launch() => Err(refuse(format!(
-                "another command removes runs of this experiment ({}); wait for it",
-                holder.0
-            ))),
-            Some(newest) if newest == run => Err(refuse(format!(
-                "this run is running ({}); stop it first",
-                holder.0
-            ))),
-            _ => Ok(None),
-        },
+        Err(holder) => {
+            let all = run_folder::runs(results, &experiment)
+                .map_err(|error| runs::uncertain(shown(run), &error))?;
+            match all.last() {
+                Some(newest) if newest == run && !holder.is_launch() => Err(refuse(format!(
+                    "another command removes runs of this experiment ({}); wait for it",
+                    holder.0
+                ))),
+                Some(newest) if newest == run => Err(refuse(format!(
+                    "this run is running ({}); stop it first",
+                    holder.0
+                ))),
+                _ => Ok(None),
+            }
+        }
     }
 }
 

@@ -10,11 +10,13 @@ mod latest_link;
 
 use std::{
     ffi::OsStr,
+    fmt::Display,
     io,
     path::{Path, PathBuf},
 };
 
 use kiln_core::{
+    input,
     record::{
         RunFolder,
         run_folder::{LATEST, experiments, leftovers, runs},
@@ -25,7 +27,7 @@ use kiln_core::{
 pub(super) use self::latest_link::{
     above_latest, is_own_link, newest_of, newest_past_link, tell_old_link,
 };
-use super::Stop;
+use super::{Status, Stop};
 
 /// The sentence on a folder that a switch to another branch has left of a run.
 pub(super) const LEFTOVER: &str = "no record of a run is here, only what git ignores; the record may \
@@ -45,15 +47,25 @@ pub(super) struct NamedRun {
 /// experiments the names decide, which begin with the time of the start.
 ///
 /// # Errors
-/// The folder cannot be listed.
+/// The folder, or that of an experiment, cannot be listed.
 pub(super) fn newest_first(results: &Path) -> io::Result<Vec<NamedRun>> {
-    let mut queues: Vec<(String, Vec<RunFolder>)> = experiments(results)?
-        .into_iter()
-        .map(|name| {
-            let runs = runs(results, &name);
-            (name, runs)
-        })
-        .collect();
+    let (all, unlisted) = newest_listed(results)?;
+    unlisted.into_iter().next().map_or(Ok(all), Err)
+}
+
+/// The same of the experiments whose folder can be listed, and why that of each other one cannot.
+///
+/// # Errors
+/// The folder cannot be listed.
+pub(super) fn newest_listed(results: &Path) -> io::Result<(Vec<NamedRun>, Vec<io::Error>)> {
+    let mut queues: Vec<(String, Vec<RunFolder>)> = Vec::new();
+    let mut unlisted = Vec::new();
+    for name in experiments(results)? {
+        match runs(results, &name) {
+            Ok(runs) => queues.push((name, runs)),
+            Err(error) => unlisted.push(error),
+        }
+    }
     let mut all = Vec::new();
     loop {
         let next = queues
@@ -61,7 +73,7 @@ pub(super) fn newest_first(results: &Path) -> io::Result<Vec<NamedRun>> {
             .filter(|(_, runs)| !runs.is_empty())
             .max_by_key(|(_, runs)| runs.last().map(RunFolder::name));
         let Some((experiment, runs)) = next else {
-            return Ok(all);
+            return Ok((all, unlisted));
         };
         all.extend(runs.pop().map(|run| NamedRun {
             experiment: experiment.clone(),
@@ -71,25 +83,44 @@ pub(super) fn newest_first(results: &Path) -> io::Result<Vec<NamedRun>> {
 }
 
 /// The runs of one experiment, newest first; none if the text is not the name of one.
-pub(super) fn of_experiment(results: &Path, name: &str) -> Vec<NamedRun> {
+///
+/// # Errors
+/// Its folder cannot be listed.
+pub(super) fn of_experiment(results: &Path, name: &str) -> io::Result<Vec<NamedRun>> {
     if Path::new(name).file_name() != Some(OsStr::new(name)) || name.starts_with('.') {
-        return Vec::new();
+        return Ok(Vec::new());
     }
-    let newest_first = runs(results, name).into_iter().rev();
+    let newest_first = runs(results, name)?.into_iter().rev();
     let named = newest_first.map(|run| NamedRun {
         experiment: name.to_owned(),
         run,
     });
-    named.collect()
+    Ok(named.collect())
 }
 
 /// The run that a missing link `latest` would lead to.
-fn without_link(path: &Path) -> Option<NamedRun> {
-    let experiment = above_latest(path)?;
-    Some(NamedRun {
-        experiment: experiment.file_name()?.to_string_lossy().into_owned(),
-        run: newest_of(experiment)?,
-    })
+fn without_link(path: &Path) -> io::Result<Option<NamedRun>> {
+    let Some(experiment) = above_latest(path) else {
+        return Ok(None);
+    };
+    let name = experiment.file_name().unwrap_or_default();
+    let newest = newest_of(experiment)?;
+    Ok(newest.map(|run| NamedRun {
+        experiment: name.to_string_lossy().into_owned(),
+        run,
+    }))
+}
+
+/// The refusal of a name where a folder cannot be read now: another run could be taken for the one that
+/// is meant.
+pub(super) fn uncertain(named: impl Display, error: &io::Error) -> Stop {
+    Stop::new(
+        Status::CannotRun,
+        format!(
+            "{named}: it is not certain which run is meant, because a folder cannot be read now: \
+             {error}; try again, or name the run's own folder"
+        ),
+    )
 }
 
 /// The runs that a short name may mean, and how many runs before the newest of them.
@@ -129,30 +160,39 @@ fn find_with(
     results: &Path,
     list: impl FnOnce(&Path) -> io::Result<Vec<NamedRun>>,
 ) -> Result<NamedRun, Stop> {
-    if let Some(run) = without_link(Path::new(named)).or_else(|| of_own_name(named, results)) {
-        return Ok(run);
-    }
-    let all = match list(results) {
-        Err(error) if error.kind() == io::ErrorKind::PermissionDenied => {
-            return Err(Stop::bad_input(format!(
-                "{named}: there is no such file or folder, and {} could not be listed: {error}",
-                results.display()
-            )));
-        }
-        all => all.unwrap_or_default(),
+    let uncertain = |error| uncertain(named, &error);
+    let linked = without_link(Path::new(named)).map_err(uncertain)?;
+    let own = match linked {
+        Some(run) => Some(run),
+        None => of_own_name(named, results).map_err(uncertain)?,
     };
-    find_among(named, results, all)
+    match own {
+        Some(run) => Ok(run),
+        None => find_among(named, results, all_of(named, results, list)?),
+    }
+}
+
+/// The runs of all experiments, as `list` lists them; none if there is no such folder.
+fn all_of(
+    named: &str,
+    results: &Path,
+    list: impl FnOnce(&Path) -> io::Result<Vec<NamedRun>>,
+) -> Result<Vec<NamedRun>, Stop> {
+    match list(results) {
+        Err(error) if input::is_absent(&error) => Ok(Vec::new()),
+        listed => listed.map_err(|error| uncertain(named, &error)),
+    }
 }
 
 /// The run that `NAME` or `NAME~1` means, from the folder of that experiment alone. A link may be a
 /// second name of an experiment, which only the list of all tells.
-fn of_own_name(named: &str, results: &Path) -> Option<NamedRun> {
+fn of_own_name(named: &str, results: &Path) -> io::Result<Option<NamedRun>> {
     let short = ShortName::read(named);
     if short.name == LATEST || results.join(short.name).is_symlink() {
-        return None;
+        return Ok(None);
     }
-    let runs = of_experiment(results, short.name);
-    runs.into_iter().nth(short.before)
+    let runs = of_experiment(results, short.name)?;
+    Ok(runs.into_iter().nth(short.before))
 }
 
 /// [`find`] without one run: what the name meant before that run existed. `besides` is its folder,
@@ -161,7 +201,7 @@ fn of_own_name(named: &str, results: &Path) -> Option<NamedRun> {
 /// # Errors
 /// As [`find`].
 pub(super) fn find_without(named: &str, results: &Path, besides: &Path) -> Result<NamedRun, Stop> {
-    let mut all = newest_first(results).unwrap_or_default();
+    let mut all = all_of(named, results, newest_first)?;
     let is_it = |run: &NamedRun| {
         let path = run.run.path().canonicalize();
         path.is_ok_and(|path| path == besides)
@@ -242,7 +282,7 @@ pub(super) fn leftover_by_name(named: &str, results: &Path) -> Option<RunFolder>
     };
     let experiments = experiments(results).ok()?;
     experiments.iter().find_map(|experiment| {
-        let mut left = leftovers(results, experiment).into_iter();
+        let mut left = leftovers(results, experiment).ok()?.into_iter();
         left.find(|run| is_meant(experiment, run))
     })
 }
@@ -275,10 +315,29 @@ fn listed(all: &[NamedRun], results: &Path) -> String {
 }
 
 /// The run in a folder, or the newest one of an experiment's folder; `None` if there is none.
-pub(super) fn run_in(folder: &Path) -> Option<RunFolder> {
+///
+/// # Errors
+/// The folder cannot be read.
+pub(super) fn run_in(folder: &Path) -> io::Result<Option<RunFolder>> {
     let own = RunFolder::at(folder);
-    let is_run = own.run_file().is_file() || own.trials_table().is_file();
-    is_run.then_some(own).or_else(|| newest_of(folder))
+    for path in [own.run_file(), own.trials_table()] {
+        if input::find(&path)?.is_some_and(|found| found.is_file()) {
+            return Ok(Some(own));
+        }
+    }
+    newest_of(folder)
+}
+
+/// The run that a name means which is also that of a folder without a run; `None` if there is none.
+///
+/// # Errors
+/// A folder cannot be read, so that it is not certain which run is meant.
+pub(super) fn find_if_any(named: &str, results: &Path) -> Result<Option<RunFolder>, Stop> {
+    match find(named, results) {
+        Ok(found) => Ok(Some(found.run)),
+        Err(stop) if stop.status == Status::CannotRun => Err(stop),
+        Err(_) => Ok(None),
+    }
 }
 
 /// Returns the folder of one run: by its path, also through the link `latest`, or by a short name.
@@ -287,12 +346,14 @@ pub(super) fn run_in(folder: &Path) -> Option<RunFolder> {
 /// It is not a run, or not one of its own experiment's folder.
 pub(super) fn run_folder(named: &str, results: &Path) -> Result<RunFolder, Stop> {
     let path = Path::new(named);
+    let unread = |error| uncertain(named, &error);
     let by_name = match path.symlink_metadata() {
         Err(_) => Some(find(named, results)?.run),
         // A folder of data may have the name of the experiment that reads it.
-        Ok(found) if found.is_dir() && run_in(path).is_none() => {
-            find(named, results).ok().map(|found| found.run)
-        }
+        Ok(found) if found.is_dir() => match run_in(path).map_err(unread)? {
+            Some(_) => None,
+            None => find_if_any(named, results)?,
+        },
         Ok(_) => None,
     };
     if let Some(run) = by_name {
@@ -309,7 +370,7 @@ pub(super) fn run_folder(named: &str, results: &Path) -> Result<RunFolder, Stop>
     };
     let experiment = above.file_name().map(|name| name.to_string_lossy());
     let siblings = match (above.parent(), experiment) {
-        (Some(results), Some(experiment)) => runs(results, &experiment),
+        (Some(results), Some(experiment)) => runs(results, &experiment).map_err(unread)?,
         _ => Vec::new(),
     };
     let Some(run) = siblings.iter().find(|run| run.path() == real) else {
@@ -335,7 +396,7 @@ pub(super) fn run_folder(named: &str, results: &Path) -> Result<RunFolder, Stop>
             above.join(name).display()
         )));
     }
-    if let Some(newest) = newest_past_link(path) {
+    if let Some(newest) = newest_past_link(path).map_err(unread)? {
         tell_old_link(path, &newest, false);
     }
     Ok(run.clone())
@@ -399,6 +460,28 @@ mod tests {
         assert!(unknown.contains("`latest`, `a`, `b`"), "{unknown}");
         let slip = found("lates~1").unwrap_err();
         assert!(slip.contains("did you mean `latest`?"), "{slip}");
+    }
+
+    #[test]
+    fn no_other_run_is_taken_for_one_that_cannot_be_listed() {
+        let results = results();
+        // Whether this folder is a run cannot be told.
+        let own = results.path().join("c/own");
+        fs::create_dir_all(&own).unwrap();
+        std::os::unix::fs::symlink("run.json", own.join("run.json")).unwrap();
+        for named in ["latest", "latest~1", "c", "20260101T000000Z-x"] {
+            let stop = find(named, results.path()).unwrap_err();
+            assert_eq!(stop.status, Status::CannotRun, "{named}");
+            assert!(
+                stop.message.contains("c/own/run.json: "),
+                "{}",
+                stop.message
+            );
+        }
+        assert!(find("a", results.path()).is_ok());
+        assert!(newest_first(results.path()).is_err());
+        let (all, unlisted) = newest_listed(results.path()).unwrap();
+        assert_eq!((all.len(), unlisted.len()), (3, 1));
     }
 
     #[test]

@@ -131,10 +131,11 @@ pub(super) fn source_in(named: &str, results: &Path) -> Result<TableSource, Stop
 /// Reads the record of a run, as [`source_in`]; a run that has no table yet has its experiment and
 /// its launches.
 pub(super) fn recorded(named: &str, results: &Path) -> Result<TableSource, Stop> {
-    let newest = runs::newest_past_link(Path::new(named));
+    let unread = |error| runs::uncertain(named, &error);
+    let newest = runs::newest_past_link(Path::new(named)).map_err(unread)?;
     let folder = match (newest, Path::new(named)) {
         (Some(newest), _) => Some(newest),
-        (None, path) if path.is_dir() => runs::run_in(path),
+        (None, path) if path.is_dir() => runs::run_in(path).map_err(unread)?,
         (None, path) if path.exists() || is_of_revision(named) => None,
         (None, _) => {
             let found = runs::find(named, results);
@@ -353,7 +354,8 @@ pub(super) fn table_of(named: &str, results: &Path) -> Result<PathBuf, Stop> {
         table if table.is_file() => Ok(table),
         _ => Err(refuse("this run has no `trials.csv` yet")),
     };
-    if let Some(newest) = runs::newest_past_link(named) {
+    let unread = |error| runs::uncertain(text, &error);
+    if let Some(newest) = runs::newest_past_link(named).map_err(unread)? {
         runs::tell_old_link(named, &newest, true);
         return table_in(newest);
     }
@@ -371,7 +373,10 @@ pub(super) fn table_of(named: &str, results: &Path) -> Result<PathBuf, Stop> {
         return Err(runs::refuse_leftover(&left));
     }
     // A folder of data may have the name of the experiment that reads it.
-    let newest = runs::newest_of(named).or_else(|| Some(runs::find(text, results).ok()?.run));
+    let newest = match runs::newest_of(named).map_err(unread)? {
+        Some(newest) => Some(newest),
+        None => runs::find_if_any(text, results)?,
+    };
     newest
         .map(|run| run.trials_table())
         .filter(|table| table.is_file())

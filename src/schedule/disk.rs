@@ -84,6 +84,14 @@ pub(super) fn nothing_can_be_kept(fault: &str, folder: &Path) -> String {
     )
 }
 
+/// The error of a file or folder that cannot be read now, so that it is not certain what is there.
+pub(super) fn cannot_read(error: &io::Error) -> RunStop {
+    RunStop::CannotRun(format!(
+        "{error}; nothing was started, because it is not certain what is there; run the same \
+         command again"
+    ))
+}
+
 /// The error of a file of the run that cannot be written.
 pub(super) fn cannot_write(request: &RunRequest) -> impl Fn(io::Error) -> RunStop {
     let folder = request.results.join(&request.experiment.name);

@@ -26,6 +26,7 @@ use super::{
     RunStop, WantedTrials,
     changes::{KeyChange, changes},
     content::other_data,
+    disk,
     machine::{self, MachineIdentity},
     provenance::{Changed, Programs, advice},
     remaining::History,
@@ -71,13 +72,14 @@ pub(super) struct Old {
 /// depends on the machine.
 ///
 /// # Errors
-/// If the run is unfinished and the experiment has changed, or the run cannot be read.
+/// If the run is unfinished and the experiment has changed, or the runs cannot be listed or read.
 pub(super) fn find(
     wanted: &WantedTrials,
     here: &dyn Fn() -> MachineIdentity,
 ) -> Result<ExistingRun, RunStop> {
     refuse_unwritable_path(wanted.results)?;
-    let mut earlier = runs(wanted.results, &wanted.experiment.name);
+    let mut earlier = runs(wanted.results, &wanted.experiment.name)
+        .map_err(|error| disk::cannot_read(&error))?;
     let Some(folder) = earlier.pop().filter(|_| !wanted.fresh) else {
         return Ok(ExistingRun::New { notice: None });
     };

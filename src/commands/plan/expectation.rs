@@ -16,7 +16,7 @@ use kiln_core::{
 use kiln_hardware::{VISIBLE_DEVICES, host};
 
 use crate::{
-    commands::{machine::nvml_library, runs::newest_first},
+    commands::{machine::nvml_library, runs::newest_listed},
     schedule::{Instruments, needs_gpu, visible_gpus},
 };
 
@@ -187,7 +187,7 @@ impl KnownRows {
             .map(|trial| (&trial.id, trial.point))
             .collect();
         let mut rows: HashMap<u64, Vec<Known>> = HashMap::new();
-        let runs = newest_first(results).unwrap_or_default();
+        let (runs, _) = newest_listed(results).unwrap_or_default();
         let has_planned = |run: &RunFolder| {
             // A record that cannot be read excludes nothing.
             RunFile::read(&run.run_file()).map_or(true, |file| {

@@ -14,7 +14,7 @@ use kiln_core::{
     limits::RUN_FILE_BYTES,
     plan::{Origin, TrialId},
     record::{
-        Checkpoints, RunFile, RunFolder, TableRow, TrialTable, attempt::attempts,
+        Checkpoints, RunFile, RunFolder, TableRow, TrialTable, attempt::listed_attempts,
         checkpoint::removal, run_folder,
     },
     spec::expand_home,
@@ -96,7 +96,7 @@ impl DoomedWeights {
             ));
         }
         // An older run than the newest cannot be resumed.
-        if is_newest(run) {
+        if is_newest(run).map_err(unread)? {
             let (unfinished, ended): (Vec<_>, Vec<_>) =
                 trials.into_iter().partition(|of| of.is_unfinished);
             if !unfinished.is_empty() {
@@ -152,6 +152,14 @@ impl fmt::Display for DoomedWeights {
     }
 }
 
+/// The refusal where it is not certain what needs the checkpoints, because a folder cannot be read now.
+fn unread(error: io::Error) -> Stop {
+    Stop::new(
+        Status::CannotRun,
+        format!("{error}; nothing was removed, because it is not certain what is in use; try again"),
+    )
+}
+
 /// The run's path for a message.
 fn shown(run: &RunFolder) -> String {
     below_here(run.path()).display().to_string()
@@ -193,7 +201,7 @@ fn with_weights(run: &RunFolder, rows: &[&TableRow]) -> Result<Vec<TrialWeights>
         if bytes > 0 {
             found.push(TrialWeights {
                 completed: row.and_then(|row| row.fixed.completed_attempt()),
-                is_unfinished: is_unfinished(run, &trial, row),
+                is_unfinished: is_unfinished(run, &trial, row).map_err(unread)?,
                 trial,
                 folders,
                 bytes,
@@ -209,21 +217,27 @@ fn row_of<'a>(rows: &[&'a TableRow], trial: &TrialId) -> Option<&'a TableRow> {
 }
 
 /// Whether a trial has no final outcome yet, or an attempt without a row. `row` is its last one.
-fn is_unfinished(run: &RunFolder, trial: &TrialId, row: Option<&TableRow>) -> bool {
-    row.is_none_or(|row| {
-        let newest = attempts(run, trial).last().copied();
-        !row.fixed.outcome.is_final() || newest.is_some_and(|newest| newest > row.fixed.attempt)
-    })
+fn is_unfinished(
+    run: &RunFolder,
+    trial: &TrialId,
+    row: Option<&TableRow>,
+) -> io::Result<bool> {
+    let Some(row) = row else {
+        return Ok(true);
+    };
+    let newest = listed_attempts(run, trial)?.last().copied();
+    Ok(!row.fixed.outcome.is_final() || newest.is_some_and(|newest| newest > row.fixed.attempt))
 }
 
 /// Whether it is the newest run of its experiment.
-fn is_newest(run: &RunFolder) -> bool {
+fn is_newest(run: &RunFolder) -> io::Result<bool> {
     let above = run.path().parent();
     let results = above.and_then(Path::parent);
     let (Some(results), Some(experiment)) = (results, above.and_then(Path::file_name)) else {
-        return true;
+        return Ok(true);
     };
-    run_folder::runs(results, &experiment.to_string_lossy()).last() == Some(run)
+    let all = run_folder::runs(results, &experiment.to_string_lossy())?;
+    Ok(all.last() == Some(run))
 }
 
 /// The trials that keep their weights.
@@ -294,7 +308,12 @@ fn refuse_continued(run: &RunFolder, doomed: &[TrialWeights]) -> Result<(), Stop
         listed => listed.map_err(|error| not_known(results, &error))?,
     };
     for experiment in experiments {
-        let Some(newest) = run_folder::runs(results, &experiment).pop() else {
+        let mut all = match run_folder::runs(results, &experiment) {
+            // One of somebody else, closed to this user, such as one beside a copy of a run.
+            Err(error) if error.kind() == io::ErrorKind::PermissionDenied => continue,
+            all => all.map_err(|error| not_known(&results.join(&experiment), &error))?,
+        };
+        let Some(newest) = all.pop() else {
             continue;
         };
         refuse_unread(&newest)?;
@@ -347,7 +366,7 @@ fn continuation(
         let own = Checkpoints::new(other.checkpoints(trial), trial.clone());
         doomed.iter().any(|of| of.trial == origin.trial)
             && is_run_of(origin, run)
-            && is_unfinished(other, trial, row_of(&rows, trial))
+            && is_unfinished(other, trial, row_of(&rows, trial)).unwrap_or(true)
             && own.steps().is_empty()
     })
 }

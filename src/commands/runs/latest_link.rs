@@ -1,7 +1,10 @@
 //! The link `latest` in the folder of an experiment, which leads to one of its runs, and the newest
 //! run there.
 
-use std::path::{Path, PathBuf};
+use std::{
+    io,
+    path::{Path, PathBuf},
+};
 
 use kiln_core::record::{
     RunFolder,
@@ -40,9 +43,15 @@ fn run_of(path: &Path) -> Option<&Path> {
 /// The newest run of an experiment, where its link `latest`, to which a path leads, leads to an older
 /// run: git does not keep the link, so a newer run that it brings does not move it. One without a
 /// table has nothing to read.
-pub(in crate::commands) fn newest_past_link(path: &Path) -> Option<RunFolder> {
-    let (experiment, old) = linked_run(path)?;
-    newest_of(&experiment).filter(|newest| newest.name() != old && newest.trials_table().is_file())
+///
+/// # Errors
+/// The folder of the experiment cannot be listed.
+pub(in crate::commands) fn newest_past_link(path: &Path) -> io::Result<Option<RunFolder>> {
+    let Some((experiment, old)) = linked_run(path) else {
+        return Ok(None);
+    };
+    let newest = newest_of(&experiment)?;
+    Ok(newest.filter(|newest| newest.name() != old && newest.trials_table().is_file()))
 }
 
 /// The folder of the experiment and the name of the run that its link `latest` leads to, if a path
@@ -76,11 +85,16 @@ pub(in crate::commands) fn tell_old_link(path: &Path, newest: &RunFolder, is_new
 }
 
 /// The newest run of an experiment, by its folder.
-pub(in crate::commands) fn newest_of(experiment: &Path) -> Option<RunFolder> {
-    let absolute = std::path::absolute(experiment).ok()?;
-    let name = absolute.file_name()?.to_string_lossy();
-    let newest = runs(absolute.parent()?, &name).pop()?;
-    Some(RunFolder::at(experiment.join(newest.name())))
+///
+/// # Errors
+/// The folder cannot be listed.
+pub(in crate::commands) fn newest_of(experiment: &Path) -> io::Result<Option<RunFolder>> {
+    let absolute = std::path::absolute(experiment)?;
+    let (Some(results), Some(name)) = (absolute.parent(), absolute.file_name()) else {
+        return Ok(None);
+    };
+    let newest = runs(results, &name.to_string_lossy())?.pop();
+    Ok(newest.map(|newest| RunFolder::at(experiment.join(newest.name()))))
 }
 
 #[cfg(test)]
@@ -108,7 +122,8 @@ mod tests {
             let link = folder.join("latest");
             let _ = fs::remove_file(&link);
             std::os::unix::fs::symlink(target, &link).unwrap();
-            newest_past_link(&folder.join(named)).map(|run| run.name())
+            let found = newest_past_link(&folder.join(named)).unwrap();
+            found.map(|run| run.name())
         };
         let (old, new) = ("20260101T000000Z-x", "20260103T000000Z-x");
         assert_eq!(newest(old, "latest"), None, "it has no table yet");

@@ -427,7 +427,7 @@ mod tests {
         }
         let ordered = in_order(committed, |run| &run.folder);
         let folders: Vec<RunFolder> = ordered.into_iter().map(|run| run.folder).collect();
-        assert_eq!(folders, runs(results.path(), "x"));
+        assert_eq!(folders, runs(results.path(), "x").unwrap());
         assert_eq!(folders.last().unwrap().name(), "renamed");
     }
 

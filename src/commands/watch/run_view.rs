@@ -9,6 +9,7 @@ use std::{
 };
 
 use kiln_core::{
+    input,
     record::{RunFolder, run_folder::LATEST},
     units::without_controls,
 };
@@ -73,7 +74,11 @@ fn find(named: &str, results: &Path) -> Result<RunFolder, Stop> {
     };
     let path = Path::new(named);
     if named == LATEST && !path.exists() {
-        return match runs::newest_first(results).unwrap_or_default().first() {
+        let all = match runs::newest_first(results) {
+            Err(error) if input::is_absent(&error) => Vec::new(),
+            all => all.map_err(|error| runs::uncertain(named, &error))?,
+        };
+        return match all.first() {
             Some(newest) => Ok(newest.run.clone()),
             None => Err(refuse(&format!(
                 "there is no run under {}",
@@ -92,19 +97,22 @@ fn find(named: &str, results: &Path) -> Result<RunFolder, Stop> {
         false => place,
     };
     // A folder of data may have the name of the experiment that reads it.
-    run_of(folder)
-        .or_else(|| Some(runs::find(named, results).ok()?.run))
-        .ok_or_else(|| refuse("there is no run in it"))
+    let own = run_of(folder).map_err(|error| runs::uncertain(named, &error))?;
+    let found = match own {
+        Some(run) => Some(run),
+        None => runs::find_if_any(named, results)?,
+    };
+    found.ok_or_else(|| refuse("there is no run in it"))
 }
 
 /// The run of a folder, or the newest run of an experiment's folder.
-fn run_of(folder: PathBuf) -> Option<RunFolder> {
+fn run_of(folder: PathBuf) -> std::io::Result<Option<RunFolder>> {
     let folder = match folder.as_os_str().is_empty() {
         true => PathBuf::from("."),
         false => folder,
     };
     if RunFolder::at(&folder).run_file().exists() {
-        return Some(RunFolder::at(folder));
+        return Ok(Some(RunFolder::at(folder)));
     }
     runs::newest_of(&folder)
 }

@@ -31,7 +31,9 @@ pub(super) fn create_run(
     let anchor = clock::anchor();
     let run_name = run_name(&anchor.started_utc, sources.git.as_ref());
     let run_anchor = anchor.monotonic_nanoseconds;
-    let file = new_file(request, vec![gather(1, anchor, run_anchor, sources)]);
+    let number = number(request)?;
+    let launch = gather(1, anchor, run_anchor, sources);
+    let file = new_file(request, number, vec![launch]);
     let name = &request.experiment.name;
     let folder = create(request.results, name, &run_name, |folder| {
         fill(folder, request, &file, packages).map(drop)
@@ -52,7 +54,7 @@ pub(in crate::schedule) fn create_with(
     let run_name = run_name(&clock::utc_now(), git(request.results).as_ref());
     let file = RunFile {
         kept_from,
-        ..new_file(request, launches)
+        ..new_file(request, number(request)?, launches)
     };
     let name = &request.experiment.name;
     let folder = create(request.results, name, &run_name, |folder| {
@@ -96,15 +98,22 @@ pub(in crate::schedule) fn record_now(
     };
     let launch = gather(1, anchor.clone(), anchor.monotonic_nanoseconds, &sources);
     let packages = Some(described.packages_text).filter(|text| !text.is_empty());
-    (new_file(request, vec![launch]), packages)
+    // It is compared and not kept, so its place among the runs does not matter.
+    let number = number(request).unwrap_or_default();
+    (new_file(request, number, vec![launch]), packages)
+}
+
+/// The place of a new run among those of its experiment.
+fn number(request: &RunRequest) -> io::Result<u64> {
+    next_number(request.results, &request.experiment.name)
 }
 
 /// The first content of `run.json`.
-fn new_file(request: &RunRequest, launches: Vec<Launch>) -> RunFile {
+fn new_file(request: &RunRequest, number: u64, launches: Vec<Launch>) -> RunFile {
     RunFile {
         kiln_run: RUN_FILE,
         experiment: request.experiment.name.clone(),
-        number: next_number(request.results, &request.experiment.name),
+        number,
         experiment_sha256: Some(experiment_sha256(request)),
         tables: TABLES
             .iter()

@@ -88,7 +88,9 @@ pub(super) fn run_on(
 
 /// The rows of a run that several launches work on are in their tables.
 pub(in crate::schedule) fn collect_newest(request: &RunRequest) -> Result<(), RunStop> {
-    let newest = runs(request.results, &request.experiment.name).pop();
+    let newest = runs(request.results, &request.experiment.name)
+        .map_err(|error| disk::cannot_read(&error))?
+        .pop();
     match newest.filter(|run| collect::is_collected(run) && !request.fresh) {
         Some(run) => collect_of(request, &run).map_err(|error| {
             match error.raw_os_error().is_none() && !is_full(&error) {

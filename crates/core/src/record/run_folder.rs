@@ -12,13 +12,16 @@ use std::{
     path::{Path, PathBuf},
 };
 
+use rustix::{fs::FileType, io::Errno};
+
 use self::gitignore::{GITIGNORE, OF_RUN_IGNORED, write_gitignore, write_gitignore_of_experiment};
 pub use self::order::{in_order, is_run_name};
 use super::attempt::attempts;
 use crate::{
-    folder::{self, Folder},
+    folder::{self, Folder, system_error},
     input,
     limits::RUN_FILE_BYTES,
+    patience::patiently,
     plan::TrialId,
 };
 
@@ -360,18 +363,19 @@ pub fn update_gitignore(run: &RunFolder) {
 /// The run disappears at once: it is renamed first, and the next launch removes what a kill left.
 ///
 /// # Errors
-/// The folder above it is not writable, or one entry cannot be removed.
+/// The folder above it is not writable or cannot be listed, or one entry cannot be removed.
 pub fn remove(run: &RunFolder) -> io::Result<()> {
     let (parent, name) = folder::split(&run.0)?;
     refuse_latest_folder(parent)?;
     let folder = Folder::follow(parent)?;
+    let mut left = match (parent.parent(), parent.file_name()) {
+        (Some(results), Some(experiment)) => runs(results, &experiment.to_string_lossy())?,
+        _ => Vec::new(),
+    };
+    left.retain(|other| other.0.file_name() != Some(name));
     let mut gone = OsString::from(UNBORN);
     gone.push(name);
     folder.rename(name, &gone)?;
-    let left = match (parent.parent(), parent.file_name()) {
-        (Some(results), Some(experiment)) => runs(results, &experiment.to_string_lossy()),
-        _ => Vec::new(),
-    };
     match left.last() {
         Some(newest) => repair_latest(newest)?,
         None => folder.remove(LATEST.as_ref())?,
@@ -382,79 +386,118 @@ pub fn remove(run: &RunFolder) -> io::Result<()> {
 
 /// The runs of one experiment, oldest first: by the number in `run.json`, then by name. A run whose
 /// number cannot be read has its place by the time in its name. A run without `run.json` is
-/// recognized by its name; one without any record is a leftover and no run.
-pub fn runs(results: &Path, experiment: &str) -> Vec<RunFolder> {
-    let mut runs = folders(results, experiment);
+/// recognized by its name; one without any record is a leftover and no run. None if the experiment
+/// has no folder.
+///
+/// # Errors
+/// The folder cannot be listed; the text names it.
+pub fn runs(results: &Path, experiment: &str) -> io::Result<Vec<RunFolder>> {
+    let mut runs = folders(results, experiment)?;
     runs.retain(|run| !run.is_leftover());
     // A single run needs no order, and no file is read.
-    match runs.len() {
-        0 | 1 => runs,
-        _ => {
-            let numbered = runs.into_iter().map(|run| (run.number().ok(), run));
-            in_order(numbered.collect(), |run| run)
-        }
+    if runs.len() < 2 {
+        return Ok(runs);
     }
+    let numbered = runs.into_iter().map(|run| (run.number().ok(), run));
+    Ok(in_order(numbered.collect(), |run| run))
 }
 
 /// The folders of one experiment that hold only the leftovers of a run, by name.
-pub fn leftovers(results: &Path, experiment: &str) -> Vec<RunFolder> {
-    let mut left = folders(results, experiment);
+///
+/// # Errors
+/// As [`runs`].
+pub fn leftovers(results: &Path, experiment: &str) -> io::Result<Vec<RunFolder>> {
+    let mut left = folders(results, experiment)?;
     left.retain(RunFolder::is_leftover);
     left.sort();
-    left
+    Ok(left)
 }
 
 /// The folders of the runs of one experiment, with those of leftovers.
-fn folders(results: &Path, experiment: &str) -> Vec<RunFolder> {
-    let Ok(entries) = fs::read_dir(results.join(experiment)) else {
-        return Vec::new();
+fn folders(results: &Path, experiment: &str) -> io::Result<Vec<RunFolder>> {
+    let place = results.join(experiment);
+    let folder = match Folder::follow(&place) {
+        Err(error) if input::is_absent(&error) => return Ok(Vec::new()),
+        folder => folder?,
     };
-    entries
-        .flatten()
-        .filter(|entry| entry.file_type().is_ok_and(|kind| kind.is_dir()))
-        .map(|entry| RunFolder(entry.path()))
-        .filter(|run| {
-            !run.name().starts_with('.')
-                && run.name() != LATEST
-                && (run.run_file().is_file() || is_run_name(&run.name()))
-        })
-        .collect()
+    let mut found = Vec::new();
+    for name in folder.names()? {
+        let run = RunFolder(place.join(&name));
+        let is_other = run.name().starts_with('.') || run.name() == LATEST;
+        if is_other || folder.kind(&name)? != Some(FileType::Directory) {
+            continue;
+        }
+        if is_run_name(&run.name()) || has_run_file(&run)? {
+            found.push(run);
+        }
+    }
+    Ok(found)
+}
+
+/// Whether a folder without a run's name has the record of one; a folder that is closed to this user
+/// has none.
+fn has_run_file(run: &RunFolder) -> io::Result<bool> {
+    let path = run.run_file();
+    match input::find(&path) {
+        Ok(found) => Ok(found.is_some_and(|found| found.is_file())),
+        Err(error) if error.kind() == io::ErrorKind::PermissionDenied => Ok(false),
+        Err(error) => Err(named(&path, &error)),
+    }
+}
+
+fn named(path: &Path, error: &io::Error) -> io::Error {
+    io::Error::new(error.kind(), format!("{}: {error}", path.display()))
 }
 
 /// The number for one more run of an experiment.
-pub fn next_number(results: &Path, experiment: &str) -> u64 {
-    let numbers = runs(results, experiment)
-        .into_iter()
-        .filter_map(|run| run.number().ok());
-    numbers.max().unwrap_or(0) + 1
+///
+/// # Errors
+/// As [`runs`].
+pub fn next_number(results: &Path, experiment: &str) -> io::Result<u64> {
+    let runs = runs(results, experiment)?;
+    let numbers = runs.iter().filter_map(|run| run.number().ok());
+    Ok(numbers.max().unwrap_or(0) + 1)
 }
+
+/// The folder that ext4 makes on each disk, closed to users.
+const LOST_AND_FOUND: &str = "lost+found";
 
 /// The names of the experiments that have a folder under `results`, sorted.
 ///
 /// # Errors
-/// `results` cannot be listed.
+/// `results` cannot be listed, or it cannot be told whether an entry is a folder.
 pub fn experiments(results: &Path) -> io::Result<Vec<String>> {
+    let entries =
+        patiently(|| fs::read_dir(results)?.collect::<io::Result<Vec<fs::DirEntry>>>())?;
     // Also one that is kept on another disk, behind a link; not a second name of one.
-    let mut found: Vec<(bool, String, PathBuf)> = fs::read_dir(results)?
-        .flatten()
-        .filter(|entry| entry.path().is_dir())
-        .filter_map(|entry| {
-            let (path, name) = (entry.path(), entry.file_name());
-            let place = path.canonicalize().ok()?;
-            Some((
-                path.is_symlink(),
-                name.to_string_lossy().into_owned(),
-                place,
-            ))
-        })
-        .filter(|(_, name, _)| !name.starts_with('.'))
-        .collect();
+    let mut found: Vec<(bool, String, PathBuf)> = Vec::new();
+    for entry in entries {
+        let path = entry.path();
+        let name = entry.file_name().to_string_lossy().into_owned();
+        if name.starts_with('.') || name == LOST_AND_FOUND {
+            continue;
+        }
+        if let Some(place) = real_folder(&path).map_err(|error| named(&path, &error))? {
+            found.push((path.is_symlink(), name, place));
+        }
+    }
     found.sort();
     let mut known = HashSet::new();
     found.retain(|(.., place)| known.insert(place.clone()));
     let mut names: Vec<String> = found.into_iter().map(|(_, name, _)| name).collect();
     names.sort();
     Ok(names)
+}
+
+/// The path without links, if it leads to a folder.
+fn real_folder(path: &Path) -> io::Result<Option<PathBuf>> {
+    match input::find(path) {
+        Ok(Some(found)) if found.is_dir() => path.canonicalize().map(Some),
+        Ok(_) => Ok(None),
+        // A link that leads to itself.
+        Err(error) if system_error(&error) == Some(Errno::LOOP) => Ok(None),
+        Err(error) => Err(error),
+    }
 }
 
 /// Folders whose creation was interrupted; the caller holds the experiment's lock, so no other

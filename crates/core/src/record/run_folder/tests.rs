@@ -11,7 +11,7 @@ fn a_run_appears_whole_and_latest_points_at_it_relatively() {
         fs::write(run.run_file(), "{}")
     })
     .unwrap();
-    assert_eq!(runs(results.path(), "x"), [run, again.clone()]);
+    assert_eq!(runs(results.path(), "x").unwrap(), [run, again.clone()]);
     assert_eq!(
         fs::read_link(results.path().join("x/latest")).unwrap(),
         Path::new(&again.name())
@@ -62,7 +62,7 @@ fn a_copy_of_a_run_is_no_newer_run() {
         let text = format!("{{\"number\": {number}}}");
         fs::write(run.run_file(), text).unwrap();
     };
-    let newest = || runs(results.path(), "x").pop().unwrap().name();
+    let newest = || runs(results.path(), "x").unwrap().pop().unwrap().name();
     add("20260101T000000Z-abc", 1);
     for copy in [
         "20260101T000000Z-abc-backup",
@@ -108,10 +108,10 @@ fn a_run_whose_number_cannot_be_read_has_its_place_by_the_time_in_its_name() {
         "20260103T000000Z-abc-2",
         "20260104T000000Z-abc",
     ];
-    let all = runs(results.path(), "x");
+    let all = runs(results.path(), "x").unwrap();
     let names: Vec<String> = all.iter().map(RunFolder::name).collect();
     assert_eq!(names, expected);
-    assert_eq!(next_number(results.path(), "x"), 5);
+    assert_eq!(next_number(results.path(), "x").unwrap(), 5);
 }
 
 #[test]
@@ -127,7 +127,7 @@ fn a_folder_without_its_run_file_is_a_run_if_it_is_named_as_one() {
         fs::create_dir_all(results.path().join("x").join(name)).unwrap();
     }
     assert_eq!(
-        runs(results.path(), "x"),
+        runs(results.path(), "x").unwrap(),
         [RunFolder(results.path().join("x/20260101T000000Z-abc"))]
     );
 }
@@ -148,8 +148,8 @@ fn a_folder_with_nothing_but_what_git_ignores_is_no_run() {
     fs::create_dir(worked_on.path().join("queue")).unwrap();
     let left = add("20260103T000000Z-abc", &["samples.csv", ".gitignore"]);
     add("notes", &[]);
-    assert_eq!(runs(results.path(), "x"), [tables_alone, worked_on]);
-    assert_eq!(leftovers(results.path(), "x"), [left]);
+    assert_eq!(runs(results.path(), "x").unwrap(), [tables_alone, worked_on]);
+    assert_eq!(leftovers(results.path(), "x").unwrap(), [left]);
 }
 
 #[test]
@@ -179,7 +179,7 @@ fn latest_is_repaired_wherever_it_points_and_a_folder_in_its_place_is_named() {
     );
     assert!(create(results.path(), "x", "s", |_| Ok(())).is_err());
     assert_eq!(
-        runs(results.path(), "x"),
+        runs(results.path(), "x").unwrap(),
         [run],
         "a copied `latest` is no run"
     );
@@ -205,7 +205,7 @@ fn latest_follows_the_runs_that_are_removed_and_links_in_them_are_not_followed()
     assert!(other.join("kept").exists() && !new.path().exists());
     remove(&old).unwrap();
     assert!(latest.symlink_metadata().is_err());
-    assert_eq!(runs(results.path(), "x"), []);
+    assert_eq!(runs(results.path(), "x").unwrap(), []);
 }
 
 #[test]
@@ -214,4 +214,39 @@ fn a_run_whose_making_failed_leaves_nothing() {
     let failed = create(results.path(), "x", "s", |_| Err(io::Error::other("no")));
     assert!(failed.is_err());
     assert_eq!(fs::read_dir(results.path().join("x")).unwrap().count(), 0);
+}
+
+#[test]
+fn runs_that_cannot_be_told_are_an_error_and_not_none() {
+    let results = tempfile::tempdir().unwrap();
+    assert_eq!(runs(results.path(), "x").unwrap(), []);
+    let experiment = results.path().join("x");
+    let run = RunFolder(experiment.join("20260101T000000Z-a"));
+    fs::create_dir_all(run.path()).unwrap();
+    repair_latest(&run).unwrap();
+    // The record of a run, or nothing: the system does not say.
+    fs::create_dir(experiment.join("kept")).unwrap();
+    std::os::unix::fs::symlink("run.json", experiment.join("kept/run.json")).unwrap();
+    for error in [
+        runs(results.path(), "x").unwrap_err(),
+        leftovers(results.path(), "x").unwrap_err(),
+        next_number(results.path(), "x").unwrap_err(),
+        remove(&run).unwrap_err(),
+    ] {
+        assert!(error.to_string().contains("x/kept/run.json: "), "{error}");
+    }
+    assert!(run.path().exists() && experiment.join(LATEST).is_symlink());
+}
+
+#[test]
+fn a_link_that_leads_nowhere_and_what_the_disk_keeps_for_itself_are_no_experiments() {
+    let results = tempfile::tempdir().unwrap();
+    for name in ["x", "lost+found", ".hidden"] {
+        fs::create_dir(results.path().join(name)).unwrap();
+    }
+    for (target, name) in [("loop", "loop"), ("gone", "dangling"), ("x", "y")] {
+        std::os::unix::fs::symlink(target, results.path().join(name)).unwrap();
+    }
+    fs::write(results.path().join("notes.txt"), "").unwrap();
+    assert_eq!(experiments(results.path()).unwrap(), ["x"]);
 }
