@@ -104,7 +104,7 @@ fn write_run_file(run: &RunFolder, plan: Vec<TrialId>) {
 
 /// One worker; returns how many trials it has settled.
 fn work(run: &RunFolder) -> io::Result<u64> {
-    let queue = TicketQueue::of(run).unwrap();
+    let queue = TicketQueue::of(run).unwrap().unwrap();
     let launch = launch_folder::make(run, 0)?;
     let own = launch_folder::folder(run, launch);
     let (mut store, _) = TrialStore::open(&own, &["model.size".to_owned()])?;

@@ -2,9 +2,9 @@
 
 use std::path::Path;
 
-use kiln_core::record::{RunFolder, TicketQueue, lock, run_folder};
+use kiln_core::record::{RunFolder, lock, run_folder};
 
-use super::{Stop, runs, sources};
+use super::{Stop, runs, sources, tickets};
 use crate::schedule::CopyPurpose;
 
 /// Trials of another run in place of trials that would run.
@@ -61,9 +61,7 @@ pub(super) fn run_to_copy(
         )));
     }
     let run = runs::run_folder(named, results)?;
-    let queue = TicketQueue::of(&run);
-    let taken = queue.map_or(0, |queue| queue.counts().unwrap_or_default().taken);
-    let who = match taken {
+    let who = match tickets::taken(&run)? {
         0 => launch_on(&run),
         _ => Some("workers have tickets of it".to_owned()),
     };

@@ -436,14 +436,26 @@ struct Work {
 impl Work {
     /// `holder` holds the run; `is_done` if each planned trial has its final row.
     fn of(run: &RunFolder, holder: Option<&Holder>, is_done: bool) -> Self {
-        let Some(queue) = TicketQueue::of(run) else {
-            return Self {
-                is_running: holder.is_some(),
-                is_open: false,
-                note: holder.map(|holder| holder.0.clone()),
-            };
+        let unread = |error: std::io::Error| Self {
+            is_running: holder.is_some(),
+            is_open: false,
+            note: Some(format!("its tickets cannot be read: {error}")),
         };
-        let counts = queue.counts().unwrap_or_default();
+        let queue = match TicketQueue::of(run) {
+            Ok(Some(queue)) => queue,
+            Ok(None) => {
+                return Self {
+                    is_running: holder.is_some(),
+                    is_open: false,
+                    note: holder.map(|holder| holder.0.clone()),
+                };
+            }
+            Err(error) => return unread(error),
+        };
+        let counts = match queue.counts() {
+            Ok(counts) => counts,
+            Err(error) => return unread(error),
+        };
         let uncollected = || collect::uncollected(run).unwrap_or_default();
         let notes = [
             (counts.taken > 0).then(|| {
@@ -487,7 +499,7 @@ fn was_killed_in_a_rerun(run: &RunFolder, file: &RunFile, table: &TrialTable) ->
             .last()
             .is_some_and(|last| *last > row.fixed.attempt)
     };
-    TicketQueue::of(run).is_none()
+    matches!(TicketQueue::of(run), Ok(None))
         && file.launches.last().is_some_and(is_killed)
         && table.last_attempts().into_iter().any(is_lost)
 }

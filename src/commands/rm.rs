@@ -11,7 +11,7 @@ use std::{
 use kiln_core::{
     input,
     record::{
-        RunFolder, TicketQueue,
+        RunFolder,
         lock::{self, Lock},
         run_folder,
     },
@@ -19,7 +19,7 @@ use kiln_core::{
 };
 
 use self::weights::{DoomedWeights, KeptTrials};
-use super::{RESULTS, Status, Stop, ls::size, note, print_line, reruns, runs};
+use super::{RESULTS, Status, Stop, ls::size, note, print_line, reruns, runs, tickets};
 use crate::{git, output::terminal};
 
 #[derive(clap::Args)]
@@ -249,9 +249,7 @@ fn refuse_unordered(named: &str, run: &RunFolder) -> Result<(), Stop> {
 
 /// Refuses a run of which workers have tickets: they hold no lock.
 fn refuse_worked_on(run: &RunFolder) -> Result<(), Stop> {
-    let queue = TicketQueue::of(run);
-    let taken = queue.map_or(0, |queue| queue.counts().unwrap_or_default().taken);
-    match taken {
+    match tickets::taken(run)? {
         0 => Ok(()),
         _ => Err(Stop::bad_input(format!(
             "{}: workers have tickets of this run; `kiln stop RUN --now` stops them, and `kiln \

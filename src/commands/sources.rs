@@ -211,7 +211,12 @@ pub(super) fn tell_uncollected(path: &Path) {
         }
         Err(error) => note(&format!("rows of workers cannot be read: {error}")),
     }
-    let counts = TicketQueue::of(&folder).and_then(|queue| queue.counts().ok());
+    let queue = TicketQueue::of(&folder);
+    let counts = queue.and_then(|queue| queue.map(|queue| queue.counts()).transpose());
+    let counts = counts.unwrap_or_else(|error| {
+        note(&format!("tickets of workers cannot be read: {error}"));
+        None
+    });
     let notices = counts.map(|counts| [tickets::held(counts), tickets::later(counts)]);
     for notice in notices.into_iter().flatten().flatten() {
         note(&format!("{}: {notice}", path.display()));

@@ -1,8 +1,40 @@
-//! Sentences about the tickets of a run with workers, for several commands.
+//! The tickets of a run with workers, and sentences about them, for several commands.
 
-use kiln_core::record::TicketCounts;
+use std::io;
 
+use kiln_core::record::{RunFolder, TicketCounts, TicketQueue};
+
+use super::{Status, Stop};
 use crate::schedule;
+
+/// The queue of a run; `None` if it has none.
+///
+/// # Errors
+/// It cannot be told whether it has one.
+pub(super) fn queue_in(run: &RunFolder) -> Result<Option<TicketQueue>, Stop> {
+    TicketQueue::of(run).map_err(unread)
+}
+
+/// How many tickets of a run workers have.
+///
+/// # Errors
+/// The tickets cannot be read.
+pub(super) fn taken(run: &RunFolder) -> Result<usize, Stop> {
+    match queue_in(run)? {
+        Some(queue) => queue
+            .counts()
+            .map(|counts| counts.taken)
+            .map_err(unread),
+        None => Ok(0),
+    }
+}
+
+fn unread(error: io::Error) -> Stop {
+    Stop::new(
+        Status::CannotRun,
+        format!("{error}; whether workers have tickets of this run cannot be told now; try again"),
+    )
+}
 
 /// That tickets are held, and what opens them; `None` if none is.
 pub(super) fn held(counts: TicketCounts) -> Option<String> {

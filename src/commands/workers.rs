@@ -20,7 +20,7 @@ use super::{
     note,
     planned::plan_loaded,
     print, print_line, runs,
-    tickets::{are, held, later},
+    tickets::{are, held, later, queue_in},
 };
 use crate::{
     report,
@@ -81,7 +81,7 @@ struct OutputArgs {
 /// The folder of a run and the queue in it.
 fn queue_of(named: &str, results: &Path) -> Result<(RunFolder, TicketQueue), Stop> {
     let run = runs::run_folder(named, results)?;
-    match TicketQueue::of(&run) {
+    match queue_in(&run)? {
         Some(queue) => Ok((run, queue)),
         None => Err(without_queue(&run, LocalRun::of(&run).as_ref())),
     }
@@ -333,7 +333,7 @@ fn quoted(path: &Path) -> String {
 
 pub(super) fn wait(args: WaitArgs) -> Result<Status, Stop> {
     let run = runs::run_folder(&args.run, &args.output.results)?;
-    let Some(queue) = TicketQueue::of(&run) else {
+    let Some(queue) = queue_in(&run)? else {
         return wait_for_local(&run, &args);
     };
     let OutputArgs {

@@ -55,7 +55,10 @@ pub(super) struct LifeWatch {
 /// Whether a run goes on whose trials workers take. A worker that died keeps its tickets until
 /// somebody takes them back.
 fn of_queue(queue: &TicketQueue) -> Life {
-    let counts = queue.counts().unwrap_or_default();
+    // The next look may tell more.
+    let Ok(counts) = queue.counts() else {
+        return Life::Running;
+    };
     match (counts.taken, counts.open) {
         (1.., _) => Life::Running,
         (_, 0) if counts.later > 0 => {
@@ -87,8 +90,11 @@ impl LifeWatch {
 
     /// Whether the run goes on; `has_grown` if a file has grown since the last call.
     pub(super) fn look(&mut self, launch: Option<&Launch>, has_grown: bool) -> Life {
-        if let Some(queue) = TicketQueue::of(&self.folder) {
-            return of_queue(&queue);
+        match TicketQueue::of(&self.folder) {
+            Ok(Some(queue)) => return of_queue(&queue),
+            Ok(None) => {}
+            // The next look may tell more.
+            Err(_) => return Life::Running,
         }
         if has_grown && self.grown.is_some() {
             self.grown = Some(Instant::now());

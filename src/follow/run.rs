@@ -499,7 +499,7 @@ impl RunFollower {
 
 /// The launches that may run trials: the last one, or those that have tickets of the run's queue.
 fn at_work(run: &RunFolder, last: u64) -> HashSet<u64> {
-    let Some(queue) = TicketQueue::of(run) else {
+    let Ok(Some(queue)) = TicketQueue::of(run) else {
         return HashSet::from([last]);
     };
     let tickets = queue.list().unwrap_or_default();

@@ -112,6 +112,10 @@ struct OtherContent {
     data: Vec<String>,
 }
 
+fn queue_of(folder: &RunFolder) -> Result<Option<TicketQueue>, RunStop> {
+    TicketQueue::of(folder).map_err(|error| disk::cannot_read(&error))
+}
+
 /// Reads a run, and compares its programs and data with those of now.
 fn newest(wanted: &WantedTrials, folder: RunFolder) -> Result<(Old, OtherContent), RunStop> {
     let ReadRun {
@@ -121,7 +125,7 @@ fn newest(wanted: &WantedTrials, folder: RunFolder) -> Result<(Old, OtherContent
         first_measured,
     } = read(wanted, &folder)?;
     let mut history = History::of(&ends);
-    if TicketQueue::of(&folder).is_none() {
+    if queue_of(&folder)?.is_none() {
         add_lost(&mut history, &folder, &file.plan);
     }
     let mut programs = programs_of(wanted, &file)?;
@@ -184,7 +188,7 @@ fn of_same_experiment(
     let goes_on = !finished || reruns;
     // One that workers made on a shared folder belongs to all that see it.
     if !goes_on
-        && TicketQueue::of(&old.folder).is_none()
+        && queue_of(&old.folder)?.is_none()
         && let Some(notice) = elsewhere(&old.folder, &old.file, here)
     {
         return Ok(ExistingRun::New {

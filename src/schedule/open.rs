@@ -200,7 +200,7 @@ fn other_clock(file: &RunFile) -> Option<String> {
 
 /// Says that the rows of the run come from another machine. A queue is for several machines.
 fn other_machine(old: &Old, instruments: &Instruments) -> Option<String> {
-    if old.ends.is_empty() || TicketQueue::of(&old.folder).is_some() {
+    if old.ends.is_empty() || !matches!(TicketQueue::of(&old.folder), Ok(None)) {
         return None;
     }
     let here = MachineIdentity::of(instruments);

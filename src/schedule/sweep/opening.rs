@@ -68,7 +68,8 @@ pub(super) fn run_on(
         ..request.clone()
     };
     if let ExistingRun::Old(old) = &found
-        && let Some(queue) = TicketQueue::of(&old.folder)
+        && let Some(queue) =
+            TicketQueue::of(&old.folder).map_err(|error| disk::cannot_read(&error))?
     {
         drop(lock);
         return join(request, &old.folder, queue, instruments);

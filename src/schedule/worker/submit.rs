@@ -69,7 +69,8 @@ pub fn submit(
         return Ok(None);
     };
     let asked = Asked::of(request, &folder)?;
-    let queue = match TicketQueue::of(&folder) {
+    let found = TicketQueue::of(&folder).map_err(|error| disk::cannot_read(&error))?;
+    let queue = match found {
         Some(queue) => queue,
         None => asked.begin_queue()?,
     };
@@ -111,8 +112,14 @@ fn run_folder(
 ) -> Result<Option<(RunFolder, Vec<String>)>, RunStop> {
     sweep::collect_newest(request)?;
     let found = existing_run::find(&request.wanted(), &|| MachineIdentity::of(instruments))?;
+    let queue = match &found {
+        ExistingRun::Old(old) => {
+            TicketQueue::of(&old.folder).map_err(|error| disk::cannot_read(&error))?
+        }
+        ExistingRun::New { .. } => None,
+    };
     match found {
-        ExistingRun::Old(mut old) if TicketQueue::of(&old.folder).is_some() => {
+        ExistingRun::Old(mut old) if queue.is_some() => {
             repair_latest(&old.folder).map_err(disk::cannot_write(request))?;
             same_programs(request, &old.file, here)?;
             let paths = Paths::here(Privacy::of(request.experiment));

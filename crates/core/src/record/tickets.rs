@@ -16,7 +16,7 @@ use std::{
 use rustix::fs::FileType;
 
 use super::RunFolder;
-use crate::{folder::Folder, patience::patiently, plan::TrialId};
+use crate::{folder::Folder, input::is_absent, patience::patiently, plan::TrialId};
 
 /// Name of the folder.
 pub const QUEUE: &str = "queue";
@@ -161,9 +161,19 @@ pub struct TicketQueue {
 
 impl TicketQueue {
     /// `None` if the run has no queue.
-    pub fn of(run: &RunFolder) -> Option<Self> {
-        let found = run.path().join(QUEUE).symlink_metadata().ok()?;
-        found.is_dir().then(|| Self { run: run.clone() })
+    ///
+    /// # Errors
+    /// It cannot be told whether it has one; the text names the folder.
+    pub fn of(run: &RunFolder) -> io::Result<Option<Self>> {
+        let path = run.path().join(QUEUE);
+        match patiently(|| path.symlink_metadata()) {
+            Ok(found) => Ok(found.is_dir().then(|| Self { run: run.clone() })),
+            Err(error) if is_absent(&error) => Ok(None),
+            Err(error) => Err(io::Error::new(
+                error.kind(),
+                format!("{}: {error}", path.display()),
+            )),
+        }
     }
 
     /// Creates the queue of a run with these tickets. It appears whole.
@@ -486,10 +496,19 @@ mod tests {
 
     fn queue(folder: &tempfile::TempDir) -> TicketQueue {
         let run = RunFolder::at(folder.path());
-        assert!(TicketQueue::of(&run).is_none());
+        assert!(TicketQueue::of(&run).unwrap().is_none());
         let tickets = [vec![entry("a", 0), entry("b", 2)], vec![entry("c", 0)]];
         TicketQueue::create(&run, &tickets.map(NewTicket::open)).unwrap();
-        TicketQueue::of(&run).unwrap()
+        TicketQueue::of(&run).unwrap().unwrap()
+    }
+
+    #[test]
+    fn a_queue_that_cannot_be_looked_at_is_not_taken_for_none() {
+        let folder = tempfile::tempdir().unwrap();
+        let endless = folder.path().join("loop");
+        std::os::unix::fs::symlink("loop", &endless).unwrap();
+        let error = TicketQueue::of(&RunFolder::at(endless)).unwrap_err();
+        assert!(error.to_string().contains("loop/queue: "), "{error}");
     }
 
     #[test]

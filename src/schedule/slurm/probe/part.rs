@@ -248,7 +248,7 @@ impl Part {
     /// Both try each ticket at about the same moment, now the one and now the other a little
     /// earlier, by the renames that workers make.
     fn race(&self, probe: &Path, race: Race, clock: Clock) -> io::Result<Vec<u64>> {
-        let queue = TicketQueue::of(&RunFolder::at(probe));
+        let queue = TicketQueue::of(&RunFolder::at(probe))?;
         let queue = queue.ok_or_else(|| io::Error::other("the tickets are gone"))?;
         let begin = race.begin - clock.server_ahead_seconds;
         let mut won = Vec::new();
