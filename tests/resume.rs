@@ -236,6 +236,33 @@ fn attempt_of(place: &Place, row: usize) -> PathBuf {
 }
 
 #[test]
+fn a_result_that_cannot_be_read_now_is_neither_a_failure_nor_a_kill() {
+    let place = Place::with("train: {steps: 10}");
+    let ended = place.run("unread_result", &[]);
+    assert_eq!(ended.status, Some(3), "{ended:?}");
+    assert!(
+        ended.stderr.contains("its result cannot be read now: "),
+        "{ended:?}"
+    );
+    assert_eq!(place.column("outcome"), ["interrupted"]);
+
+    // As if kiln had been killed before it wrote that row.
+    let folder = attempt_of(&place, 0);
+    let table = place.latest().join("trials.csv");
+    let text = fs::read_to_string(&table).unwrap();
+    fs::write(&table, text.split_inclusive('\n').next().unwrap()).unwrap();
+    let refused = place.run("completes", &[]);
+    assert_eq!(refused.status, Some(3), "{refused:?}");
+    assert!(refused.stderr.contains("trial.json: "), "{refused:?}");
+    assert_eq!(place.attempts().len(), 1, "nothing is run again");
+
+    fs::remove_file(folder.join("trial.json")).unwrap();
+    let ended = place.run("completes", &[]);
+    assert_eq!(ended.status, Some(0), "{ended:?}");
+    assert_eq!(place.column("outcome"), ["killed", "completed"]);
+}
+
+#[test]
 fn a_trial_that_was_over_when_its_parent_was_killed_gets_its_row_and_is_not_run_again() {
     let place = Place::with(TWO);
     place.run("completes", &[]);

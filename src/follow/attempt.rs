@@ -61,7 +61,7 @@ impl AttemptFollower {
     pub(super) fn open(run: &RunFolder, trial: &TrialId, attempt: u64) -> Option<Self> {
         let folder = run.attempt(trial, attempt);
         Some(Self {
-            file: AttemptFile::read(&folder)?,
+            file: AttemptFile::read(&folder).ok().flatten()?,
             settings: settings(&run.trial_file(trial)).unwrap_or_default(),
             steps_table: GrowingTable::new(folder.join("steps.csv")),
             epochs_table: GrowingTable::new(folder.join("epochs.csv")),

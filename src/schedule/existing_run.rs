@@ -4,13 +4,14 @@
 mod experiment;
 mod keeping;
 
-use std::{fs, path::Path};
+use std::{fs, io, path::Path};
 
 use kiln_core::{
+    input,
     plan::{Outcome, Trial, TrialId},
     record::{
         AttemptEnd, RunFile, RunFolder, TableError, TableRow, TableWriter, TicketQueue, TrialTable,
-        attempt::attempts,
+        attempt::listed_attempts,
         run_folder::runs,
         tables::{SAMPLES, SNAPSHOTS, TRIALS},
     },
@@ -126,7 +127,7 @@ fn newest(wanted: &WantedTrials, folder: RunFolder) -> Result<(Old, OtherContent
     } = read(wanted, &folder)?;
     let mut history = History::of(&ends);
     if queue_of(&folder)?.is_none() {
-        add_lost(&mut history, &folder, &file.plan);
+        add_lost(&mut history, &folder, &file.plan).map_err(|error| disk::cannot_read(&error))?;
     }
     let mut programs = programs_of(wanted, &file)?;
     let Changed { refused, told } = match (&mut programs, first_measured) {
@@ -270,13 +271,13 @@ fn read(wanted: &WantedTrials, folder: &RunFolder) -> Result<ReadRun, RunStop> {
 
 /// Counts the attempts of a settled trial that came after its last row as killed: where a trial with a
 /// result was run again and that launch was killed, the rows alone would say that nothing is to do.
-pub(super) fn add_lost(history: &mut History, folder: &RunFolder, plan: &[TrialId]) {
+pub(super) fn add_lost(history: &mut History, folder: &RunFolder, plan: &[TrialId]) -> io::Result<()> {
     for trial in plan {
         if !history.last(trial).is_some_and(Outcome::is_final) {
             continue;
         }
         let last = history.last_attempt(trial);
-        for attempt in attempts(folder, trial)
+        for attempt in listed_attempts(folder, trial)?
             .into_iter()
             .filter(|attempt| *attempt > last)
         {
@@ -291,6 +292,7 @@ pub(super) fn add_lost(history: &mut History, folder: &RunFolder, plan: &[TrialI
             });
         }
     }
+    Ok(())
 }
 
 /// Names the newest of these earlier runs that has the wanted trials: only the newest run of all is
@@ -411,7 +413,10 @@ pub(super) fn programs_of(
 
 /// Whether a trial of the run has begun.
 fn has_attempts(folder: &RunFolder) -> bool {
-    fs::read_dir(folder.trials()).is_ok_and(|mut found| found.next().is_some())
+    match fs::read_dir(folder.trials()) {
+        Ok(mut found) => found.next().is_some(),
+        Err(error) => !input::is_absent(&error),
+    }
 }
 
 /// What a run measured that is something else now, for a message.

@@ -12,7 +12,7 @@ use kiln_core::{
     record::{
         AttemptEnd, AttemptFile, Checkpoints, RunFile, RunFolder, TableRow, TrialResult,
         TrialTable,
-        attempt::{result, sweep_attempts},
+        attempt::{ResultError, result_patiently, sweep_attempts},
         checkpoint::aside,
         note::LossRose,
         run_file::Launch,
@@ -23,7 +23,7 @@ use kiln_hardware::host::usable_cores;
 use super::{
     RunRequest, RunStop,
     attempt::{self, loss_rose},
-    disk::cannot_write,
+    disk::{cannot_read, cannot_write},
     existing_run::ExistingRun,
     instruments::{AttemptReadings, Instruments, LeasedGpu},
     machine,
@@ -64,7 +64,7 @@ pub(super) fn refuse_living(found: &ExistingRun, request: &RunRequest) -> Result
 /// attempt without a row: from its result if it left one, else `killed`.
 ///
 /// # Errors
-/// If a row cannot be written.
+/// If a row cannot be written, or what an attempt left cannot be read now: it may have completed.
 pub(super) fn adopt(
     open: &mut OpenRun,
     request: &RunRequest,
@@ -76,14 +76,14 @@ pub(super) fn adopt(
     }
     let paths = Paths::here(Privacy::of(request.experiment));
     let devices = instruments.devices();
-    let unrecorded = unrecorded(open, request.trials);
+    let unrecorded = unrecorded(open, request.trials).map_err(|error| cannot_read(&error))?;
     if unrecorded.is_empty() {
         return Ok(());
     }
     let rows = TrialTable::read_of(&open.folder).map_or(Vec::new(), |table| table.rows);
     for of in &unrecorded {
         let folder = open.folder.attempt(&of.trial.id, of.attempt);
-        let mut row = match of.result(&folder) {
+        let mut row = match of.result(&folder).map_err(|error| cannot_read(&error))? {
             Some(result) => {
                 let concurrent = concurrent(of, &unrecorded, &rows);
                 of_result(open, (request, instruments), of, &result, concurrent)
@@ -151,17 +151,29 @@ struct Unrecorded<'t> {
 impl Unrecorded<'_> {
     /// The result that its program left, if the trial was over. A failure does not count: the program
     /// may have failed because kiln had ended and nobody read its output.
-    fn result(&self, folder: &Path) -> Option<TrialResult> {
-        self.started.as_ref()?;
-        let result = result(folder).ok()?;
+    ///
+    /// # Errors
+    /// The system cannot read it now.
+    fn result(&self, folder: &Path) -> io::Result<Option<TrialResult>> {
+        if self.started.is_none() {
+            return Ok(None);
+        }
+        let result = match result_patiently(folder) {
+            Ok(result) => result,
+            Err(ResultError::Unread(why)) => return Err(io::Error::other(why)),
+            Err(ResultError::Unreadable(_) | ResultError::Version { .. }) => return Ok(None),
+        };
         let is_its = result.trial == self.trial.id && result.attempt == self.attempt;
         let is_over = matches!(result.outcome, Outcome::Completed | Outcome::Diverged);
-        (is_its && is_over).then_some(result)
+        Ok((is_its && is_over).then_some(result))
     }
 }
 
 /// The attempts that have a folder and no row; removes drafts.
-fn unrecorded<'t>(open: &OpenRun, trials: &'t [Trial]) -> Vec<Unrecorded<'t>> {
+///
+/// # Errors
+/// A folder cannot be listed, or the file of an attempt's start cannot be read now.
+fn unrecorded<'t>(open: &OpenRun, trials: &'t [Trial]) -> io::Result<Vec<Unrecorded<'t>>> {
     let known: HashSet<(TrialId, u64)> = open
         .store
         .ends()
@@ -169,12 +181,12 @@ fn unrecorded<'t>(open: &OpenRun, trials: &'t [Trial]) -> Vec<Unrecorded<'t>> {
         .map(|end| (end.trial.clone(), end.attempt))
         .collect();
     let mut found = Vec::new();
-    for (trial, attempts) in sweep_drafts(&open.folder, trials, open.store.ends()) {
+    for (trial, attempts) in sweep_drafts(&open.folder, trials, open.store.ends())? {
         for attempt in attempts {
             if known.contains(&(trial.id.clone(), attempt)) {
                 continue;
             }
-            let started = AttemptFile::read(&open.folder.attempt(&trial.id, attempt));
+            let started = AttemptFile::read(&open.folder.attempt(&trial.id, attempt))?;
             let launch = started
                 .as_ref()
                 .map_or(open.launch.saturating_sub(1), |started| started.launch);
@@ -186,16 +198,20 @@ fn unrecorded<'t>(open: &OpenRun, trials: &'t [Trial]) -> Vec<Unrecorded<'t>> {
             });
         }
     }
-    found
+    Ok(found)
 }
 
 /// Removes the drafts of files that a killed launch left, and the checkpoints that a completed rerun
-/// replaced; returns the attempts of each trial. `ends` are those of the rows; an error leaves files.
+/// replaced; returns the attempts of each trial. `ends` are those of the rows; a file that cannot be
+/// removed stays.
+///
+/// # Errors
+/// The attempts of a trial cannot be listed.
 pub(super) fn sweep_drafts<'a>(
     folder: &RunFolder,
     trials: &'a [Trial],
     ends: &[AttemptEnd],
-) -> Vec<(&'a Trial, Vec<u64>)> {
+) -> io::Result<Vec<(&'a Trial, Vec<u64>)>> {
     let _ = folder.remove_drafts(folder.path());
     let completed = ends.iter().filter(|end| end.outcome == Outcome::Completed);
     // The last of each trial counts.
@@ -208,7 +224,7 @@ pub(super) fn sweep_drafts<'a>(
                 let _ = aside::delete_before(folder, &trial.id, *attempt);
             }
         }
-        (trial, sweep_attempts(folder, &trial.id))
+        sweep_attempts(folder, &trial.id).map(|attempts| (trial, attempts))
     };
     trials.iter().map(sweep).collect()
 }

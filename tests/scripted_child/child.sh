@@ -70,6 +70,7 @@ case $scenario in
   is_killed) hello; step 3; kill -KILL $$ ;;
   no_finished) hello; step 10; exit 0 ;;
   no_result_file) hello; say '{"event":"finished","outcome":"completed"}' ;;
+  unread_result) hello; finish completed; ln -sf /proc/self/mem "$folder/trial.json" ;;
   crashes_after) hello; finish completed; kill -SEGV $$ ;;
   hangs) hello; step 3; at_work; while :; do later 0.2; step 4; done ;;
   silent) hello; step 3; sleep 300 ;;

@@ -10,7 +10,7 @@ use kiln_core::{
     plan::{Outcome, Trial},
     record::{
         TableRow, TrialResult,
-        attempt::{ResultError, result},
+        attempt::{ResultError, result_patiently},
         course,
         message::exit_status,
         note::{LossRose, OutOfJobTime},
@@ -51,6 +51,8 @@ pub(in crate::schedule) struct Finished {
     pub(in crate::schedule) was_ready: bool,
     /// The reason, if the child could not write.
     pub(in crate::schedule) disk_full: Option<String>,
+    /// The reason, if the result of a trial that was over cannot be read now.
+    pub(in crate::schedule) unread: Option<String>,
     pub(in crate::schedule) lost: Option<Lost>,
     /// Libraries loaded into the child: name to version.
     pub(in crate::schedule) libraries: BTreeMap<String, String>,
@@ -151,6 +153,8 @@ impl Attempt {
         let is_believed = reaped.heard.foreign_protocol.is_none() && contradiction.is_none();
         let mut judgment = reaped.judge(trial, lost.as_ref(), contradiction);
         let disk_full = judgment.reason.clone().filter(|_| judgment.is_disk_full);
+        let is_unread = judgment.outcome == Outcome::Interrupted && reaped.is_over_and_unread();
+        let unread = judgment.reason.clone().filter(|_| is_unread);
         explain(&mut judgment, around, &readings);
         let result = reaped.result.as_ref().ok().filter(|_| is_believed);
         let libtorch = result.and_then(TrialResult::libtorch);
@@ -199,6 +203,7 @@ impl Attempt {
             hindrance: reaped.hindrance().filter(|_| lost.is_none()),
             was_ready: reaped.heard.is_ready() && (!reaped.kind.is_relay() || has_begun),
             disk_full,
+            unread,
             lost,
             flags: result
                 .map(|result| result.flags.clone())
@@ -222,7 +227,7 @@ impl Attempt {
             Err(error) => (Exit::Status(-1), error.to_string()),
         };
         let heard = ear.heard().clone();
-        let result = result(&self.folder);
+        let result = result_patiently(&self.folder);
         let loss_rose = result
             .as_ref()
             .ok()
@@ -330,7 +335,15 @@ impl Reaped {
         })
     }
 
-    /// The outcome; a trial that completed without a readable result failed.
+    /// Whether the trial has its result, which the system cannot read now.
+    fn is_over_and_unread(&self) -> bool {
+        let said = self.heard.finished.as_ref().map(|(outcome, _)| *outcome);
+        matches!(said, Some(Outcome::Completed | Outcome::Diverged))
+            && matches!(self.result, Err(ResultError::Unread(_)))
+    }
+
+    /// The outcome; a trial that completed without a result failed, and one whose result the system
+    /// cannot read now is run again.
     fn judge(&self, trial: &Trial, lost: Option<&Lost>, contradiction: Option<String>) -> Judgment {
         let judgment = judge(&AttemptEnding {
             trial: &trial.id,
@@ -350,6 +363,14 @@ impl Reaped {
             stderr_path: &format!("trials/{}/{}/stderr.txt", trial.id, self.attempt),
         });
         match (judgment.outcome, &self.result) {
+            (Outcome::Completed | Outcome::Diverged, Err(ResultError::Unread(why))) => Judgment {
+                outcome: Outcome::Interrupted,
+                reason: Some(format!(
+                    "trial {} reported that it {}, but its result cannot be read now: {why}",
+                    trial.id, judgment.outcome
+                )),
+                ..judgment
+            },
             (Outcome::Completed, Err(why)) => Judgment {
                 outcome: Outcome::Failed,
                 reason: Some(format!(

@@ -73,6 +73,7 @@ impl LaunchState<'_> {
             mut row,
             was_ready,
             disk_full,
+            unread,
             lost,
             libraries,
             flags,
@@ -90,6 +91,11 @@ impl LaunchState<'_> {
         if let Some(reason) = disk_full.filter(|_| !is_full) {
             let stop = disk::full_in_the_child(&reason, self.open.folder.path());
             self.start_no_more(RunStop::CannotRun(stop));
+        }
+        if let Some(reason) = unread {
+            self.start_no_more(RunStop::CannotRun(format!(
+                "{reason}; run the same command again, which runs this trial again"
+            )));
         }
         let is_command = trial.model.command().is_some();
         self.judge_node(&row, was_ready, is_command);

@@ -124,7 +124,8 @@ fn end_without_work(request: &RunRequest, old: &Old) -> Result<LaunchReport, Run
     search::note_end(request, old)?;
     // A launch that was killed after its last row has left them.
     disk::release_reserve(&old.folder);
-    leftovers::sweep_drafts(&old.folder, request.trials, &old.ends);
+    // Nothing is to do, so what cannot be removed may stay.
+    let _ = leftovers::sweep_drafts(&old.folder, request.trials, &old.ends);
     let how = ("nothing to do", LaunchEnd::NothingToDo);
     Ok(end_without_launch(request, old, how))
 }

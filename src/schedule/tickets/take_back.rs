@@ -311,7 +311,7 @@ impl<'a> TakingBack<'a> {
         // Somebody removed it, or the trial is not of this plan.
         let (Some(trial), Some(started)) = (
             table.trials.iter().find(|trial| trial.id == *id),
-            AttemptFile::read(&folder),
+            AttemptFile::read(&folder)?,
         ) else {
             return Ok(None);
         };

@@ -5,6 +5,8 @@ use std::{
     ffi::OsString,
     fmt, io,
     path::{Path, PathBuf},
+    thread,
+    time::Duration,
 };
 
 use serde::{Deserialize, Serialize};
@@ -50,8 +52,19 @@ impl AttemptFile {
     }
 
     /// `None` if the file is missing or torn.
-    pub fn read(folder: &Path) -> Option<Self> {
-        serde_json::from_slice(&input::read(&folder.join(ATTEMPT), &STATE_BYTES).ok()?).ok()
+    ///
+    /// # Errors
+    /// The system cannot read it now; the text names it.
+    pub fn read(folder: &Path) -> io::Result<Option<Self>> {
+        let path = folder.join(ATTEMPT);
+        match input::read(&path, &STATE_BYTES) {
+            Ok(bytes) => Ok(serde_json::from_slice(&bytes).ok()),
+            Err(error) if input::may_be_read_later(&error) => Err(io::Error::new(
+                error.kind(),
+                format!("{}: {error}", path.display()),
+            )),
+            Err(_) => Ok(None),
+        }
     }
 }
 
@@ -70,15 +83,18 @@ pub fn listed_attempts(run: &RunFolder, trial: &TrialId) -> io::Result<Vec<u64>>
 
 /// Removes the drafts that a killed launch left in the folders of a trial and of its attempts, and
 /// returns the attempts, in order. A draft that cannot be removed stays.
-pub fn sweep_attempts(run: &RunFolder, trial: &TrialId) -> Vec<u64> {
+///
+/// # Errors
+/// As [`listed_attempts`].
+pub fn sweep_attempts(run: &RunFolder, trial: &TrialId) -> io::Result<Vec<u64>> {
     let attempts = match run.remove_drafts(&run.trial(trial)) {
         Ok(names) => numbers(names),
-        Err(_) => attempts(run, trial),
+        Err(_) => listed_attempts(run, trial)?,
     };
     for attempt in &attempts {
         let _ = run.remove_drafts(&run.attempt(trial, *attempt));
     }
-    attempts
+    Ok(attempts)
 }
 
 /// The attempts among the names of the entries of a trial's folder, in order.
@@ -97,6 +113,9 @@ pub enum ResultError {
     /// `trial.json` is missing, torn or not a result; the text says which.
     #[error("{0}")]
     Unreadable(String),
+    /// The system cannot read it now, which says nothing about its content.
+    #[error("{0}")]
+    Unread(String),
     #[error(
         "{}: `kiln_trial_result` is {found}; this kiln reads format {TRIAL_RESULT}",
         path.display()
@@ -104,8 +123,25 @@ pub enum ResultError {
     Version { path: PathBuf, found: u64 },
 }
 
+/// Waits between tries to read a result that the system could not read.
+const UNREAD_AGAIN: [Duration; 2] = [Duration::from_millis(200), Duration::from_secs(1)];
+
 /// The file of an attempt's result.
 pub const RESULT_FILE: &str = "trial.json";
+
+/// As [`result`], but reads it again where the system could not read it.
+///
+/// # Errors
+/// See [`ResultError`].
+pub fn result_patiently(folder: &Path) -> Result<TrialResult, ResultError> {
+    for wait in UNREAD_AGAIN {
+        match result(folder) {
+            Err(ResultError::Unread(_)) => thread::sleep(wait),
+            read => return read,
+        }
+    }
+    result(folder)
+}
 
 /// Reads the result that the child of an attempt wrote at its end.
 ///
@@ -120,7 +156,12 @@ pub fn result(folder: &Path) -> Result<TrialResult, ResultError> {
     let path = folder.join(RESULT_FILE);
     let unreadable =
         |error: &dyn fmt::Display| ResultError::Unreadable(format!("{}: {error}", path.display()));
-    let bytes = input::read(&path, &RESULT_BYTES).map_err(|error| unreadable(&error))?;
+    let bytes = input::read(&path, &RESULT_BYTES).map_err(|error| {
+        match input::may_be_read_later(&error) {
+            true => ResultError::Unread(format!("{}: {error}", path.display())),
+            false => unreadable(&error),
+        }
+    })?;
     // A result of another version may lack fields of this version.
     if let Ok(Version { kiln_trial_result }) = serde_json::from_slice(&bytes)
         && kiln_trial_result != u64::from(TRIAL_RESULT)
@@ -144,6 +185,27 @@ mod tests {
 
     use super::*;
     use crate::record::run_file::write_json;
+
+    #[test]
+    fn what_the_system_cannot_read_now_is_neither_missing_nor_damaged() {
+        let folder = tempfile::tempdir().unwrap();
+        let read = || (AttemptFile::read(folder.path()), result(folder.path()));
+        let (started, ended) = read();
+        assert!(started.unwrap().is_none());
+        assert!(matches!(ended, Err(ResultError::Unreadable(_))));
+        // Reading fails with EIO: nothing is at the address 0 of a process.
+        for name in [ATTEMPT, RESULT_FILE] {
+            std::os::unix::fs::symlink("/proc/self/mem", folder.path().join(name)).unwrap();
+        }
+        let (started, ended) = read();
+        let error = started.unwrap_err().to_string();
+        assert!(error.contains("attempt.json: "), "{error}");
+        assert!(matches!(ended, Err(ResultError::Unread(why)) if why.contains("trial.json: ")));
+        let endless = folder.path().join("loop");
+        std::os::unix::fs::symlink("loop", &endless).unwrap();
+        let run = RunFolder::at(endless);
+        assert!(sweep_attempts(&run, &TrialId("t4f0c1a2b3d".to_owned())).is_err());
+    }
 
     #[test]
     fn figures_that_cannot_be_and_misspelled_ones_are_notes() {

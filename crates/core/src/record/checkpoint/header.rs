@@ -7,13 +7,11 @@ use std::{
     path::Path,
 };
 
-use rustix::io::Errno;
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 use sha2::{Digest, Sha256};
 
 use crate::{
-    folder::system_error,
     input,
     limits::STATE_BYTES,
     plan::{TrialId, canonical},
@@ -84,14 +82,10 @@ pub(super) enum Unusable {
 impl Unusable {
     /// A file of it that could not be read; one that is missing or no file is damage.
     fn unreadable(name: &str, error: &io::Error) -> Self {
-        use io::ErrorKind::{InvalidInput, IsADirectory, NotADirectory, NotFound};
         let message = format!("{name}: {error}");
-        let is_damage = error.raw_os_error().is_none()
-            || system_error(error) == Some(Errno::LOOP)
-            || [InvalidInput, IsADirectory, NotADirectory, NotFound].contains(&error.kind());
-        match is_damage {
-            true => Self::Content(message),
-            false => Self::Unread(io::Error::new(error.kind(), message)),
+        match input::may_be_read_later(error) {
+            false => Self::Content(message),
+            true => Self::Unread(io::Error::new(error.kind(), message)),
         }
     }
 }
