@@ -43,14 +43,15 @@ const WHAT_IS_MISSING: &str = "kiln was killed before it wrote this row, so the 
 /// Refuses a run on which another launch works now: its lock was removed, or copied away.
 ///
 /// # Errors
-/// If there is one.
+/// If there is one, or it cannot be told now.
 pub(super) fn refuse_living(found: &ExistingRun, request: &RunRequest) -> Result<(), RunStop> {
     let ExistingRun::Old(old) = found else {
         return Ok(());
     };
     let folder = old.folder.path();
     let real = folder.canonicalize().unwrap_or_else(|_| folder.to_owned());
-    match process_record::launcher_in(request.locks, &real) {
+    let launcher = process_record::launcher_in(request.locks, &real);
+    match launcher.map_err(|error| cannot_read(&error))? {
         None => Ok(()),
         Some(pid) => Err(RunStop::CannotRun(format!(
             "{}: process {pid} works on this run, although the lock of its experiment is free \

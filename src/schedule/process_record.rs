@@ -9,9 +9,10 @@ use std::{
     io::{self, Read, Write},
     os::unix::fs::{MetadataExt, OpenOptionsExt},
     path::{Path, PathBuf},
+    time::Duration,
 };
 
-use kiln_core::folder::Folder;
+use kiln_core::{folder::Folder, input};
 use kiln_hardware::host;
 use rustix::process::geteuid;
 use serde::{Deserialize, Serialize};
@@ -25,6 +26,10 @@ use crate::processes::ProcessId;
 /// Version of the file.
 const FORMAT: u32 = 1;
 const PREFIX: &str = "processes-";
+/// Extension of a file that is being written.
+const DRAFT: &str = "new";
+/// A draft is renamed at once; a kill has left one that is older.
+const DRAFT_AGE: Duration = Duration::from_secs(60);
 /// Largest file that is read, in bytes.
 const LARGEST: u64 = 4 << 20;
 
@@ -67,7 +72,10 @@ impl ProcessNamespace {
 pub(super) struct RecordFile {
     path: PathBuf,
     record: ProcessRecord,
-    is_written: bool,
+    /// Whether the file was made, so that it is to be removed.
+    is_made: bool,
+    /// Whether the file has the record as it is now.
+    is_current: bool,
 }
 
 impl RecordFile {
@@ -86,11 +94,12 @@ impl RecordFile {
                 processes: BTreeSet::new(),
                 folders: BTreeSet::new(),
             },
-            is_written: false,
+            is_made: false,
+            is_current: false,
         })
     }
 
-    /// Writes the record if it has changed.
+    /// Writes the record if the file does not have it.
     ///
     /// # Errors
     /// If the folder cannot be made or the file cannot be written.
@@ -100,10 +109,11 @@ impl RecordFile {
         folders: BTreeSet<PathBuf>,
     ) -> io::Result<()> {
         let is_same = processes == self.record.processes && folders == self.record.folders;
-        if is_same && self.is_written {
+        if is_same && self.is_current {
             return Ok(());
         }
         (self.record.processes, self.record.folders) = (processes, folders);
+        self.is_current = false;
         self.write().map_err(|error| {
             io::Error::new(error.kind(), format!("{}: {error}", self.path.display()))
         })
@@ -113,24 +123,31 @@ impl RecordFile {
         if let Some(folder) = self.path.parent() {
             locks_folder::make(folder)?;
         }
-        let draft = self.path.with_extension("new");
+        let draft = self.path.with_extension(DRAFT);
         let _ = fs::remove_file(&draft);
+        self.replace_by(&draft).inspect_err(|_| {
+            let _ = fs::remove_file(&draft);
+        })?;
+        (self.is_made, self.is_current) = (true, true);
+        Ok(())
+    }
+
+    /// Writes the record to a draft, and renames it.
+    fn replace_by(&self, draft: &Path) -> io::Result<()> {
         let mut file = OpenOptions::new()
             .write(true)
             .create_new(true)
             .mode(0o600)
-            .open(&draft)?;
+            .open(draft)?;
         // It need not survive a power cut: no process does.
         file.write_all(&serde_json::to_vec(&self.record).map_err(io::Error::other)?)?;
-        fs::rename(&draft, &self.path)?;
-        self.is_written = true;
-        Ok(())
+        fs::rename(draft, &self.path)
     }
 }
 
 impl Drop for RecordFile {
     fn drop(&mut self) {
-        if self.is_written {
+        if self.is_made {
             let _ = fs::remove_file(&self.path);
         }
     }
@@ -143,19 +160,44 @@ pub(super) fn end_earlier(folder: &Path) -> usize {
     let Ok(folder) = Folder::open(folder) else {
         return 0;
     };
+    remove_left_drafts(&folder);
     let here = ProcessNamespace::here();
-    let names = names(&folder);
+    let names = names(&folder).unwrap_or_default();
     names
         .iter()
         .map(|name| end_recorded(&folder, name, &here))
         .sum()
 }
 
+/// Removes the drafts of this user that a kill has left.
+fn remove_left_drafts(folder: &Folder) {
+    let is_left = |name: &OsStr| -> io::Result<bool> {
+        let found = folder.read(name)?.metadata()?;
+        let age = found.modified()?.elapsed().unwrap_or_default();
+        Ok(found.uid() == geteuid().as_raw() && age > DRAFT_AGE)
+    };
+    for name in folder.names().unwrap_or_default() {
+        let text = name.to_string_lossy();
+        let is_draft = text.starts_with(PREFIX) && text.ends_with(&format!(".{DRAFT}"));
+        if is_draft && is_left(&name).unwrap_or(false) {
+            let _ = folder.remove(&name);
+        }
+    }
+}
+
 /// The process of another launch of this user that works on a run now, by the run's real path.
-pub(super) fn launcher_in(locks: &Path, run: &Path) -> Option<u32> {
-    let folder = Folder::open(locks).ok()?;
+///
+/// # Errors
+/// The folder cannot be listed now.
+pub(super) fn launcher_in(locks: &Path, run: &Path) -> io::Result<Option<u32>> {
+    let names = Folder::open(locks).and_then(|folder| Ok((names(&folder)?, folder)));
+    let (names, folder) = match names {
+        Ok(found) => found,
+        Err(error) if is_unread(&error) => return Err(error),
+        // There is none, or it is not one of this user.
+        Err(_) => return Ok(None),
+    };
     let here = ProcessNamespace::here();
-    let names = names(&folder);
     let records = names.iter().filter_map(|name| read(&folder, name));
     let mut living = records.filter(|record| {
         record.namespace == here
@@ -163,17 +205,21 @@ pub(super) fn launcher_in(locks: &Path, run: &Path) -> Option<u32> {
             && record.launcher.is_alive()
             && record.run == run
     });
-    living.next().map(|record| record.launcher.pid)
+    Ok(living.next().map(|record| record.launcher.pid))
+}
+
+fn is_unread(error: &io::Error) -> bool {
+    input::may_be_read_later(error) && error.kind() != io::ErrorKind::PermissionDenied
 }
 
 /// The names of all records.
-fn names(folder: &Folder) -> Vec<OsString> {
-    let mut names = folder.names().unwrap_or_default();
+fn names(folder: &Folder) -> io::Result<Vec<OsString>> {
+    let mut names = folder.names()?;
     names.retain(|name| {
         let name = name.to_string_lossy();
         name.starts_with(PREFIX) && name.ends_with(".json")
     });
-    names
+    Ok(names)
 }
 
 fn end_recorded(folder: &Folder, name: &OsStr, here: &ProcessNamespace) -> usize {
@@ -220,6 +266,7 @@ mod tests {
     use std::{
         os::unix::process::ExitStatusExt,
         process::{Child, Command},
+        time::SystemTime,
     };
 
     use super::*;
@@ -244,7 +291,7 @@ mod tests {
         let folder = tempfile::tempdir().unwrap();
         let mut other = stranger();
         let mut file = RecordFile::new(folder.path(), Path::new("/run")).unwrap();
-        let found = |run: &str| launcher_in(folder.path(), Path::new(run));
+        let found = |run: &str| launcher_in(folder.path(), Path::new(run)).unwrap();
         file.keep(BTreeSet::new(), BTreeSet::new()).unwrap();
         assert_eq!(found("/run"), None, "that is this process");
         file.record.launcher = ProcessId::of(other.id()).unwrap();
@@ -313,6 +360,44 @@ mod tests {
         assert_eq!(process.try_wait().unwrap(), None);
         process.kill().unwrap();
         process.wait().unwrap();
+    }
+
+    #[test]
+    fn an_update_that_failed_is_made_again_and_leaves_no_draft() {
+        let folder = tempfile::tempdir().unwrap();
+        let mut file = RecordFile::new(folder.path(), Path::new("/run")).unwrap();
+        let seen = BTreeSet::from([ProcessId::own().unwrap()]);
+        file.keep(BTreeSet::new(), BTreeSet::new()).unwrap();
+        let path = file.path.clone();
+        // A folder in its place: the draft cannot be renamed.
+        fs::remove_file(&path).unwrap();
+        fs::create_dir(&path).unwrap();
+        assert!(file.keep(seen.clone(), BTreeSet::new()).is_err());
+        assert!(!path.with_extension(DRAFT).exists());
+        fs::remove_dir(&path).unwrap();
+        file.keep(seen.clone(), BTreeSet::new()).unwrap();
+        let place = Folder::open(folder.path()).unwrap();
+        let kept = read(&place, path.file_name().unwrap()).unwrap();
+        assert_eq!(kept.processes, seen);
+    }
+
+    #[test]
+    fn the_drafts_that_kills_left_are_removed() {
+        let folder = tempfile::tempdir().unwrap();
+        let made = |name: &str, age: Duration| {
+            let path = folder.path().join(name);
+            let file = fs::File::create(&path).unwrap();
+            file.set_modified(SystemTime::now() - age).unwrap();
+            path
+        };
+        let old = 2 * DRAFT_AGE;
+        let left = made("processes-1-2.new", old);
+        let others = [
+            made("processes-3-4.new", Duration::ZERO),
+            made("GPU-0.new", old),
+        ];
+        end_earlier(folder.path());
+        assert!(!left.exists() && others.iter().all(|path| path.exists()));
     }
 
     #[test]
