@@ -6,6 +6,7 @@ mod new_run;
 use std::{fs, io};
 
 use kiln_core::{
+    input,
     kinds::data::Loader,
     plan::{Outcome, TrialId},
     record::{
@@ -102,7 +103,8 @@ impl OpenRun {
             return self.write_record();
         }
         let experiment = self.folder.experiment();
-        if experiment.symlink_metadata().is_err() {
+        let found = experiment.symlink_metadata();
+        if found.is_err_and(|error| input::is_absent(&error)) {
             // This launch may have other values of keys that may change.
             self.folder
                 .write(&experiment, resolved(request).as_bytes())?;

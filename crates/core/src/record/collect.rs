@@ -27,6 +27,7 @@ use super::{
 };
 use crate::{
     folder::{self, Folder},
+    input,
     plan::{Outcome, TrialId},
 };
 
@@ -92,13 +93,19 @@ impl CollectedRows {
         let known: HashSet<(&str, u64)> = collected.rows.iter().map(CollectedRow::key).collect();
         let is_new = |trial: &str, attempt: u64| !known.contains(&(trial, attempt));
         let own = LaunchRows::read(&run.trials_table(), OWN, &is_new);
-        if let Ok(Some(own)) = own
-            && (collected.head.is_none() || own.has_any())
-        {
-            collected.add(own)?;
-        }
+        collected.add_own(own)?;
         collected.order();
         Ok(collected)
+    }
+
+    /// Adds the rows of the run's own table that no launch has, unless it is missing or damaged.
+    fn add_own(&mut self, own: Result<Option<LaunchRows>, TableError>) -> Result<(), TableError> {
+        match own {
+            Ok(Some(own)) if self.head.is_none() || own.has_any() => self.add(own),
+            // Its rows may be nowhere else.
+            Err(error) if error.is_unread() => Err(error),
+            Ok(_) | Err(_) => Ok(()),
+        }
     }
 
     fn add(&mut self, new: LaunchRows) -> Result<(), TableError> {
@@ -210,10 +217,12 @@ const MOST_COLLECTED: usize = 4;
 
 /// Whether several launches work, or worked, on a run, so that its tables are collected.
 pub fn is_collected(run: &RunFolder) -> bool {
-    run.path()
-        .join(launch_folder::LAUNCHES)
-        .symlink_metadata()
-        .is_ok_and(|found| found.is_dir())
+    let launches = run.path().join(launch_folder::LAUNCHES);
+    match launches.symlink_metadata() {
+        Ok(found) => found.is_dir(),
+        // Who collects then finds out.
+        Err(error) => !input::is_absent(&error),
+    }
 }
 
 /// The result of a collection.
@@ -262,14 +271,14 @@ fn lengths(run: &RunFolder) -> Vec<(u64, u64)> {
 }
 
 fn collect_once(run: &RunFolder) -> io::Result<Collected> {
-    let own = OwnTable::read(run);
+    let own = OwnTable::read(run)?;
     let rows = CollectedRows::read(run)?;
     let edited = own.and_then(|own| own.edited(&rows));
     let folder = run.open()?;
     if let Some(text) = rows.text() {
         folder.write_among_others(TRIALS.file.as_ref(), &text)?;
     }
-    let launches = launch_files(run);
+    let launches = launch_files(run)?;
     snapshots::collect(run, &folder, &launches)?;
     let mut file = RunFile::read(&run.run_file()).map_err(io::Error::other)?;
     file.launches = merged(&file, &launches);
@@ -309,11 +318,11 @@ fn merged(file: &RunFile, launches: &[LaunchFile]) -> Vec<super::run_file::Launc
     all.into_values().collect()
 }
 
-fn launch_files(run: &RunFolder) -> Vec<LaunchFile> {
-    launch_folder::launches(run)
-        .into_iter()
+fn launch_files(run: &RunFolder) -> io::Result<Vec<LaunchFile>> {
+    let launches = launch_folder::listed(run)?.into_iter();
+    Ok(launches
         .filter_map(|launch| LaunchFile::read(run, launch))
-        .collect()
+        .collect())
 }
 
 /// The name of each launch's node: as the launch gives it, else `node-1`, `node-2`, … in the order
@@ -614,6 +623,14 @@ mod tests {
         fs::write(run.trials_table(), &edited).unwrap();
         let refused = CollectedRows::read(&run).unwrap_err().to_string();
         assert!(refused.contains("`number` is not a number"), "{refused}");
+        // One that the system cannot read now may have rows that no launch has.
+        let unread = || TableError::Io {
+            path: run.trials_table(),
+            doing: "opening",
+            cause: rustix::io::Errno::MFILE.into(),
+        };
+        assert!(CollectedRows::default().add_own(Err(unread())).is_err());
+        assert!(OwnTable::of(Err(unread())).is_err());
         // A damaged one is none.
         fs::remove_dir_all(run.path().join("launches")).unwrap();
         fs::write(run.trials_table(), "x,y\n1,2\n").unwrap();
@@ -628,7 +645,10 @@ mod tests {
             (3, vec![row(1, 1, 3, Completed), row(2, 1, 3, Completed)]),
             (5, vec![told.clone()]),
         ]);
-        let edited = || OwnTable::read(&run)?.edited(&CollectedRows::read(&run).unwrap());
+        let edited = || {
+            let own = OwnTable::read(&run).unwrap()?;
+            own.edited(&CollectedRows::read(&run).unwrap())
+        };
         assert_eq!(edited(), None, "no table yet");
         let whole = CollectedRows::read(&run).unwrap().text().unwrap();
         fs::write(run.trials_table(), &whole).unwrap();

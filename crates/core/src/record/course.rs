@@ -10,7 +10,7 @@ use serde::de::DeserializeOwned;
 
 use super::{
     EpochRow, LayerRow, RunFolder, StepRow, TableError,
-    attempt::{self, attempts},
+    attempt::{self, listed_attempts},
     columns::TableDescription,
     epochs::EPOCHS,
     layers::LAYERS,
@@ -50,10 +50,7 @@ impl Course {
     /// A table exists but cannot be read.
     pub fn find(run: &RunFolder, trial: &TrialId, last_attempt: u64) -> Result<Self, TableError> {
         let mut parts = Vec::new();
-        for attempt in attempts(run, trial)
-            .into_iter()
-            .filter(|attempt| *attempt <= last_attempt)
-        {
+        for attempt in attempts_until(run, trial, last_attempt)? {
             let part = Part::find(run.attempt(trial, attempt), attempt == last_attempt)?;
             // It died before it went on, or began anew and died: the steps are of others.
             if part.is_last && part.first_step.is_none() && !has_resumed(&part.folder) {
@@ -179,13 +176,12 @@ pub fn each_layer(
     last_attempt: u64,
     each: &mut dyn FnMut(&LayerRow),
 ) -> Result<(), TableError> {
-    let folders: Vec<PathBuf> = attempts(run, trial)
+    let folders: Vec<PathBuf> = attempts_until(run, trial, last_attempt)?
         .into_iter()
-        .filter(|attempt| *attempt <= last_attempt)
         .map(|attempt| run.attempt(trial, attempt))
         .collect();
     for (place, folder) in folders.iter().enumerate() {
-        if !path_of(folder, &LAYERS).is_file() {
+        if !is_there(&path_of(folder, &LAYERS))? {
             continue;
         }
         let mut replaced_from: Option<u64> = None;
@@ -244,6 +240,31 @@ fn first_row(path: &Path) -> Option<StepRow> {
     (row.kiln_table == STEPS.version).then_some(row)
 }
 
+/// The attempts of a trial up to this one.
+fn attempts_until(
+    run: &RunFolder,
+    trial: &TrialId,
+    last_attempt: u64,
+) -> Result<Vec<u64>, TableError> {
+    let listed = listed_attempts(run, trial);
+    let mut attempts = listed.map_err(|cause| unread(&run.trial(trial), cause))?;
+    attempts.retain(|attempt| *attempt <= last_attempt);
+    Ok(attempts)
+}
+
+fn is_there(table: &Path) -> Result<bool, TableError> {
+    let found = input::find(table).map_err(|cause| unread(table, cause))?;
+    Ok(found.is_some_and(|found| found.is_file()))
+}
+
+fn unread(path: &Path, cause: io::Error) -> TableError {
+    TableError::Io {
+        path: path.to_owned(),
+        doing: "reading",
+        cause,
+    }
+}
+
 /// The file of a table in an attempt's folder.
 fn path_of(folder: &Path, table: &TableDescription) -> PathBuf {
     folder.join(table.file.rsplit('/').next().unwrap_or_default())
@@ -268,14 +289,10 @@ fn each_row<T: DeserializeOwned>(
     each: &mut dyn FnMut(T),
 ) -> Result<(), TableError> {
     let path = &path_of(folder, table);
-    if !path.is_file() {
+    if !is_there(path)? {
         return Ok(());
     }
-    let failed = |cause| TableError::Io {
-        path: path.to_owned(),
-        doing: "reading",
-        cause,
-    };
+    let failed = |cause| unread(path, cause);
     let mut take = |record: &Record<'_>| -> Result<(), TableError> {
         each(record.parse()?);
         Ok(())

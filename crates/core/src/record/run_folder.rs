@@ -247,7 +247,7 @@ impl RunFolder {
     /// Folder of a trial in a run of an older kiln, under the id without its letter.
     pub fn trial(&self, trial: &TrialId) -> PathBuf {
         let older = self.trials().join(trial.digits());
-        if older.symlink_metadata().is_ok_and(|found| found.is_dir()) {
+        if patiently(|| older.symlink_metadata()).is_ok_and(|found| found.is_dir()) {
             older
         } else {
             self.trials().join(&trial.0)

@@ -9,7 +9,7 @@ use std::{
 
 use super::{CollectedRows, LaunchRows, OWN};
 use crate::{
-    record::{RunFolder, trial_row::TRIALS},
+    record::{RunFolder, TableError, trial_row::TRIALS},
     units::counted,
 };
 
@@ -52,19 +52,35 @@ struct OwnRow {
 }
 
 impl OwnTable {
-    /// `None` if there is none, or none that can be read. It must be read before the tables of the
+    /// `None` if there is none, or it is damaged. It must be read before the tables of the
     /// launches: what another process collects meanwhile is not in these yet.
-    pub(super) fn read(run: &RunFolder) -> Option<Self> {
-        let own = LaunchRows::read(&run.trials_table(), OWN, &|_, _| true).ok()??;
-        let rows = own.rows.ok()?.into_iter().map(|row| OwnRow {
+    ///
+    /// # Errors
+    /// The system cannot read it now.
+    pub(super) fn read(run: &RunFolder) -> Result<Option<Self>, TableError> {
+        Self::of(LaunchRows::read(&run.trials_table(), OWN, &|_, _| true))
+    }
+
+    pub(super) fn of(
+        read: Result<Option<LaunchRows>, TableError>,
+    ) -> Result<Option<Self>, TableError> {
+        let own = match read {
+            Ok(Some(own)) => own,
+            Err(error) if error.is_unread() => return Err(error),
+            Ok(None) | Err(_) => return Ok(None),
+        };
+        let Ok(rows) = own.rows else {
+            return Ok(None);
+        };
+        let rows = rows.into_iter().map(|row| OwnRow {
             hash: hash(&row.line),
             trial: row.trial,
             attempt: row.attempt,
         });
-        Some(Self {
+        Ok(Some(Self {
             columns: own.head.columns,
             rows: rows.collect(),
-        })
+        }))
     }
 
     /// The attempts whose row differs from each row of the launches' tables. An attempt without a row

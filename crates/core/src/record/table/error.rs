@@ -5,7 +5,7 @@ use std::{
     path::{Path, PathBuf},
 };
 
-use crate::folder;
+use crate::{folder, input};
 
 /// A fault of a table, and its place.
 #[derive(Debug, thiserror::Error)]
@@ -80,6 +80,11 @@ impl TableError {
     /// needs.
     pub fn is_disk_full(&self) -> bool {
         matches!(self, Self::Io { cause, .. } if folder::is_full(cause))
+    }
+
+    /// Whether the system could not read the table, which says nothing about its content.
+    pub fn is_unread(&self) -> bool {
+        matches!(self, Self::Io { cause, .. } if input::may_be_read_later(cause))
     }
 }
 
