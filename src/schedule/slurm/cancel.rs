@@ -12,11 +12,11 @@ use crate::schedule::clock::utc_now;
 /// written down first: tasks that are cancelled while they wait vanish. Returns the number of jobs.
 ///
 /// # Errors
-/// In words: Slurm does not answer, or the folder cannot be written.
+/// In words: Slurm does not answer, or the folder cannot be read or written.
 pub fn cancel(run: &RunFolder, now: bool) -> Result<usize, String> {
     let client = Client::new();
     let mut jobs = 0;
-    for mut one in Submission::all(run) {
+    for mut one in Submission::all(run).map_err(|error| error.to_string())? {
         let Some(job) = one.job else { continue };
         one.cancels.push(Cancel {
             utc: utc_now(),

@@ -90,7 +90,7 @@ impl Fleet {
     /// first look comes after half a beat.
     ///
     /// # Errors
-    /// Slurm does not answer for a submission without a number.
+    /// Slurm does not answer for a submission without a number, or one cannot be read.
     pub(in crate::schedule) fn of(
         run: &RunFolder,
         queue: &TicketQueue,
@@ -98,9 +98,10 @@ impl Fleet {
         is_once: bool,
     ) -> Result<Option<Self>, RunStop> {
         let client = Client::new();
-        let jobs =
-            known_jobs(client, run).map_err(|error| RunStop::CannotRun(error.to_string()))?;
-        let mut submissions = Submission::all(run);
+        let read = || Submission::all(run).map_err(|error| RunStop::CannotRun(error.to_string()));
+        let jobs = known_jobs(client, run, read()?)
+            .map_err(|error| RunStop::CannotRun(error.to_string()))?;
+        let mut submissions = read()?;
         // One without an answer yet may be somebody else's.
         if jobs.is_empty() && !submissions.iter().any(Submission::is_unanswered) {
             return Ok(None);

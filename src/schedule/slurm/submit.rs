@@ -70,8 +70,9 @@ pub fn submit_workers(request: &RunRequest, run: SlurmRun<'_>) -> Result<SlurmSu
     let failed = disk::cannot_write(request);
     let client = Client::new();
     let slurm = request.experiment.run.slurm.clone().unwrap_or_default();
-    let jobs = known_jobs(client, run.folder).map_err(|error| cannot_run(&error))?;
-    if let Some(number) = on_its_way(run.folder) {
+    let read = || Submission::all(run.folder).map_err(|error| disk::cannot_read(&error));
+    let jobs = known_jobs(client, run.folder, read()?).map_err(|error| cannot_run(&error))?;
+    if let Some(number) = on_its_way(&read()?) {
         return Err(RunStop::CannotRun(format!(
             "workers of this run were asked for a moment ago (submit/{number}), and Slurm has not \
              answered yet; try again in three minutes, or attend with `kiln wait`"
@@ -160,8 +161,7 @@ fn bad_nodes(run: &RunFolder, now: jiff::Timestamp) -> Vec<String> {
 }
 
 /// The number of a submission that somebody else's `sbatch` is at work on.
-fn on_its_way(run: &RunFolder) -> Option<u64> {
-    let all = Submission::all(run);
+fn on_its_way(all: &[Submission]) -> Option<u64> {
     let own = all.iter().find(|one| one.is_unanswered() && is_young(one));
     own.map(|one| one.submission)
 }
@@ -412,14 +412,18 @@ pub(super) fn looked_up(
     Ok(one)
 }
 
-/// The jobs of a run with their numbers of tasks. A reply that never came is looked up: a job that
+/// The jobs of these submissions of a run with their numbers of tasks. A reply that never came is looked up: a job that
 /// is not found by its name was never made.
 ///
 /// # Errors
 /// Slurm does not answer.
-pub(super) fn known_jobs(client: Client, run: &RunFolder) -> Result<Vec<(u64, u32)>, ClientError> {
+pub(super) fn known_jobs(
+    client: Client,
+    run: &RunFolder,
+    submissions: Vec<Submission>,
+) -> Result<Vec<(u64, u32)>, ClientError> {
     let mut jobs = Vec::new();
-    for mut one in Submission::all(run) {
+    for mut one in submissions {
         if one.is_unanswered() {
             one = looked_up(client, run, one)?;
         }

@@ -398,7 +398,7 @@ impl<'a> TakingBack<'a> {
         worker: &LaunchFile,
     ) -> Option<(String, String)> {
         let job = worker.launch.slurm.map(|task| task.job);
-        let mut submissions = Submission::all(self.run).into_iter();
+        let mut submissions = Submission::all(self.run).ok()?.into_iter();
         let submitted =
             submissions.find(|submission| submission.job.is_some() && submission.job == job);
         let time = submitted?.slurm.time?;

@@ -120,9 +120,22 @@ impl Submission {
 
     /// `None` if it cannot be read, or a newer kiln wrote it.
     pub fn read(run: &RunFolder, submission: u64) -> Option<Self> {
+        Self::find(run, submission).ok().flatten()
+    }
+
+    /// `None` if it is missing or damaged, or a newer kiln wrote it.
+    fn find(run: &RunFolder, submission: u64) -> io::Result<Option<Self>> {
         let path = folder(run, submission).join(SUBMISSION);
-        let file: Self = serde_json::from_slice(&input::read(&path, &RUN_FILE_BYTES).ok()?).ok()?;
-        (file.kiln_submission <= SUBMISSION_FILE).then_some(file)
+        let bytes = match input::read(&path, &RUN_FILE_BYTES) {
+            Ok(bytes) => bytes,
+            Err(error) if input::may_be_read_later(&error) => {
+                let text = format!("{}: {error}", path.display());
+                return Err(io::Error::new(error.kind(), text));
+            }
+            Err(_) => return Ok(None),
+        };
+        let file: Option<Self> = serde_json::from_slice(&bytes).ok();
+        Ok(file.filter(|file| file.kiln_submission <= SUBMISSION_FILE))
     }
 
     /// Whether neither a job is known nor that there is none.
@@ -131,11 +144,15 @@ impl Submission {
     }
 
     /// All submissions of a run, in order.
-    pub fn all(run: &RunFolder) -> Vec<Self> {
-        let numbers = numbers(run).unwrap_or_default().into_iter();
-        numbers
-            .filter_map(|number| Self::read(run, number))
-            .collect()
+    ///
+    /// # Errors
+    /// They cannot be listed, or the system cannot read one now: it may have a job.
+    pub fn all(run: &RunFolder) -> io::Result<Vec<Self>> {
+        let mut all = Vec::new();
+        for number in numbers(run)? {
+            all.extend(Self::find(run, number)?);
+        }
+        Ok(all)
     }
 
     /// The script of its job.
@@ -191,7 +208,7 @@ mod tests {
     fn submissions_are_read_in_order_as_they_were_written() {
         let place = tempfile::tempdir().unwrap();
         let run = RunFolder::at(place.path());
-        assert_eq!(Submission::all(&run), []);
+        assert_eq!(Submission::all(&run).unwrap(), []);
         let written: Vec<Submission> = (0..11)
             .map(|_| {
                 let number = make(&run).unwrap();
@@ -207,7 +224,19 @@ mod tests {
                 one
             })
             .collect();
-        assert_eq!(Submission::all(&run), written);
+        assert_eq!(Submission::all(&run).unwrap(), written);
         assert_eq!(written[10].submission, 11);
+    }
+
+    #[test]
+    fn a_submission_that_cannot_be_read_now_is_not_left_out() {
+        let place = tempfile::tempdir().unwrap();
+        let run = RunFolder::at(place.path());
+        let path = folder(&run, make(&run).unwrap()).join(SUBMISSION);
+        assert_eq!(Submission::all(&run).unwrap(), [], "it is not written yet");
+        // Reading fails with EIO: nothing is at the address 0 of a process.
+        std::os::unix::fs::symlink("/proc/self/mem", &path).unwrap();
+        let error = Submission::all(&run).unwrap_err().to_string();
+        assert!(error.starts_with(&path.display().to_string()), "{error}");
     }
 }
