@@ -350,7 +350,7 @@ impl Checkpoints {
                 "{HEADER} has SHA-256 {found}, and should have {sha256}"
             ));
         }
-        self.read(step).map_err(|why| why.to_string())
+        self.read_patiently(step).map_err(|why| why.to_string())
     }
 
     fn header_bytes(&self, step: u64) -> Result<Vec<u8>, String> {

@@ -12,6 +12,7 @@ use rustix::fs::FileType;
 use super::{Checkpoints, UsableCheckpoint, removal_in};
 use crate::{
     folder::Folder,
+    input,
     plan::TrialId,
     record::{RunFolder, run_folder::CHECKPOINTS},
 };
@@ -74,16 +75,18 @@ fn delete(run: &RunFolder, trial: &TrialId, is_meant: &dyn Fn(u64) -> bool) -> i
 /// where it left none of its own. `completed` is the attempt of its last row if that completed.
 ///
 /// # Errors
-/// The folder of the trial, or that of its own checkpoints, cannot be listed.
+/// The folder of the trial, or that of its own checkpoints, cannot be listed now.
 pub fn weights(
     run: &RunFolder,
     trial: &TrialId,
     completed: Option<u64>,
 ) -> io::Result<Checkpoints> {
     let own = Checkpoints::new(run.checkpoints(trial), trial.clone());
-    let attempts = match run.open_trial(trial)? {
-        Some(place) => asides(&place)?,
-        None => Vec::new(),
+    let attempts = match run.open_trial(trial) {
+        Ok(Some(place)) => asides(&place)?,
+        Err(error) if input::may_be_read_later(&error) => return Err(error),
+        // There is none, or it is behind a link, where nothing is set aside.
+        Ok(None) | Err(_) => Vec::new(),
     };
     let Some(attempt) = attempts.into_iter().max() else {
         return Ok(own);

@@ -569,6 +569,12 @@ fn a_folder_that_cannot_be_listed_is_not_taken_for_an_empty_one() {
     assert!(checkpoints.listing().is_err() && checkpoints.keep_result().is_err());
     assert_eq!(checkpoints.newest_whole().unwrap_err().len(), 1);
     assert!(checkpoints.begin(1).is_err());
-    let run = RunFolder::at(endless.join("run"));
-    assert!(aside::weights(&run, &id(TRIAL), None).is_err());
+    // No system has a folder of this name.
+    let run = RunFolder::at(place.path());
+    fs::create_dir(run.trials()).unwrap();
+    assert!(aside::weights(&run, &id(&"t".repeat(300)), None).is_err());
+    // A link in place of the trial's folder has no other checkpoints aside.
+    std::os::unix::fs::symlink(place.path(), run.trials().join(TRIAL)).unwrap();
+    let own = aside::weights(&run, &id(TRIAL), None).unwrap();
+    assert_eq!(own.folder(), run.checkpoints(&id(TRIAL)));
 }

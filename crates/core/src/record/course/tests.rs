@@ -43,11 +43,11 @@ fn write(path: &Path, rows: &[StepRow]) {
 #[test]
 fn attempts_that_cannot_be_listed_are_not_a_course_without_steps() {
     let folder = tempfile::tempdir().unwrap();
-    let endless = folder.path().join("loop");
-    std::os::unix::fs::symlink("loop", &endless).unwrap();
-    let (run, trial) = (RunFolder::at(endless), TrialId("t".into()));
-    let error = Course::find(&run, &trial, 1).unwrap_err().to_string();
-    assert!(error.contains("loop/trials/t: reading failed: "), "{error}");
+    // No system has a folder of this name.
+    let (run, trial) = (RunFolder::at(folder.path()), TrialId("t".repeat(300)));
+    std::fs::create_dir(run.trials()).unwrap();
+    let error = Course::find(&run, &trial, 1).unwrap_err();
+    assert!(error.is_unread(), "{error}");
     assert!(each_layer(&run, &trial, 1, &mut |_| {}).is_err());
 }
 
