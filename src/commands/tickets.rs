@@ -21,10 +21,7 @@ pub(super) fn queue_in(run: &RunFolder) -> Result<Option<TicketQueue>, Stop> {
 /// The tickets cannot be read.
 pub(super) fn taken(run: &RunFolder) -> Result<usize, Stop> {
     match queue_in(run)? {
-        Some(queue) => queue
-            .counts()
-            .map(|counts| counts.taken)
-            .map_err(unread),
+        Some(queue) => queue.counts().map(|counts| counts.taken).map_err(unread),
         None => Ok(0),
     }
 }

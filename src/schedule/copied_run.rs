@@ -310,7 +310,8 @@ fn can_be_copied(
             other.file, other.version
         ));
     }
-    match process_record::launcher_in(locks, run.path()) {
+    let launcher = process_record::launcher_in(locks, run.path());
+    match launcher.map_err(|error| error.to_string())? {
         Some(pid) => Err(format!(
             "process {pid} works on this run; wait for its end, or stop it with `kill {pid}`"
         )),

@@ -79,8 +79,8 @@ pub(super) fn find(
     here: &dyn Fn() -> MachineIdentity,
 ) -> Result<ExistingRun, RunStop> {
     refuse_unwritable_path(wanted.results)?;
-    let mut earlier = runs(wanted.results, &wanted.experiment.name)
-        .map_err(|error| disk::cannot_read(&error))?;
+    let mut earlier =
+        runs(wanted.results, &wanted.experiment.name).map_err(|error| disk::cannot_read(&error))?;
     let Some(folder) = earlier.pop().filter(|_| !wanted.fresh) else {
         return Ok(ExistingRun::New { notice: None });
     };

@@ -12,7 +12,7 @@ use std::{
     time::Duration,
 };
 
-use kiln_core::{folder::Folder, input};
+use kiln_core::folder::{Folder, may_be_read_later};
 use kiln_hardware::host;
 use rustix::process::geteuid;
 use serde::{Deserialize, Serialize};
@@ -209,7 +209,7 @@ pub(super) fn launcher_in(locks: &Path, run: &Path) -> io::Result<Option<u32>> {
 }
 
 fn is_unread(error: &io::Error) -> bool {
-    input::may_be_read_later(error) && error.kind() != io::ErrorKind::PermissionDenied
+    may_be_read_later(error) && error.kind() != io::ErrorKind::PermissionDenied
 }
 
 /// The names of all records.

@@ -636,5 +636,17 @@ pub fn system_error(error: &io::Error) -> Option<Errno> {
     found.raw_os_error().map(Errno::from_raw_os_error)
 }
 
+/// Whether reading failed for a reason that says nothing about what is there: the next time it may be
+/// read. That it is missing, too large, or not a file or folder is not such a reason.
+pub fn may_be_read_later(error: &io::Error) -> bool {
+    use io::ErrorKind::{InvalidInput, IsADirectory, NotADirectory, NotFound};
+    let is_of_path = matches!(
+        error.kind(),
+        InvalidInput | IsADirectory | NotADirectory | NotFound
+    );
+    let errno = system_error(error);
+    errno.is_some() && errno != Some(Errno::LOOP) && !is_of_path
+}
+
 #[cfg(test)]
 mod tests;

@@ -14,11 +14,10 @@ use std::{
     rc::Rc,
 };
 
-use rustix::{fs::OFlags, io::Errno};
+use rustix::fs::OFlags;
 use sha2::{Digest, Sha256};
 
 use crate::{
-    folder::system_error,
     limits::{Limit, LimitExceeded, UNPACKED_RATIO},
     patience::patiently,
 };
@@ -79,16 +78,6 @@ pub fn is_absent(error: &io::Error) -> bool {
 /// Whether an error says that the system could not read what is at a path: nothing is known of it.
 pub fn is_of_system(error: &io::Error) -> bool {
     !is_absent(error) && error.raw_os_error().is_some()
-}
-
-/// Whether reading a file failed for a reason that says nothing about its content: the next time it may
-/// be read. That it is missing, too large or not a file is not such a reason.
-pub fn may_be_read_later(error: &io::Error) -> bool {
-    use io::ErrorKind::{InvalidInput, IsADirectory};
-    match system_error(error) {
-        None | Some(Errno::LOOP) => false,
-        Some(_) => !is_absent(error) && !matches!(error.kind(), InvalidInput | IsADirectory),
-    }
 }
 
 /// Opens a regular file for reading; links are followed.

@@ -156,7 +156,9 @@ impl fmt::Display for DoomedWeights {
 fn unread(error: io::Error) -> Stop {
     Stop::new(
         Status::CannotRun,
-        format!("{error}; nothing was removed, because it is not certain what is in use; try again"),
+        format!(
+            "{error}; nothing was removed, because it is not certain what is in use; try again"
+        ),
     )
 }
 
@@ -217,11 +219,7 @@ fn row_of<'a>(rows: &[&'a TableRow], trial: &TrialId) -> Option<&'a TableRow> {
 }
 
 /// Whether a trial has no final outcome yet, or an attempt without a row. `row` is its last one.
-fn is_unfinished(
-    run: &RunFolder,
-    trial: &TrialId,
-    row: Option<&TableRow>,
-) -> io::Result<bool> {
+fn is_unfinished(run: &RunFolder, trial: &TrialId, row: Option<&TableRow>) -> io::Result<bool> {
     let Some(row) = row else {
         return Ok(true);
     };

@@ -332,7 +332,9 @@ fn on_a_full_disk_running_trials_end_by_themselves_and_no_more_are_started() {
         matches!(&stopped, RunStop::CannotRun(what) if what.contains("full")),
         "{stopped}"
     );
-    let run = kiln_core::record::run_folder::runs(&results, "x").unwrap().remove(0);
+    let run = kiln_core::record::run_folder::runs(&results, "x")
+        .unwrap()
+        .remove(0);
     let rows = kiln_core::record::TrialTable::read(&run.trials_table())
         .unwrap()
         .rows;
@@ -363,7 +365,9 @@ fn a_lost_gpu_fails_its_trial_and_the_next_runs_elsewhere_or_the_run_stops() {
         let mut instruments = Instruments::pretending(gpus);
         instruments.pretended_lost = vec!["GPU-0".to_owned()];
         let ended = run(&request, instruments).map_err(|stop| stop.to_string());
-        let folder = kiln_core::record::run_folder::runs(results, "x").unwrap().remove(0);
+        let folder = kiln_core::record::run_folder::runs(results, "x")
+            .unwrap()
+            .remove(0);
         let ended = ended.and_then(|report| {
             report
                 .failure
@@ -476,7 +480,9 @@ fn tf32_is_refused_before_the_first_trial_where_auto_comes_to_the_cpu() {
         "{refused}"
     );
     assert!(
-        kiln_core::record::run_folder::runs(&results, "x").unwrap().is_empty(),
+        kiln_core::record::run_folder::runs(&results, "x")
+            .unwrap()
+            .is_empty(),
         "nothing was started"
     );
     let report = run(&request, Instruments::pretending(vec![gpu(0)])).unwrap();

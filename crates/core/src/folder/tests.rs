@@ -24,6 +24,25 @@ fn assert_untouched(other: &Path) {
 }
 
 #[test]
+fn what_the_system_could_not_read_may_be_read_later_but_not_what_is_missing() {
+    for errno in [
+        Errno::MFILE,
+        Errno::IO,
+        Errno::STALE,
+        Errno::ACCESS,
+        Errno::NOMEM,
+    ] {
+        assert!(may_be_read_later(&errno.into()), "{errno}");
+        let with_path = named(Path::new("x"), errno.into());
+        assert!(may_be_read_later(&with_path), "{errno}");
+    }
+    for errno in [Errno::NOENT, Errno::NOTDIR, Errno::ISDIR, Errno::LOOP] {
+        assert!(!may_be_read_later(&errno.into()), "{errno}");
+    }
+    assert!(!may_be_read_later(&io::Error::other("it is too large")));
+}
+
+#[test]
 fn no_file_is_written_or_read_through_a_link() {
     let (_place, folder, other) = places();
     symlink(other.join("kept"), folder.path().join("link")).unwrap();

@@ -13,7 +13,7 @@ use serde::{Deserialize, Serialize};
 
 use super::{RunFolder, TrialResult, run_file::json, trial_result::TRIAL_RESULT};
 use crate::{
-    folder::names_in,
+    folder::{may_be_read_later, names_in},
     input,
     limits::{RESULT_BYTES, STATE_BYTES},
     plan::TrialId,
@@ -59,7 +59,7 @@ impl AttemptFile {
         let path = folder.join(ATTEMPT);
         match input::read(&path, &STATE_BYTES) {
             Ok(bytes) => Ok(serde_json::from_slice(&bytes).ok()),
-            Err(error) if input::may_be_read_later(&error) => Err(io::Error::new(
+            Err(error) if may_be_read_later(&error) => Err(io::Error::new(
                 error.kind(),
                 format!("{}: {error}", path.display()),
             )),
@@ -80,7 +80,7 @@ pub fn attempts(run: &RunFolder, trial: &TrialId) -> Vec<u64> {
 /// The folder of the trial cannot be listed.
 pub fn listed_attempts(run: &RunFolder, trial: &TrialId) -> io::Result<Vec<u64>> {
     match names_in(&run.trial(trial)) {
-        Err(error) if !input::may_be_read_later(&error) => Ok(Vec::new()),
+        Err(error) if !may_be_read_later(&error) => Ok(Vec::new()),
         names => names.map(numbers),
     }
 }
@@ -160,12 +160,11 @@ pub fn result(folder: &Path) -> Result<TrialResult, ResultError> {
     let path = folder.join(RESULT_FILE);
     let unreadable =
         |error: &dyn fmt::Display| ResultError::Unreadable(format!("{}: {error}", path.display()));
-    let bytes = input::read(&path, &RESULT_BYTES).map_err(|error| {
-        match input::may_be_read_later(&error) {
+    let bytes =
+        input::read(&path, &RESULT_BYTES).map_err(|error| match may_be_read_later(&error) {
             true => ResultError::Unread(format!("{}: {error}", path.display())),
             false => unreadable(&error),
-        }
-    })?;
+        })?;
     // A result of another version may lack fields of this version.
     if let Ok(Version { kiln_trial_result }) = serde_json::from_slice(&bytes)
         && kiln_trial_result != u64::from(TRIAL_RESULT)
@@ -206,7 +205,10 @@ mod tests {
         assert!(error.contains("attempt.json: "), "{error}");
         assert!(matches!(ended, Err(ResultError::Unread(why)) if why.contains("trial.json: ")));
         let run = RunFolder::at(folder.path());
-        assert_eq!(sweep_attempts(&run, &TrialId("t4f0c1a2b3d".to_owned())).unwrap(), []);
+        assert_eq!(
+            sweep_attempts(&run, &TrialId("t4f0c1a2b3d".to_owned())).unwrap(),
+            []
+        );
         // No system has a folder of this name.
         fs::create_dir(run.trials()).unwrap();
         let too_long = TrialId("t".repeat(300));

@@ -467,8 +467,7 @@ const LOST_AND_FOUND: &str = "lost+found";
 /// # Errors
 /// `results` cannot be listed, or it cannot be told whether an entry is a folder.
 pub fn experiments(results: &Path) -> io::Result<Vec<String>> {
-    let entries =
-        patiently(|| fs::read_dir(results)?.collect::<io::Result<Vec<fs::DirEntry>>>())?;
+    let entries = patiently(|| fs::read_dir(results)?.collect::<io::Result<Vec<fs::DirEntry>>>())?;
     // Also one that is kept on another disk, behind a link; not a second name of one.
     let mut found: Vec<(bool, String, PathBuf)> = Vec::new();
     for entry in entries {

@@ -11,8 +11,7 @@ use rustix::fs::FileType;
 
 use super::{Checkpoints, UsableCheckpoint, removal_in};
 use crate::{
-    folder::Folder,
-    input,
+    folder::{Folder, may_be_read_later},
     plan::TrialId,
     record::{RunFolder, run_folder::CHECKPOINTS},
 };
@@ -84,7 +83,7 @@ pub fn weights(
     let own = Checkpoints::new(run.checkpoints(trial), trial.clone());
     let attempts = match run.open_trial(trial) {
         Ok(Some(place)) => asides(&place)?,
-        Err(error) if input::may_be_read_later(&error) => return Err(error),
+        Err(error) if may_be_read_later(&error) => return Err(error),
         // There is none, or it is behind a link, where nothing is set aside.
         Ok(None) | Err(_) => Vec::new(),
     };

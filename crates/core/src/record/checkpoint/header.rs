@@ -12,6 +12,7 @@ use serde_json::Value;
 use sha2::{Digest, Sha256};
 
 use crate::{
+    folder::may_be_read_later,
     input,
     limits::STATE_BYTES,
     plan::{TrialId, canonical},
@@ -83,7 +84,7 @@ impl Unusable {
     /// A file of it that could not be read; one that is missing or no file is damage.
     fn unreadable(name: &str, error: &io::Error) -> Self {
         let message = format!("{name}: {error}");
-        match input::may_be_read_later(error) {
+        match may_be_read_later(error) {
             false => Self::Content(message),
             true => Self::Unread(io::Error::new(error.kind(), message)),
         }

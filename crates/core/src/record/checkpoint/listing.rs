@@ -61,9 +61,7 @@ impl Listing {
     /// could.
     pub fn unread(&self) -> Option<io::Error> {
         self.newest_fault(|step, fault| match fault {
-            Unusable::Unread(cause) => {
-                Some(unread_at(&self.folder.join(step.to_string()), cause))
-            }
+            Unusable::Unread(cause) => Some(unread_at(&self.folder.join(step.to_string()), cause)),
             Unusable::Content(_) | Unusable::Newer(_) => None,
         })
     }
@@ -96,10 +94,7 @@ impl Listing {
     /// The steps of all but this many of the newest; without the one with the lowest validation loss
     /// if it stays.
     pub(super) fn superfluous(&self, newest: u64, with_best: bool) -> Vec<u64> {
-        let best = self
-            .lowest()
-            .filter(|_| with_best)
-            .map(|(_, step)| step);
+        let best = self.lowest().filter(|_| with_best).map(|(_, step)| step);
         let old = self
             .headers
             .len()

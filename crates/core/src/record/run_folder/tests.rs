@@ -148,7 +148,10 @@ fn a_folder_with_nothing_but_what_git_ignores_is_no_run() {
     fs::create_dir(worked_on.path().join("queue")).unwrap();
     let left = add("20260103T000000Z-abc", &["samples.csv", ".gitignore"]);
     add("notes", &[]);
-    assert_eq!(runs(results.path(), "x").unwrap(), [tables_alone, worked_on]);
+    assert_eq!(
+        runs(results.path(), "x").unwrap(),
+        [tables_alone, worked_on]
+    );
     assert_eq!(leftovers(results.path(), "x").unwrap(), [left]);
 }
 

@@ -5,7 +5,7 @@ use std::{
     path::{Path, PathBuf},
 };
 
-use crate::{folder, input};
+use crate::folder;
 
 /// A fault of a table, and its place.
 #[derive(Debug, thiserror::Error)]
@@ -84,7 +84,7 @@ impl TableError {
 
     /// Whether the system could not read the table, which says nothing about its content.
     pub fn is_unread(&self) -> bool {
-        matches!(self, Self::Io { cause, .. } if input::may_be_read_later(cause))
+        matches!(self, Self::Io { cause, .. } if folder::may_be_read_later(cause))
     }
 }
 
