@@ -228,7 +228,7 @@ fn listing_of_experiment(named: &Path) -> Option<Listing> {
 }
 
 /// Names the folder of an experiment whose runs cannot be listed.
-fn tell_unlisted(error: &std::io::Error) {
+fn tell_unlisted(error: &io::Error) {
     note(&without_controls(&format!(
         "{error}; the runs in this folder are not listed"
     )));
@@ -292,15 +292,15 @@ fn nodes(run: &RunFolder, queue: &TicketQueue) -> String {
 /// Returns the runs under a folder, newest first; the default folder may be absent.
 fn listed(results: &Path, is_named: bool) -> Result<Vec<NamedRun>, Stop> {
     match newest_listed(results) {
-        Err(error) if error.kind() == std::io::ErrorKind::NotFound && !is_named => Ok(Vec::new()),
-        Err(error) if error.kind() == std::io::ErrorKind::NotFound => {
+        Err(error) if error.kind() == io::ErrorKind::NotFound && !is_named => Ok(Vec::new()),
+        Err(error) if error.kind() == io::ErrorKind::NotFound => {
             Err(Stop::bad_input(format!(
                 "{}: there is no such folder; name the folder of the runs, such as `results`, or \
                  an experiment that has runs under `results`",
                 results.display()
             )))
         }
-        Err(error) if error.kind() == std::io::ErrorKind::NotADirectory => {
+        Err(error) if error.kind() == io::ErrorKind::NotADirectory => {
             Err(Stop::bad_input(format!(
                 "{}: this is not a folder; name the folder of the runs, such as `results`",
                 results.display()
@@ -436,7 +436,7 @@ struct Work {
 impl Work {
     /// `holder` holds the run; `is_done` if each planned trial has its final row.
     fn of(run: &RunFolder, holder: Option<&Holder>, is_done: bool) -> Self {
-        let unread = |error: std::io::Error| Self {
+        let unread = |error: io::Error| Self {
             is_running: holder.is_some(),
             is_open: false,
             note: Some(format!("its tickets cannot be read: {error}")),
@@ -586,7 +586,7 @@ mod tests {
     #[test]
     fn a_size_that_cannot_be_measured_is_unknown_and_never_less() {
         let results = results();
-        let runs = newest_first(results.path()).unwrap();
+        let (runs, _) = newest_listed(results.path()).unwrap();
         let mut lines = lines(results.path(), &runs);
         // Below so many folders the path is too long for the system.
         let mut folder = Folder::open(runs[0].run.path()).unwrap();

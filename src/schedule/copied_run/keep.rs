@@ -3,6 +3,7 @@
 
 use std::{
     collections::{BTreeMap, BTreeSet, HashMap},
+    io,
     path::Path,
 };
 
@@ -22,6 +23,7 @@ use crate::schedule::{
     RunStop, WantedTrials,
     changes::{KeyChange, changes, describe},
     content::other_data,
+    disk,
     existing_run::{add_lost, experiment_of},
     kept_trials::{is_kept, run_alike},
     machine::{self, MachineIdentity},
@@ -60,7 +62,7 @@ pub(super) fn gather(
     let (file, old) = record(place).map_err(refused)?;
     let table =
         TrialTable::read_of(place.run).map_err(|error| RunStop::Refused(error.to_string()))?;
-    let rows = rows(wanted, place, &file, &table);
+    let rows = rows(wanted, place, &file, &table).map_err(|error| disk::cannot_read(&error))?;
     let changes = changes(&old, wanted.experiment);
     if rows.is_empty() {
         return Err(refused(nothing_kept(place, wanted, &changes)));
@@ -138,31 +140,34 @@ fn record(place: &KeptRun<'_>) -> Result<(RunFile, Experiment), String> {
 }
 
 /// The rows of the kept trials, in the order of the table.
+///
+/// # Errors
+/// The queue or the attempts of the run cannot be read.
 fn rows(
     wanted: &WantedTrials,
     place: &KeptRun<'_>,
     file: &RunFile,
     table: &TrialTable,
-) -> Vec<CopiedRow> {
+) -> io::Result<Vec<CopiedRow>> {
     let ends: Vec<AttemptEnd> = table.rows.iter().map(AttemptEnd::of).collect();
     let mut history = History::of(&ends);
-    if TicketQueue::of(place.run).is_none() {
-        add_lost(&mut history, place.run, &file.plan);
+    if TicketQueue::of(place.run)?.is_none() {
+        add_lost(&mut history, place.run, &file.plan)?;
     }
     let is_kept = |trial: &TrialId| is_kept(history.last(trial), place.across_programs);
     let kept = History::of(ends.iter().filter(|end| is_kept(&end.trial)));
     let known = with_fallbacks(wanted.trials, &kept, wanted.experiment.run.on_oom);
     let trials: HashMap<&TrialId, &Trial> = known.iter().map(|trial| (&trial.id, trial)).collect();
     let rows = table.rows.iter().filter(|row| is_kept(&row.fixed.trial));
-    rows.filter_map(|row| {
+    let copied = rows.filter_map(|row| {
         let trial = *trials.get(&row.fixed.trial)?;
         let row = in_plan((*row.fixed).clone(), trial);
         Some(CopiedRow {
             row: with_axes(row, trial),
             result: None,
         })
-    })
-    .collect()
+    });
+    Ok(copied.collect())
 }
 
 /// The number of planned trials that these rows are of.
