@@ -7,10 +7,11 @@ use std::path::PathBuf;
 
 use self::{
     columns::{check_directions, columns, columns_of_commands, other_sources},
-    fail_on::{Reason, Untold, reason},
+    fail_on::{Reason, reason},
 };
 use super::{
     Status, Stop,
+    gates::{Untold, surer},
     json_option::JsonFlag,
     note, page_style, print, print_json, rerun,
     sources::{TableSource, source},
@@ -401,16 +402,6 @@ fn can_rerun(side: &TableSource) -> bool {
         .is_some_and(|experiment| experiment["sweep"]["search"].is_null())
 }
 
-/// Combines two exit statuses: a failure takes precedence over an undecided gate.
-pub(super) fn surer(one: Status, other: Status) -> Status {
-    match (one, other) {
-        (Status::Failed, Status::CannotTell) | (Status::CannotTell, Status::Failed) => {
-            Status::Failed
-        }
-        (one, other) => one.max(other),
-    }
-}
-
 /// Returns the differences between the records of both runs.
 fn record(base: &TableSource, new: &TableSource) -> Option<Vec<Fact>> {
     let experiments = [base.experiment_value(), new.experiment_value()];
@@ -432,16 +423,12 @@ fn status(found: &Comparisons, asked: &CompareOptions, conclusion: &Conclusion) 
     });
     let has_answer =
         conclusion.closing.is_some() && found.pairs.iter().all(|pair| pair.unlike.is_empty());
-    let mut status = if is_refused && asked.fail_on.is_empty() && !has_answer {
+    let status = if is_refused && asked.fail_on.is_empty() && !has_answer {
         Status::Failed
     } else {
         Status::Success
     };
-    for (spelled, gate) in &conclusion.gates {
-        note(&format!("gate {spelled}: {}", gate.sentence()));
-        status = surer(status, asked.cannot_tell.status(gate));
-    }
-    status
+    surer(status, asked.cannot_tell.conclude(&conclusion.gates))
 }
 
 fn nothing_in_common(base: &TableSource, new: &TableSource, options: &Options) -> Stop {

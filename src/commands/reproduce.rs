@@ -15,8 +15,9 @@ use kiln_core::{
 
 use super::{
     Status, Stop,
-    compare::{CompareOptions as Comparing, compare_and_conclude, surer},
+    compare::{CompareOptions as Comparing, compare_and_conclude},
     continuation,
+    gates::surer,
     launched::{Launched, PlannedFile, dry_run, instruments_for, start_with, status},
     launching::{Launching, stopped},
     machine::trial_program,

@@ -1,33 +1,8 @@
-//! The gates of a comparison: the reasons of `--fail-on`, their answers, and the exit status.
+//! The gates of a comparison: the reasons of `--fail-on` and their answers.
 
-use crate::{
-    commands::Status,
-    report::compare::{
-        Compared, ComparedMetric, Comparisons, Gate, Verdict, gate, gate_of_all, unsaid, word,
-    },
+use crate::report::compare::{
+    Compared, ComparedMetric, Comparisons, Gate, Verdict, gate, gate_of_all, unsaid, word,
 };
-
-/// Result of a gate that cannot be decided.
-#[derive(Clone, Copy, PartialEq, Eq, clap::ValueEnum)]
-pub(super) enum Untold {
-    /// Exit with 4.
-    #[value(name = "exit-4")]
-    Exit4,
-    /// It passes.
-    Pass,
-    /// It fails: exit with 1.
-    Fail,
-}
-
-impl Untold {
-    pub(super) fn status(self, gate: &Gate) -> Status {
-        match (gate, self) {
-            (Gate::Pass, _) | (Gate::CannotTell(_), Self::Pass) => Status::Success,
-            (Gate::Fail(_), _) | (Gate::CannotTell(_), Self::Fail) => Status::Failed,
-            (Gate::CannotTell(_), Self::Exit4) => Status::CannotTell,
-        }
-    }
-}
 
 /// A reason to exit with status 1.
 #[derive(Clone, Debug, PartialEq, Eq)]

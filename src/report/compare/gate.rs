@@ -1,5 +1,5 @@
-//! A gate answers whether a metric became worse at any point. It has three answers; "cannot tell"
-//! is not "no".
+//! A gate answers whether something is so at any point, as that a metric became worse. It has three
+//! answers; "cannot tell" is not "no".
 
 use std::collections::BTreeMap;
 
@@ -17,7 +17,7 @@ use super::{
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Gate {
     Pass,
-    /// The points where the metric became worse.
+    /// The points where it is so, as where the metric became worse.
     Fail(Vec<String>),
     /// The points where these runs cannot exclude it, each with the reason.
     CannotTell(Vec<String>),
@@ -27,6 +27,15 @@ pub enum Gate {
 const MOST_NAMED: usize = 5;
 
 impl Gate {
+    /// It fails if a point fails, whatever cannot be told of others.
+    pub(in crate::report) fn of(fails: Vec<String>, untold: Vec<String>) -> Self {
+        match (fails.is_empty(), untold.is_empty()) {
+            (false, _) => Self::Fail(fails),
+            (true, false) => Self::CannotTell(untold),
+            (true, true) => Self::Pass,
+        }
+    }
+
     /// The answer for programs.
     pub fn answer(&self) -> &'static str {
         match self {
@@ -100,12 +109,7 @@ pub fn gate_of_all(found: &Comparisons, metrics: &[ComparedMetric]) -> Gate {
             .map(|(place, whys)| named(point_name(found, place), &whys, metrics.len()))
             .collect::<Vec<String>>()
     };
-    let (worse, untold) = (points(|one| &one.worse), points(|one| &one.untold));
-    match (worse.is_empty(), untold.is_empty()) {
-        (false, _) => Gate::Fail(worse),
-        (true, false) => Gate::CannotTell(untold),
-        (true, true) => Gate::Pass,
-    }
+    Gate::of(points(|one| &one.worse), points(|one| &one.untold))
 }
 
 /// A point with what is to be said of each of the metrics; their names are left out where all of
