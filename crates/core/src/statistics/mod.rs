@@ -14,6 +14,7 @@ mod family;
 mod field;
 mod limits;
 mod matrix;
+mod mean_interval;
 mod noise_scale;
 mod prediction;
 mod student;
@@ -29,6 +30,7 @@ pub use limits::{
     POWER, SESSION_JUMP, WORTH, WORTH_OF_LOSS,
 };
 pub(crate) use limits::{ROUNDING, SEARCH_EQUAL};
+pub use mean_interval::mean_interval;
 pub use noise_scale::{
     FEWEST_MEASURED, GradientNorms, MOST_MEASURED, MeasuredNoise, NoiseScale, NoiseSums,
 };
