@@ -58,6 +58,7 @@ mod program_output;
 mod provenance;
 mod read_again;
 mod report_files;
+mod report_gates;
 mod resume;
 mod rm;
 mod run;

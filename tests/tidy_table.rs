@@ -71,12 +71,13 @@ fn the_table_is_refused_beside_other_forms_of_the_report() {
             "{arguments:?}: {ended:?}"
         );
     };
-    let others: [&[&str]; 5] = [
+    let others: [&[&str]; 6] = [
         &["--html", "x.html"],
         &["--svg", "pictures"],
         &["--format", "json"],
         &["--json"],
         &["--write"],
+        &["--fail-on", "valid_loss>2.6"],
     ];
     for other in others {
         let both = [&["--csv", "trials"], other].concat();

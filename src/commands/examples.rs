@@ -87,6 +87,7 @@ pub(super) const REPORT: &str = r#"Examples:
   kiln report x x~1                  # two runs side by side
   kiln report x --html report.html   # one page with plots
   kiln report x x~1 --csv epochs     # one table of both, for pandas
+  kiln report x --fail-on 'valid_loss>2.6'   # exit status 1 if it is, for CI
 
 See docs/report.md"#;
 
@@ -278,11 +279,10 @@ mod tests {
             let examples = help.lines().filter_map(|line| line.strip_prefix("  kiln "));
             let mut count = 0;
             for example in examples {
-                let typed = example.split(['#', '|', '>']).next().unwrap_or_default();
-                let words = std::iter::once("kiln").chain(typed.split_whitespace());
-                let parsed = Cli::try_parse_from(words);
-                assert!(parsed.is_ok(), "kiln {typed}: {}", parsed.err().unwrap());
-                assert!(typed.starts_with(name), "{name}: {typed}");
+                let typed = words(&format!("kiln {example}"));
+                let parsed = Cli::try_parse_from(&typed);
+                assert!(parsed.is_ok(), "kiln {example}: {}", parsed.err().unwrap());
+                assert!(example.starts_with(name), "{name}: {example}");
                 count += 1;
             }
             assert!(count > 0, "{name}");

@@ -14,6 +14,7 @@ use kiln_core::{
 
 use super::{
     RESULTS, Status, Stop,
+    gates::Untold,
     json_option::JsonFlag,
     note,
     own_file::{OwnMark, refuse_foreign},
@@ -23,7 +24,7 @@ use super::{
 };
 use crate::{
     output::terminal,
-    report::{self, Album, RowKind, Subject, TidyError, TidyTable},
+    report::{self, Album, Bounds, GateCondition, RowKind, Subject, TidyError, TidyTable},
 };
 
 #[derive(clap::Args)]
@@ -53,12 +54,28 @@ pub(super) struct Args {
         long,
         value_enum,
         value_name = "ROWS",
-        conflicts_with_all = ["format", "json", "html", "svg", "write"]
+        conflicts_with_all = ["format", "json", "html", "svg", "write", "fail_on"]
     )]
     csv: Option<RowKind>,
     /// Columns of `--csv` behind the axes, separated by commas. Default: all.
     #[arg(long, value_name = "COLUMNS", value_delimiter = ',', requires = "csv")]
     columns: Vec<String>,
+    /// Exit with 1 if a number of a point is beyond a bound, and with 4 if its runs cannot decide it:
+    /// `--fail-on "valid_loss>2.6,samples_per_second<1000"`. The word `not-completed`: exit with 1 if
+    /// a planned trial did not complete.
+    #[arg(
+        long,
+        value_name = "CONDITION,…",
+        value_delimiter = ',',
+        value_parser = GateCondition::read
+    )]
+    fail_on: Vec<GateCondition>,
+    /// Exit status if the runs do not decide a condition of `--fail-on`.
+    #[arg(long, value_enum, default_value_t = Untold::Exit4, value_name = "WHAT")]
+    cannot_tell: Untold,
+    /// Judge the numbers of `--fail-on` only at the point that the summary marks as the best.
+    #[arg(long, requires = "fail_on")]
+    best: bool,
     /// Folder of the runs.
     #[arg(long, value_name = "DIR", default_value = RESULTS)]
     results: PathBuf,
@@ -107,12 +124,16 @@ pub(super) fn run(args: Args) -> Result<Status, Stop> {
         print_tidy(&subjects, rows, &args.columns)?;
         return Ok(Status::Success);
     }
+    let bounds = match &args.fail_on[..] {
+        [] => None,
+        conditions => Some(Bounds::of(&subjects, conditions, args.best).map_err(Stop::bad_input)?),
+    };
     let is_written = args.html.is_some() || args.svg.is_some() || args.write;
     if let Some(format) = args
         .format()
         .or((!is_written).then_some(ReportFormat::Text))
     {
-        show(&subjects, format)?;
+        show(&subjects, format, bounds.as_ref())?;
         if format == ReportFormat::Text {
             print(&sources.iter().filter_map(short_table).collect::<String>())?;
         }
@@ -125,10 +146,15 @@ pub(super) fn run(args: Args) -> Result<Status, Stop> {
     if args.html.is_some() || args.svg.is_some() {
         write(&Album::of(&subjects), &args)?;
     }
-    Ok(Status::Success)
+    let gates = bounds.map_or_else(Vec::new, |bounds| bounds.gates());
+    Ok(args.cannot_tell.conclude(&gates))
 }
 
-fn show(subjects: &[Subject<'_>], format: ReportFormat) -> Result<(), Stop> {
+fn show(
+    subjects: &[Subject<'_>],
+    format: ReportFormat,
+    bounds: Option<&Bounds<'_>>,
+) -> Result<(), Stop> {
     let all = |of: &dyn Fn(Subject<'_>) -> String| {
         subjects
             .iter()
@@ -140,10 +166,15 @@ fn show(subjects: &[Subject<'_>], format: ReportFormat) -> Result<(), Stop> {
             print(&all(&|subject| report::text(subject, page_style())).join("\n"))
         }
         ReportFormat::Markdown => print(&all(&report::markdown).join("\n")),
-        ReportFormat::Json => match &all(&report::json)[..] {
-            [one] => print_json(one),
-            several => print_json(&format!("[{}]\n", several.join(","))),
-        },
+        ReportFormat::Json => {
+            let page = |(run, subject): (usize, &Subject<'_>)| {
+                report::json_with_gates(*subject, bounds.map(|bounds| bounds.json(run)))
+            };
+            match &subjects.iter().enumerate().map(page).collect::<Vec<_>>()[..] {
+                [one] => print_json(one),
+                several => print_json(&format!("[{}]\n", several.join(","))),
+            }
+        }
     }
 }
 

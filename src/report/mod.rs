@@ -2,6 +2,7 @@
 
 mod baselines;
 mod batch_choice;
+mod bounds;
 mod chart;
 pub mod compare;
 mod diff;
@@ -32,6 +33,7 @@ pub mod diagnosis;
 pub mod notices;
 pub mod summary;
 
+pub use bounds::{Bounds, GateCondition, NumberBound};
 pub use diagnosis::diagnose;
 pub use diff::RunDiff;
 pub use html::Album;
@@ -39,7 +41,7 @@ pub use layout::PageStyle;
 pub use manual::manual;
 pub use notices::notices;
 pub use objective::{UntilTarget, goal_of_search, objective_not_searched};
-pub use page::{json, markdown, text};
+pub use page::{json, json_with_gates, markdown, text};
 pub use point_table::{point_table, point_table_manual};
 pub(crate) use points::{has_repeats, short_names_beside, trial_in_words};
 pub use programs::packages_file;

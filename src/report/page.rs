@@ -117,10 +117,18 @@ struct ReportPage {
     not_completed: Vec<Value>,
     findings: Vec<RuleFinding>,
     notices: Vec<String>,
+    /// The answers of `--fail-on`, if it was given.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    gates: Option<Vec<Value>>,
 }
 
 /// For programs: one object, a line feed at its end.
 pub fn json(subject: Subject<'_>) -> String {
+    json_with_gates(subject, None)
+}
+
+/// The same with the answers of gates.
+pub fn json_with_gates(subject: Subject<'_>, gates: Option<Vec<Value>>) -> String {
     let table = subject.table;
     let findings = diagnose_run(subject);
     let report = ReportPage {
@@ -133,6 +141,7 @@ pub fn json(subject: Subject<'_>) -> String {
         not_completed: not_completed(subject),
         notices: subject.notices(&findings),
         findings,
+        gates,
     };
     // Maps with text for keys and finite numbers always become JSON.
     serde_json::to_string_pretty(&report).unwrap_or_default() + "\n"
@@ -182,7 +191,7 @@ fn values_of(table: &TrialTable, planned: Option<&PlannedValues>, point: &Point<
 }
 
 /// A point's value of each axis, as the table prints it.
-fn axes_of(table: &TrialTable, point: &Point<'_>) -> Value {
+pub(super) fn axes_of(table: &TrialTable, point: &Point<'_>) -> Value {
     let values = point.values.iter().map(|value| Value::from(value.as_str()));
     Value::Object(table.axes.iter().cloned().zip(values).collect())
 }

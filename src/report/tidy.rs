@@ -2,7 +2,7 @@
 //! evaluation or step, each with its run, its axes and its seed. In: runs. Out: pieces of CSV, one
 //! after another, so that millions of steps are never held at once. Cells are exact.
 
-mod measures;
+pub(super) mod measures;
 
 use std::{collections::HashSet, io, path::Path};
 

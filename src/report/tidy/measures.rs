@@ -54,10 +54,48 @@ const ENDS: [&str; 3] = [
     "stand_in_grad_accumulation",
 ];
 
+/// The names of the measures, without the metrics of commands.
+pub(in crate::report) fn names() -> impl Iterator<Item = &'static str> {
+    MEASURES.iter().map(|(name, _)| *name).chain([ENERGY])
+}
+
+/// A row's value of a measure, or of `metric.NAME`.
+pub(in crate::report) fn value(point: &Point<'_>, column: &str, row: &TrialRow) -> Option<f64> {
+    if column == ENERGY {
+        return energy_of(point)(row);
+    }
+    match MEASURES.iter().find(|(name, _)| *name == column) {
+        Some((_, of)) => of(row),
+        None => row.metric_of_column(column),
+    }
+}
+
+/// The columns of `trials.csv` under whose names `notes` may say why a measure is empty, beside its
+/// own name.
+pub(in crate::report) fn columns_of(measure: &str) -> &'static [&'static str] {
+    match measure {
+        "accuracy" => &["valid_top1", "valid_hit_rate", "valid_bleu4"],
+        "peak_memory_bytes" => &[
+            "peak_allocated_bytes",
+            "peak_nvml_used_bytes",
+            "peak_resident_bytes",
+        ],
+        ENERGY => &["energy_counter_joules", "energy_integral_joules"],
+        "samples_per_second"
+        | "tokens_per_second"
+        | "median_step_seconds"
+        | "data_wait_fraction"
+        | "mean_gpu_utilization" => &["window_seconds"],
+        _ => &[],
+    }
+}
+
 /// The names of all columns; `metrics` are `metric.NAME`.
 pub(super) fn columns(metrics: &[String]) -> Vec<String> {
     let measures = MEASURES.iter().map(|(name, _)| *name);
-    let measures = measures.chain([ENERGY]).chain(metrics.iter().map(String::as_str));
+    let measures = measures
+        .chain([ENERGY])
+        .chain(metrics.iter().map(String::as_str));
     let of_measure = |name: &str| {
         [
             name.to_owned(),
