@@ -197,7 +197,17 @@ fn time_and_memory_are_those_of_trials_that_ran_here_before() {
     let trial = &json["trials"][0];
     assert!(trial["expected_seconds"].as_f64().unwrap() > 0.0);
     assert!(trial["expected_memory_bytes"].as_u64() > trial["least_memory_bytes"].as_u64());
-    let other = planned(&["--set", "train.steps=11"]).stdout;
+    assert_eq!(trial["expected_time_is"], "as before");
+    let longer = ["--set", "train.steps=110"];
+    let text = planned(&longer).stdout;
+    let told = "one trial after the other, by steps: from trials that differ in their number of steps";
+    assert!(text.contains(told) && text.contains(" by steps "), "{text}");
+    let json: Value = serde_json::from_str(&planned(&[&longer[..], &["--json"]].concat()).stdout)
+        .unwrap();
+    let of_longer = &json["trials"][0];
+    assert_eq!(of_longer["expected_time_is"], "by steps");
+    assert!(of_longer["expected_seconds"].as_f64() > trial["expected_seconds"].as_f64());
+    let other = planned(&["--set", "train.batch_size=3"]).stdout;
     assert!(other.contains(unknown), "{other}");
 }
 

@@ -157,7 +157,8 @@ fn show(planned: &mut Planned, args: &Args) -> Result<(), Stop> {
     let mut faults = initial_weights::faults(&planned.loaded, &planned.plan.trials);
     faults.extend(planned.unfit_weights.iter().cloned());
     faults.extend(refusal);
-    let expected = Expectations::of(&planned.plan, &args.results);
+    let name = &planned.loaded.experiment.name;
+    let expected = Expectations::of(&planned.plan, name, &args.results);
     expected.warnings.iter().for_each(|line| warning(line));
     if args.json || args.format.is_json() {
         let text = to_json(planned, &faults, &ended, &expected);
@@ -298,7 +299,11 @@ impl TrialsJson<'_> {
         value["samples_per_epoch"] = epoch.map(|epoch| epoch.samples).into();
         value["dropped_samples_per_epoch"] = epoch.map(|epoch| epoch.dropped_samples()).into();
         let of_trial = self.expected.of_trial(&trial.id);
-        value["expected_seconds"] = of_trial.seconds.into();
+        let time = of_trial.time;
+        value["expected_seconds"] = time.map(|time| time.median).into();
+        value["expected_seconds_lowest"] = time.map(|time| time.lowest).into();
+        value["expected_seconds_highest"] = time.map(|time| time.highest).into();
+        value["expected_time_is"] = time.map(|time| time.grade.name()).into();
         value["expected_memory_bytes"] = of_trial.memory_bytes.into();
         value["least_memory_bytes"] = of_trial.least_memory_bytes.into();
         if let Some(outcome) = self.ended.get(&trial.id) {

@@ -7,7 +7,7 @@ use kiln_core::{
 };
 
 use super::expectation::{Expectations, Expected};
-use crate::output::table::TextTable;
+use crate::{output::table::TextTable, schedule::Estimate};
 
 /// A column that is not an axis.
 struct PlanColumn {
@@ -40,7 +40,7 @@ static BEFORE_AXES: [PlanColumn; 3] = [
     },
 ];
 
-static AFTER_AXES: [PlanColumn; 7] = [
+static AFTER_AXES: [PlanColumn; 8] = [
     PlanColumn {
         head: "seed",
         is_shown: |plan, _| plan.repeats > 1,
@@ -73,11 +73,15 @@ static AFTER_AXES: [PlanColumn; 7] = [
     },
     PlanColumn {
         head: "time",
-        is_shown: |plan, expected| {
-            has_expected(plan, expected, |expected| expected.seconds.is_some())
-        },
-        cell: |_, expected| known(expected.seconds, |seconds| Seconds(seconds).to_string()),
+        is_shown: has_times,
+        cell: |_, expected| known(expected.time, in_words),
         left_out: None,
+    },
+    PlanColumn {
+        head: "time is",
+        is_shown: has_times,
+        cell: |_, expected| known(expected.time, |time| time.grade.name().to_owned()),
+        left_out: Some(6),
     },
     PlanColumn {
         head: "memory",
@@ -145,6 +149,20 @@ fn of_training(trial: &Trial, text: String) -> String {
         String::new()
     } else {
         text
+    }
+}
+
+fn has_times(plan: &Plan, expected: &Expectations) -> bool {
+    has_expected(plan, expected, |expected| expected.time.is_some())
+}
+
+/// `12 s`, or with the range of what is known `12 s (11 s to 14 s)`.
+fn in_words(time: Estimate) -> String {
+    let seconds = |seconds: f64| Seconds(seconds).to_string();
+    let (lowest, median) = (seconds(time.lowest), seconds(time.median));
+    match seconds(time.highest) {
+        highest if highest == lowest => median,
+        highest => format!("{median} ({lowest} to {highest})"),
     }
 }
 

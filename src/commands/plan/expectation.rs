@@ -1,14 +1,14 @@
 //! The time and memory that the trials of a plan will probably need: from rows of the same
-//! settings on the same engine and device under `results/`, and for memory at least what parameters,
-//! gradients and optimizer take.
+//! settings on the same engine and device under `results/`, for the time also from those that differ
+//! in the number of steps, and for memory at least what parameters, gradients and optimizer take.
 
 use std::{
-    collections::{BTreeSet, HashMap},
+    collections::{BTreeSet, HashMap, HashSet},
     path::Path,
 };
 
 use kiln_core::{
-    plan::{Outcome, Plan, Trial, TrialId},
+    plan::{Outcome, Plan, TrainingLength, Trial, TrialId},
     record::{DEVICE_SEPARATOR, RunFile, RunFolder, TrialRow, TrialTable},
     spec::Precision,
     units::{Bytes, Seconds, counted},
@@ -17,17 +17,22 @@ use kiln_hardware::{VISIBLE_DEVICES, host};
 
 use crate::{
     commands::{machine::nvml_library, runs::newest_listed},
-    schedule::{Instruments, needs_gpu, visible_gpus},
+    schedule::{
+        Estimate, EstimateGrade, Instruments, KnownTimes, TrialTime, needs_gpu, steps_per_epoch,
+        visible_gpus,
+    },
 };
 
 /// Runs that are looked at, the newest first.
 const MOST_RUNS: usize = 100;
+/// Ids that are made to find the settings of rows whose trials are not in the plan: a second of work.
+const MOST_IDS: usize = 5000;
 
 /// Expected time and memory of one trial.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub(super) struct Expected {
-    /// Median of the trials like it.
-    pub(super) seconds: Option<f64>,
+    /// By the trials like it.
+    pub(super) time: Option<Estimate>,
     /// Most that a trial like it has used.
     pub(super) memory_bytes: Option<u64>,
     /// Parameters, gradients and optimizer.
@@ -47,13 +52,27 @@ pub(super) struct Expectations {
     of_trials: HashMap<TrialId, Expected>,
     /// Trials that cannot fit, in words.
     pub(super) warnings: Vec<String>,
+    /// The times that the estimates are from.
+    times: KnownTimes,
+}
+
+/// The times of the trials like those of a plan that ran here, from the tables under `results`.
+/// `experiment` is its name.
+pub(in crate::commands) fn known_times(
+    plan: &Plan,
+    experiment: &str,
+    results: &Path,
+) -> KnownTimes {
+    KnownRows::read(plan, experiment, results).times(plan, &DevicesHere::of(plan))
 }
 
 impl Expectations {
-    /// Reads the tables under `results`; what cannot be read is not used.
-    pub(super) fn of(plan: &Plan, results: &Path) -> Self {
+    /// Reads the tables under `results`; what cannot be read is not used. `experiment` is the name of
+    /// the plan's experiment.
+    pub(super) fn of(plan: &Plan, experiment: &str, results: &Path) -> Self {
         let devices = DevicesHere::of(plan);
-        let known = KnownRows::read(plan, results);
+        let known = KnownRows::read(plan, experiment, results);
+        let mut times = known.times(plan, &devices);
         // Trials of one point differ in their seed alone.
         let mut of_points: HashMap<u64, Expected> = HashMap::new();
         let mut of_trials = HashMap::new();
@@ -62,7 +81,8 @@ impl Expectations {
             let device = devices.of_trial(trial);
             let expected = *of_points.entry(trial.point).or_insert_with(|| Expected {
                 least_memory_bytes: least_memory(trial),
-                ..known.expected(trial, device)
+                time: times.estimate(trial),
+                memory_bytes: known.memory(trial, device),
             });
             if expected.least_memory_bytes > device.memory_bytes
                 && let (Some(least), Some(memory)) =
@@ -89,6 +109,7 @@ impl Expectations {
         Self {
             of_trials,
             warnings: warnings.into_iter().collect(),
+            times,
         }
     }
 
@@ -104,24 +125,46 @@ impl Expectations {
             .iter()
             .filter(|trial| !has_ended(trial))
             .collect();
-        let known: Vec<f64> = left
+        let known: Vec<Estimate> = left
             .iter()
-            .filter_map(|trial| self.of_trial(&trial.id).seconds)
+            .filter_map(|trial| self.of_trial(&trial.id).time)
             .collect();
-        let sum = Seconds(known.iter().sum());
         if left.is_empty() {
             return None;
         }
+        let (about, basis) = (sum_in_words(&known), basis_in_words(&known));
         Some(match left.len() - known.len() {
             _ if known.is_empty() => {
                 "time unknown: no trial with these settings has run on this device".to_owned()
             }
-            0 => format!("about {sum}, one trial after the other, as such trials took before"),
+            0 => format!("about {about}, one trial after the other, {basis}"),
             unknown => format!(
-                "about {sum} for {}, as such trials took before; unknown for {unknown} more",
+                "about {about} for {}, {basis}; unknown for {unknown} more",
                 counted(known.len(), "trial")
             ),
         })
+    }
+}
+
+/// `3 min 20 s (3 min 2 s to 4 min 1 s)`.
+fn sum_in_words(known: &[Estimate]) -> String {
+    let sum = |of: fn(&Estimate) -> f64| Seconds(known.iter().map(of).sum()).to_string();
+    let median = sum(|known| known.median);
+    match (sum(|known| known.lowest), sum(|known| known.highest)) {
+        (lowest, highest) if lowest == highest => median,
+        (lowest, highest) => format!("{median} ({lowest} to {highest})"),
+    }
+}
+
+/// The trials that estimates are from.
+fn basis_in_words(known: &[Estimate]) -> String {
+    let is_by_steps = |known: &&Estimate| known.grade == EstimateGrade::BySteps;
+    match known.iter().filter(is_by_steps).count() {
+        0 => "as such trials took before".to_owned(),
+        by_steps if by_steps == known.len() => {
+            "by steps: from trials that differ in their number of steps".to_owned()
+        }
+        by_steps => format!("as such trials took before, {by_steps} of them by steps"),
     }
 }
 
@@ -167,88 +210,162 @@ impl DevicesHere {
     }
 }
 
-/// Time and memory of the completed trials of each point, whatever their seeds.
+/// The completed trials like those of each point, whatever their seeds and the number of their steps.
+#[derive(Default)]
 struct KnownRows(HashMap<u64, Vec<Known>>);
 
-/// Engine, device, time and memory of one completed trial.
+/// One completed trial.
 struct Known {
+    length: TrainingLength,
     /// Empty for a command.
     engine: String,
     device_name: Option<String>,
-    seconds: Option<f64>,
+    time: Option<TrialTime>,
     memory_bytes: Option<u64>,
 }
 
 impl KnownRows {
-    fn read(plan: &Plan, results: &Path) -> Self {
-        let points: HashMap<&TrialId, u64> = plan
-            .trials
-            .iter()
-            .map(|trial| (&trial.id, trial.point))
-            .collect();
-        let mut rows: HashMap<u64, Vec<Known>> = HashMap::new();
+    fn read(plan: &Plan, experiment: &str, results: &Path) -> Self {
+        let mut points = PlannedPoints::of(plan);
+        let mut rows = Self::default();
         let (runs, _) = newest_listed(results).unwrap_or_default();
-        let has_planned = |run: &RunFolder| {
-            // A record that cannot be read excludes nothing.
-            RunFile::read(&run.run_file()).map_or(true, |file| {
-                file.plan.iter().any(|id| points.contains_key(id))
-            })
-        };
         for named in runs.iter().take(MOST_RUNS) {
-            // Tables of other experiments may be long.
-            if !has_planned(&named.run) {
+            // Tables of other experiments may be long. A record that cannot be read excludes nothing.
+            let has_planned = || {
+                RunFile::read(&named.run.run_file()).map_or(true, |file| {
+                    file.plan.iter().any(|id| points.of_ids.contains_key(id))
+                })
+            };
+            if named.experiment != experiment && !has_planned() {
                 continue;
             }
             let mut of_run = Vec::new();
             let read = TrialTable::each_of(&named.run, &mut |row| {
-                if let Some(point) = points.get(&row.fixed.trial)
-                    && row.fixed.outcome == Outcome::Completed
+                if row.fixed.outcome == Outcome::Completed
+                    && let Some((trial, length)) = points.find(&row.fixed)
                 {
-                    of_run.push((*point, Known::of(*row.fixed)));
+                    of_run.push((trial.point, Known::of(length, *row.fixed)));
                 }
             });
             if read.is_ok() {
                 of_run
                     .into_iter()
-                    .for_each(|(point, known)| rows.entry(point).or_default().push(known));
+                    .for_each(|(point, known)| rows.0.entry(point).or_default().push(known));
             }
         }
-        Self(rows)
+        rows
     }
 
-    fn expected(&self, trial: &Trial, device: &DeviceHere) -> Expected {
-        let is_here = |row: &&Known| {
-            let names = row.device_name.as_deref().unwrap_or_default();
-            let names: BTreeSet<&str> = names.split(DEVICE_SEPARATOR).map(str::trim).collect();
-            names.len() == 1 && names.first().copied() == device.name.as_deref()
-        };
+    /// The times of those that ran on devices like the ones here.
+    fn times(&self, plan: &Plan, devices: &DevicesHere) -> KnownTimes {
+        let mut times = KnownTimes::default();
+        let mut seen = HashSet::new();
+        for trial in plan.trials.iter().filter(|trial| seen.insert(trial.point)) {
+            let here = self.here(trial, devices.of_trial(trial));
+            times.add(trial, here.filter_map(|known| known.time));
+        }
+        times
+    }
+
+    /// The most memory that a trial with the settings of this one has used here.
+    fn memory(&self, trial: &Trial, device: &DeviceHere) -> Option<u64> {
+        let here = self.here(trial, device);
+        let same = here.filter(|known| known.length == trial.length());
+        same.filter_map(|known| known.memory_bytes).max()
+    }
+
+    /// The trials like this one that ran on its engine and on devices like this one.
+    fn here<'k>(
+        &'k self,
+        trial: &Trial,
+        device: &'k DeviceHere,
+    ) -> impl Iterator<Item = &'k Known> + use<'k> {
         let engine = match trial.model.command() {
-            Some(_) => "",
-            None => trial.engine.name(),
+            Some(_) => String::new(),
+            None => trial.engine.name().to_owned(),
+        };
+        let is_here = move |known: &&Known| {
+            let names = known.device_name.as_deref().unwrap_or_default();
+            let names: BTreeSet<&str> = names.split(DEVICE_SEPARATOR).map(str::trim).collect();
+            let is_alike = names.len() == 1 && names.first().copied() == device.name.as_deref();
+            is_alike && known.engine == engine
         };
         let rows = self.0.get(&trial.point).into_iter().flatten();
-        let rows = rows.filter(|row| row.engine == engine);
-        let rows: Vec<&Known> = rows.filter(is_here).collect();
-        let mut seconds: Vec<f64> = rows.iter().filter_map(|row| row.seconds).collect();
-        seconds.sort_by(f64::total_cmp);
-        Expected {
-            seconds: seconds.get(seconds.len() / 2).copied(),
-            memory_bytes: rows.iter().filter_map(|row| row.memory_bytes).max(),
-            least_memory_bytes: None,
-        }
+        rows.filter(is_here)
     }
 }
 
 impl Known {
-    fn of(row: TrialRow) -> Self {
+    fn of(length: TrainingLength, row: TrialRow) -> Self {
         Self {
+            length,
             // The row of a trial that was resumed has the time since then.
-            seconds: row.whole_seconds(),
+            time: TrialTime::of(length, &row),
             memory_bytes: row.memory_held_bytes(),
             engine: row.engine,
             device_name: row.device_name,
         }
     }
+}
+
+/// The trials of a plan, to find those that a row is like.
+struct PlannedPoints<'p> {
+    of_ids: HashMap<&'p TrialId, &'p Trial>,
+    trials: &'p [Trial],
+    /// One trial of each point.
+    firsts: Vec<&'p Trial>,
+    /// Ids that may still be made.
+    left: usize,
+}
+
+impl<'p> PlannedPoints<'p> {
+    fn of(plan: &'p Plan) -> Self {
+        let mut seen = HashSet::new();
+        let trials = plan.trials.iter();
+        Self {
+            of_ids: trials.clone().map(|trial| (&trial.id, trial)).collect(),
+            firsts: trials.filter(|trial| seen.insert(trial.point)).collect(),
+            trials: &plan.trials,
+            left: MOST_IDS,
+        }
+    }
+
+    /// A planned trial that differs from that of a row in length and seed at most, and the length of
+    /// the row's.
+    fn find(&mut self, row: &TrialRow) -> Option<(&'p Trial, TrainingLength)> {
+        if let Some(trial) = self.of_ids.get(&row.trial).copied() {
+            return Some((trial, trial.length()));
+        }
+        let (lengths, trials) = (lengths(row), self.trials);
+        let place = usize::try_from(row.number).ok()?.checked_sub(1);
+        // The same sweep with another number of steps has the same places.
+        let likely = place.and_then(|place| trials.get(place));
+        for trial in likely.into_iter().chain(self.firsts.iter().copied()) {
+            let is_alike = trial.train.batch_size == row.batch_size
+                && trial.train.grad_accumulation == row.grad_accumulation;
+            if !is_alike || trial.model.command().is_some() {
+                continue;
+            }
+            for length in &lengths {
+                self.left = self.left.checked_sub(1)?;
+                if trial.id_with(*length, row.seed).as_ref() == Some(&row.trial) {
+                    return Some((trial, *length));
+                }
+            }
+        }
+        None
+    }
+}
+
+/// The lengths that a trial with this row may have been asked for.
+fn lengths(row: &TrialRow) -> Vec<TrainingLength> {
+    let of = |steps, epochs| TrainingLength { steps, epochs };
+    let Some(steps) = row.steps else {
+        return Vec::new();
+    };
+    let epochs = steps_per_epoch(row).filter(|each| steps.is_multiple_of(*each));
+    let epochs = epochs.map(|each| of(None, Some(steps / each)));
+    [of(Some(steps), None)].into_iter().chain(epochs).collect()
 }
 
 /// Bytes of parameters, gradients and the optimizer's state; activations come on top.
@@ -271,29 +388,114 @@ mod tests {
 
     use super::*;
 
+    /// The plan of an experiment of this length, and its rows, all on a device of this name.
+    fn planned(train: &str, rows: &[TrialRow], device: &str) -> (Plan, KnownRows, DevicesHere) {
+        let yaml = format!(
+            "{{kiln: 1, name: x, model: {{kind: mlp}}, data: {{kind: generated}}, train: \
+             {{{train}}}}}"
+        );
+        let value: serde_json::Value = serde_yaml::from_str(&yaml).unwrap();
+        let experiment: Experiment = serde_json::from_value(value).unwrap();
+        let plan = expand(&experiment, &|_| None).unwrap();
+        let mut known = KnownRows::default();
+        for row in rows {
+            if let Some((trial, length)) = PlannedPoints::of(&plan).find(row) {
+                let of_point = known.0.entry(trial.point).or_default();
+                of_point.push(Known::of(length, row.clone()));
+            }
+        }
+        let cpu = DeviceHere {
+            name: Some(device.to_owned()),
+            memory_bytes: None,
+        };
+        (plan, known, DevicesHere { cpu, gpu: None })
+    }
+
+    /// The row of the planned trial.
+    fn row(train: &str) -> TrialRow {
+        let (plan, ..) = planned(train, &[], "here");
+        let trial = &plan.trials[0];
+        TrialRow {
+            trial: trial.id.clone(),
+            outcome: Outcome::Completed,
+            number: 1,
+            seed: trial.train.seed,
+            batch_size: trial.train.batch_size,
+            grad_accumulation: trial.train.grad_accumulation,
+            engine: "libtorch".to_owned(),
+            device_name: Some("here".to_owned()),
+            trial_seconds: Some(3.0),
+            steps: trial.train.steps,
+            left_out_steps: Some(0),
+            window_seconds: Some(2.0),
+            peak_resident_bytes: Some(5),
+            ..TrialRow::default()
+        }
+    }
+
+    fn expected(train: &str, rows: &[TrialRow], device: &str) -> Option<(EstimateGrade, f64)> {
+        let (plan, known, devices) = planned(train, rows, device);
+        let time = known.times(&plan, &devices).estimate(&plan.trials[0])?;
+        Some((time.grade, time.median))
+    }
+
     #[test]
     fn rows_of_another_engine_or_device_say_nothing() {
-        let expected = |engine: &str, device: &str| {
-            let yaml = "{kiln: 1, name: x, model: {kind: matmul}, train: {steps: 10}}";
-            let experiment: Experiment = serde_yaml::from_str(yaml).unwrap();
-            let plan = expand(&experiment, &|_| None).unwrap();
-            let known = Known {
+        let found = |engine: &str, device: &str| {
+            let row = TrialRow {
                 engine: engine.to_owned(),
-                device_name: Some(device.to_owned()),
-                seconds: Some(3.0),
-                memory_bytes: Some(5),
+                ..row("steps: 10")
             };
-            let rows = KnownRows(HashMap::from([(plan.trials[0].point, vec![known])]));
-            let here = DeviceHere {
-                name: Some("here".to_owned()),
-                memory_bytes: None,
-            };
-            let expected = rows.expected(&plan.trials[0], &here);
-            (expected.seconds, expected.memory_bytes)
+            let (plan, known, devices) = planned("steps: 10", &[row], device);
+            let trial = &plan.trials[0];
+            let memory = known.memory(trial, devices.of_trial(trial));
+            let time = known.times(&plan, &devices).estimate(trial);
+            (time.map(|time| time.median), memory)
         };
-        assert_eq!(expected("libtorch", "here"), (Some(3.0), Some(5)));
+        assert_eq!(found("libtorch", "here"), (Some(3.0), Some(5)));
         for (engine, device) in [("flex", "here"), ("", "here"), ("libtorch", "there")] {
-            assert_eq!(expected(engine, device), (None, None), "{engine} {device}");
+            assert_eq!(found(engine, device), (None, None), "{engine} {device}");
         }
+    }
+
+    #[test]
+    fn rows_of_another_number_of_steps_or_seed_are_recognized_and_others_are_not() {
+        let found = |train: &str, row: TrialRow| expected(train, &[row], "here");
+        let by_steps = Some((EstimateGrade::BySteps, 5.0));
+        assert_eq!(found("steps: 20", row("steps: 10")), by_steps);
+        let as_before = Some((EstimateGrade::AsBefore, 3.0));
+        assert_eq!(found("steps: 10", row("steps: 10, seed: 7")), as_before);
+        let other = row("steps: 10, clip_norm: 2.0");
+        assert_eq!(found("steps: 20", other), None);
+        // The place of the row in its own plan means nothing here.
+        let elsewhere = TrialRow {
+            number: 4,
+            ..row("steps: 10")
+        };
+        assert_eq!(found("steps: 20", elsewhere), by_steps);
+        // As many steps as this, by other settings.
+        let claimed = TrialRow {
+            steps: Some(12),
+            ..row("steps: 10")
+        };
+        assert_eq!(found("steps: 20", claimed), None);
+    }
+
+    #[test]
+    fn the_sum_has_its_range_and_says_what_it_is_from() {
+        let known = |grade, lowest, highest| Estimate {
+            grade,
+            lowest,
+            median: lowest,
+            highest,
+        };
+        let (before, steps) = (EstimateGrade::AsBefore, EstimateGrade::BySteps);
+        let both = [known(before, 10.0, 12.0), known(steps, 20.0, 20.0)];
+        assert_eq!(sum_in_words(&both), "30 s (30 s to 32 s)");
+        assert_eq!(sum_in_words(&both[1..]), "20 s");
+        let basis = "as such trials took before, 1 of them by steps";
+        assert_eq!(basis_in_words(&both), basis);
+        assert!(basis_in_words(&both[1..]).starts_with("by steps: "));
+        assert_eq!(basis_in_words(&both[..1]), "as such trials took before");
     }
 }

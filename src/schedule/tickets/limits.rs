@@ -12,11 +12,9 @@ use kiln_core::{
     units::TimeSpan,
 };
 
-use crate::schedule::{clock::beat, judge::JobTime, slurm::Allocation};
+use crate::schedule::{clock::beat, estimate::with_margin, judge::JobTime, slurm::Allocation};
 
-/// A trial may take so much longer than the longest one of its point.
-const MARGIN: f64 = 1.2;
-/// And so much longer than the longest one of any other point.
+/// A trial may take so much longer than the longest one of any other point, and the margin more.
 const OTHER_POINT: f64 = 2.0;
 /// This share of a worker's whole time is enough to begin a trial, whatever its point took: a worker
 /// that has just begun tries it.
@@ -174,8 +172,7 @@ fn needed(
     known: &HashMap<TrialId, f64>,
     (whole, reserve): (Duration, Duration),
 ) -> Option<Duration> {
-    let and_more =
-        |seconds: f64| Some(Duration::try_from_secs_f64(seconds * MARGIN).ok()? + reserve);
+    let and_more = |seconds: f64| Some(with_margin(seconds)? + reserve);
     let of_point = trials.iter().filter(|other| other.point == trial.point);
     let of_point = of_point.filter_map(|other| known.get(&other.id).copied());
     let needed = match of_point.reduce(f64::max) {

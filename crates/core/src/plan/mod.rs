@@ -16,6 +16,7 @@ mod expand;
 #[cfg(test)]
 mod fixed_point_tests;
 mod id;
+mod length;
 mod memory;
 mod order;
 mod origin;
@@ -36,6 +37,7 @@ pub use demand::{DemandKind, DemandSize, MemoryDemand};
 pub use differing::differs_from_defaults;
 pub use disk::expected_disk_bytes;
 pub use expand::{Plan, expand};
+pub use length::TrainingLength;
 pub use memory::{is_untold_lack_of_gpu_memory, speaks_of_memory, without_rank};
 pub use origin::Origin;
 pub use outcome::Outcome;
