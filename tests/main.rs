@@ -37,6 +37,7 @@ mod engines;
 mod escape;
 mod evaluate;
 mod experiments;
+mod for_time;
 mod foreign_trial;
 mod fuzz;
 mod fuzzing;

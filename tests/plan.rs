@@ -200,10 +200,11 @@ fn time_and_memory_are_those_of_trials_that_ran_here_before() {
     assert_eq!(trial["expected_time_is"], "as before");
     let longer = ["--set", "train.steps=110"];
     let text = planned(&longer).stdout;
-    let told = "one trial after the other, by steps: from trials that differ in their number of steps";
+    let told =
+        "one trial after the other, by steps: from trials that differ in their number of steps";
     assert!(text.contains(told) && text.contains(" by steps "), "{text}");
-    let json: Value = serde_json::from_str(&planned(&[&longer[..], &["--json"]].concat()).stdout)
-        .unwrap();
+    let json: Value =
+        serde_json::from_str(&planned(&[&longer[..], &["--json"]].concat()).stdout).unwrap();
     let of_longer = &json["trials"][0];
     assert_eq!(of_longer["expected_time_is"], "by steps");
     assert!(of_longer["expected_seconds"].as_f64() > trial["expected_seconds"].as_f64());

@@ -24,6 +24,7 @@ See docs/running.md"#;
 pub(super) const RUN: &str = r#"Examples:
   kiln run x.yaml                                       # the same command resumes it
   kiln run x.yaml --set train.steps=50 --device cpu
+  kiln run x.yaml --for 2h                              # begins only what fits into two hours
   kiln run x.yaml --rerun failed                        # retries failed trials
   kiln run x.yaml --continue x --set train.steps=5000   # goes on from its last checkpoint
   kiln run x.yaml --at x --set sweep.repeats=4          # the best point of its sweep, with more seeds

@@ -25,8 +25,8 @@ use crate::{
     progress::ProgressMode,
     report::{self, compare::how_to_compare},
     schedule::{
-        self, CopyPurpose, CopySource, Instruments, LaunchEnd, LaunchReport, Preview, RunRequest,
-        Selection, needs_gpu,
+        self, Budget, CopyPurpose, CopySource, Instruments, LaunchEnd, LaunchReport, Preview,
+        RunRequest, Selection, needs_gpu,
     },
 };
 
@@ -37,6 +37,7 @@ pub(super) struct PlannedFile {
     selection: Selection,
     /// The run of which the new run begins as a copy.
     copied: Option<(RunFolder, CopyPurpose)>,
+    budget: Option<Budget>,
 }
 
 impl PlannedFile {
@@ -63,6 +64,7 @@ impl PlannedFile {
             planned,
             selection: Selection::default(),
             copied: None,
+            budget: None,
         })
     }
 
@@ -97,6 +99,11 @@ impl PlannedFile {
         self.copied = Some((run, purpose));
     }
 
+    /// The time in which trials may begin (`--for`).
+    pub(super) fn limit(&mut self, budget: Option<Budget>) {
+        self.budget = budget;
+    }
+
     /// Builds the scheduler's request and passes it to `with`.
     pub(super) fn request<T>(
         &self,
@@ -114,6 +121,7 @@ impl PlannedFile {
                 run,
                 purpose: *purpose,
             }),
+            budget: self.budget.as_ref(),
             data: &self.planned.data,
         };
         launch.request(&wanted, program, with)

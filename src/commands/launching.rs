@@ -13,8 +13,12 @@ use kiln_hardware::VISIBLE_DEVICES;
 use super::{RESULTS, Status, Stop, machine::nvml_library};
 use crate::{
     progress::ProgressMode,
-    schedule::{self, CopySource, Instruments, Preview, RunRequest, Selection, Tuning},
+    schedule::{self, Budget, CopySource, Instruments, Preview, RunRequest, Selection, Tuning},
 };
+
+/// Why `--for` is refused where workers run the trials.
+pub(super) const FOR_IS_HERE: &str = "`--for` goes with `--on here`; workers begin no trial that does \
+                                      not fit into the time of their job (`run.slurm.time`)";
 
 /// Options of commands that run trials.
 #[derive(clap::Args)]
@@ -71,6 +75,8 @@ pub(super) struct WantedLaunch<'a> {
     pub(super) selection: Selection,
     /// The run of which the new run begins as a copy.
     pub(super) copied: Option<CopySource<'a>>,
+    /// The time in which trials may begin.
+    pub(super) budget: Option<&'a Budget>,
     pub(super) data: &'a BTreeMap<String, String>,
 }
 
@@ -116,6 +122,7 @@ impl Launching {
             search,
             ref selection,
             copied,
+            budget,
             data,
         } = *wanted;
         with(&RunRequest {
@@ -130,6 +137,7 @@ impl Launching {
             selection: selection.clone(),
             fresh: self.fresh || copied.is_some(),
             copied,
+            budget,
             command_line: &command_line(),
             data,
             sha256: hash_of,

@@ -3,6 +3,7 @@
 
 mod columns;
 mod expectation;
+mod known_rows;
 mod table;
 
 use std::{
@@ -13,7 +14,7 @@ use std::{
 use kiln_core::{
     plan::{Outcome, Plan, Trial, TrialId, tickets},
     spec::{Order, RunPlace},
-    units::{counted, without_controls},
+    units::{Seconds, TimeSpan, counted, without_controls},
 };
 use kiln_hardware::VISIBLE_DEVICES;
 use serde::{
@@ -22,6 +23,7 @@ use serde::{
 };
 use serde_json::{Map, Value, json};
 
+pub(super) use self::known_rows::known_times;
 use self::{expectation::Expectations, table::TrialsBefore};
 use super::{
     RESULTS, Status, Stop, at, continuation,
@@ -29,12 +31,15 @@ use super::{
     initial_weights,
     json_option::JsonFormat,
     launched::slurm_in_words,
+    launching::FOR_IS_HERE,
     machine::nvml_library,
     note, page_style,
     planned::{Planned, plan_request, request},
     print, print_json, same_name, warning,
 };
-use crate::schedule::{self, Foretold, IdleForecast, Instruments, WantedTrials, visible_gpus};
+use crate::schedule::{
+    self, FittingTrials, Foretold, IdleForecast, Instruments, WantedTrials, visible_gpus,
+};
 
 /// Version of the format of `--json`.
 const PLAN_JSON: u32 = 1;
@@ -55,6 +60,9 @@ pub(super) struct Args {
     at: Option<String>,
     #[command(flatten)]
     keeping: KeepArgs,
+    /// As in `kiln run`: say how many trials fit into this time, one after the other.
+    #[arg(long = "for", value_name = "TIME", value_parser = TimeSpan::parse)]
+    for_time: Option<TimeSpan>,
     /// Print JSON, one object per file and line.
     #[arg(long)]
     json: bool,
@@ -91,6 +99,9 @@ fn planned_file(file: &Path, args: &Args) -> Result<Planned, Stop> {
         request = at::fixed(request, named, &args.results, true)?;
     }
     let mut planned = plan_request(&request)?;
+    if args.for_time.is_some() && planned.loaded.experiment.run.on != RunPlace::Here {
+        return Err(Stop::bad_input(FOR_IS_HERE.to_owned()));
+    }
     if let Some(line) = same_name::notice(file, &planned.loaded.experiment.name) {
         note(&line);
     }
@@ -160,8 +171,11 @@ fn show(planned: &mut Planned, args: &Args) -> Result<(), Stop> {
     let name = &planned.loaded.experiment.name;
     let expected = Expectations::of(&planned.plan, name, &args.results);
     expected.warnings.iter().for_each(|line| warning(line));
+    let fitting = args
+        .for_time
+        .map(|span| (span, expected.fitting(&planned.plan, &ended, span.0)));
     if args.json || args.format.is_json() {
-        let text = to_json(planned, &faults, &ended, &expected);
+        let text = to_json(planned, &faults, &ended, &expected, fitting);
         return print_json(&text.map_err(|error| Stop::new(Status::Failed, error))?);
     }
     let folder = args.results.join(&planned.loaded.experiment.name);
@@ -179,11 +193,35 @@ fn show(planned: &mut Planned, args: &Args) -> Result<(), Stop> {
         .chain(planned.remarks.iter().cloned())
         .map(|line| without_controls(&line) + "\n")
         .collect();
+    let fits = fitting.map(|(span, fitting)| fits_in_words(span, &fitting, &planned.plan) + "\n");
+    let fits = fits.unwrap_or_default();
     let place = place(planned).map(|line| line + "\n").unwrap_or_default();
     print(&format!(
-        "{}\n\n{footer}{place}{remarks}",
+        "{}\n\n{footer}{fits}{place}{remarks}",
         table::table(&planned.plan, &expected, page_style().width)
     ))
+}
+
+/// `--for 2h: 4 trials fit on one device, about 1 h 50 min, 2 of 3 rounds whole`.
+fn fits_in_words(span: TimeSpan, fitting: &FittingTrials, plan: &Plan) -> String {
+    let fit = if fitting.trials == 1 { "fits" } else { "fit" };
+    let mut text = format!(
+        "--for {span}: {} {fit} on one device, about {}",
+        counted(fitting.trials, "trial"),
+        Seconds(fitting.seconds)
+    );
+    if let Some(blocks) = fitting.blocks {
+        let one = match plan.together.is_empty() {
+            true => "round",
+            false => "block",
+        };
+        text += &format!(", {blocks} of {} whole", counted(fitting.all_blocks, one));
+    }
+    if fitting.unknown > 0 {
+        let unknown = counted(fitting.unknown, "trial");
+        text += &format!("; the time of {unknown} is unknown, each begins while time is left");
+    }
+    text
 }
 
 /// Where the trials run, if not here: `on slurm: 8 workers for 15 tickets, partition gpu, 4h`.
@@ -222,6 +260,7 @@ fn to_json(
     faults: &[String],
     ended: &HashMap<TrialId, Outcome>,
     expected: &Expectations,
+    fitting: Option<(TimeSpan, FittingTrials)>,
 ) -> serde_json::Result<String> {
     let plan = &planned.plan;
     let whole = PlanJson {
@@ -236,6 +275,13 @@ fn to_json(
         expected_disk_bytes: plan.expected_disk_bytes(),
         notes: [&planned.notes[..], faults].concat(),
         remarks: &planned.remarks,
+        fitting: fitting.map(|(span, fitting)| FittingJson {
+            for_seconds: span.0.as_secs_f64(),
+            trials: fitting.trials,
+            seconds: fitting.seconds,
+            unknown: fitting.unknown,
+            blocks: fitting.blocks,
+        }),
         trials: TrialsJson {
             plan,
             ended,
@@ -258,7 +304,22 @@ struct PlanJson<'a> {
     expected_disk_bytes: Option<u64>,
     notes: Vec<String>,
     remarks: &'a [String],
+    #[serde(skip_serializing_if = "Option::is_none")]
+    fitting: Option<FittingJson>,
     trials: TrialsJson<'a>,
+}
+
+/// What fits into the time of `--for`.
+#[derive(Serialize)]
+struct FittingJson {
+    for_seconds: f64,
+    /// With an estimate.
+    trials: usize,
+    seconds: f64,
+    /// Trials without an estimate.
+    unknown: usize,
+    /// Whole ones; `null` if there is one block only.
+    blocks: Option<usize>,
 }
 
 /// The trials, of which one at a time is a value in memory.

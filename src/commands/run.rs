@@ -1,24 +1,28 @@
 //! `kiln run`: runs an experiment, or resumes its newest unfinished run.
 
-use std::path::{Path, PathBuf};
+use std::{
+    path::{Path, PathBuf},
+    time::{Duration, Instant},
+};
 
 use kiln_core::{
     plan::Outcome,
     spec::RunPlace,
-    units::{counted, shell_word, without_controls},
+    units::{Seconds, TimeSpan, counted, shell_word, without_controls},
 };
 
 use super::{
     Status, Stop, at, continuation,
     copied_run::{KeepArgs, run_to_copy},
     launched::{PlannedFile, dry_run, nothing_to_do, show, start, status},
-    launching::{Launching, stopped},
+    launching::{FOR_IS_HERE, Launching, stopped},
     machine::trial_program,
     note,
+    plan::known_times,
     planned::{plan_request, request},
     same_name, workers,
 };
-use crate::schedule::{self, CopyPurpose, LaunchEnd, LaunchReport, Selection};
+use crate::schedule::{self, Budget, BudgetEnd, CopyPurpose, LaunchEnd, LaunchReport, Selection};
 
 #[derive(clap::Args)]
 pub(super) struct Args {
@@ -59,6 +63,11 @@ pub(super) struct Args {
     read_again: Option<String>,
     #[command(flatten)]
     keeping: KeepArgs,
+    /// Begin no trial, and no round of repeats or block, that does not fit into what is left of this
+    /// time: `--for 2h`. Estimates are from trials like them. Running trials are not stopped. The same
+    /// command resumes.
+    #[arg(long = "for", value_name = "TIME", value_parser = TimeSpan::parse)]
+    for_time: Option<TimeSpan>,
     /// With `--on workers` or `--on slurm`: return once the queue is made, without attending.
     #[arg(long)]
     detach: bool,
@@ -131,17 +140,31 @@ impl Args {
 }
 
 pub(super) fn run(args: Args) -> Result<Status, Stop> {
+    let begun = Instant::now();
     args.check_copy()?;
+    if let Some(span) = args.for_time.filter(|_| args.launch.dry_run) {
+        return Err(Stop::bad_input(format!(
+            "`--for` does not go with `--dry-run`; `kiln plan FILE --for '{span}'` says how many trials fit"
+        )));
+    }
     // Every file is read before the first trial of the first one starts.
     let asked = args
         .files
         .iter()
-        .map(|file| plan(file, &args))
+        .map(|file| plan(file, &args, begun))
         .collect::<Result<Vec<_>, _>>()?;
     let program = trial_program()?;
     let mut worst = Status::Success;
     for (file, asked) in args.files.iter().zip(asked) {
         // A file that cannot run does not stop the others.
+        let used = begun.elapsed();
+        if let Some(span) = args.for_time.filter(|span| span.0 <= used) {
+            note(&format!(
+                "{}: no trial is begun, the time of `--for {span}` is used up",
+                file.display()
+            ));
+            continue;
+        }
         let status = run_one(asked, file, &args, &program).unwrap_or_else(|stop| {
             stop.print();
             stop.status
@@ -154,7 +177,7 @@ pub(super) fn run(args: Args) -> Result<Status, Stop> {
     Ok(worst)
 }
 
-fn plan(file: &Path, args: &Args) -> Result<PlannedFile, Stop> {
+fn plan(file: &Path, args: &Args, begun: Instant) -> Result<PlannedFile, Stop> {
     let Launching { results, fresh, .. } = &args.launch;
     let mut request = request(file.to_owned(), &args.launch.settings());
     if let Some(named) = &args.at {
@@ -176,6 +199,11 @@ fn plan(file: &Path, args: &Args) -> Result<PlannedFile, Stop> {
     }
     let only = schedule::find_ids(&planned.plan.trials, &args.only)
         .map_err(|what| Stop::bad_input(format!("{}: {what}", file.display())))?;
+    let budget = args.for_time.map(|span| Budget {
+        span,
+        begun,
+        known: known_times(&planned.plan, &planned.loaded.experiment.name, results),
+    });
     let mut asked = PlannedFile::new(planned, &args.launch)?;
     asked.select(Selection {
         only,
@@ -185,6 +213,10 @@ fn plan(file: &Path, args: &Args) -> Result<PlannedFile, Stop> {
         let run = run_to_copy(named, purpose, &args.launch.results)?;
         asked.copy_of(run, purpose);
     }
+    if budget.is_some() && asked.place() != RunPlace::Here {
+        return Err(Stop::bad_input(FOR_IS_HERE.to_owned()));
+    }
+    asked.limit(budget);
     Ok(asked)
 }
 
@@ -231,6 +263,18 @@ fn run_one(asked: PlannedFile, file: &Path, args: &Args, program: &Path) -> Resu
 }
 
 fn say_how_to_go_on(report: &LaunchReport, file: &Path, args: &Args) {
+    if let Some((end, span)) = report.budget.zip(args.for_time)
+        && report.end == LaunchEnd::Finished
+    {
+        let copying = args.copied().map(|(_, purpose)| purpose.option());
+        let without = copying.or(args.launch.fresh.then_some("--fresh"));
+        if let Some(text) = end_of_time(end, span, without) {
+            note(&text);
+        }
+        if end.left > 0 {
+            return;
+        }
+    }
     let is_new_try = args.rerun.is_empty() && args.continued.is_none();
     if report.end == LaunchEnd::Finished && report.left == 0 && is_new_try {
         let ends = report.last_attempts.iter();
@@ -266,6 +310,47 @@ fn say_how_to_go_on(report: &LaunchReport, file: &Path, args: &Args) {
         (LaunchEnd::Finished, _) => return,
     };
     note(&text);
+}
+
+/// A shorter time beyond the budget is not worth a line.
+const WORTH_SAYING: Duration = Duration::from_secs(1);
+
+/// What became of the time of `--for`: which trials are left and how to run them, without the option
+/// that made the run anew, and by how much the launch took longer. `None` if all is as asked.
+fn end_of_time(end: BudgetEnd, span: TimeSpan, without: Option<&str>) -> Option<String> {
+    let in_words = |time: Duration| Seconds(time.as_secs_f64());
+    let is_over = end.over >= WORTH_SAYING;
+    if end.left == 0 {
+        return is_over.then(|| {
+            format!(
+                "the launch took {} longer than `--for {span}`: running trials are not stopped",
+                in_words(end.over)
+            )
+        });
+    }
+    let why = match (end.rest.is_zero(), is_over) {
+        (false, _) => format!(
+            "no other trial or whole round fits into the {} that remain of `--for {span}`",
+            in_words(end.rest)
+        ),
+        (true, true) => format!(
+            "the time of `--for {span}` is used up, and {} more by the last trial",
+            in_words(end.over)
+        ),
+        (true, false) => format!("the time of `--for {span}` is used up"),
+    };
+    let too_long = match end.too_long {
+        0 => String::new(),
+        count => format!("; {count} of them may take longer than the whole time"),
+    };
+    let resume = match without {
+        Some(option) => format!("the same command without `{option}` resumes"),
+        None => "the same command resumes".to_owned(),
+    };
+    Some(format!(
+        "{} left: {why}{too_long}; {resume}",
+        counted(end.left, "trial")
+    ))
 }
 
 /// The command that runs this file again.
@@ -314,6 +399,37 @@ fn how_to_retry(command: &str, ends: &[Outcome]) -> Option<String> {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn the_end_of_the_time_says_what_is_left_and_by_how_much_it_was_exceeded() {
+        let said = |end, without| end_of_time(end, TimeSpan::from_secs(7200), without);
+        let seconds = Duration::from_secs;
+        let end = BudgetEnd {
+            left: 3,
+            rest: seconds(40),
+            ..BudgetEnd::default()
+        };
+        assert_eq!(
+            said(end, None).unwrap(),
+            "3 trials left: no other trial or whole round fits into the 40 s that remain of `--for 2h`; \
+             the same command resumes"
+        );
+        let over = BudgetEnd {
+            rest: Duration::ZERO,
+            over: seconds(90),
+            too_long: 1,
+            ..end
+        };
+        assert_eq!(
+            said(over, Some("--fresh")).unwrap(),
+            "3 trials left: the time of `--for 2h` is used up, and 1 min 30 s more by the last trial; 1 \
+             of them may take longer than the whole time; the same command without `--fresh` resumes"
+        );
+        let all_ran = BudgetEnd { left: 0, ..over };
+        let longer = said(all_ran, None).unwrap();
+        assert!(longer.starts_with("the launch took 1 min 30 s longer than `--for 2h`: "));
+        assert_eq!(said(BudgetEnd { left: 0, ..end }, None), None);
+    }
 
     #[test]
     fn the_retry_names_the_outcomes_that_are_there() {

@@ -125,6 +125,7 @@ pub(super) fn run(args: Args) -> Result<Status, Stop> {
         search: Some(&tuning),
         selection: Selection::default(),
         copied: None,
+        budget: None,
         data: &finder.hashes(),
     };
     let program = trial_program()?;

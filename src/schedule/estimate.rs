@@ -145,7 +145,9 @@ impl TimeParts {
         let in_window = steps.saturating_sub(self.left_out_steps) as f64;
         let evaluations = match trial.train.evaluate.every {
             EvaluateEvery::Moment(EvaluateMoment::End) => 1.0,
-            EvaluateEvery::Moment(EvaluateMoment::Epoch) => self.times(steps, self.steps_per_epoch?),
+            EvaluateEvery::Moment(EvaluateMoment::Epoch) => {
+                self.times(steps, self.steps_per_epoch?)
+            }
             EvaluateEvery::Steps(each) => self.times(steps, each),
         };
         let checkpoint = trial.train.checkpoint.as_ref();
@@ -293,7 +295,10 @@ pub(super) mod tests {
             checkpoint_seconds: Some(1.0),
             ..row()
         };
-        let found = estimate("steps: 200, checkpoint: {every_steps: 100}", &[(100, saved)]);
+        let found = estimate(
+            "steps: 200, checkpoint: {every_steps: 100}",
+            &[(100, saved)],
+        );
         assert_eq!(found, Some(("by steps", [27.0; 3])));
     }
 

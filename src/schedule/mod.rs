@@ -6,6 +6,7 @@
 //! interprets the results.
 
 mod attempt;
+mod budget;
 mod changes;
 mod child;
 mod clock;
@@ -55,6 +56,7 @@ use std::{
     path::Path,
 };
 
+pub use budget::{Budget, BudgetEnd, FittingTrials, fitting_trials};
 pub use clock::check_setting;
 pub use content::{ChangedPrograms, programs_changed_since};
 pub use copied_run::{CopyPurpose, CopySource};
@@ -105,6 +107,8 @@ pub struct RunRequest<'a> {
     pub fresh: bool,
     /// The run of which the new run begins as a copy.
     pub copied: Option<CopySource<'a>>,
+    /// The time in which trials may begin.
+    pub budget: Option<&'a Budget>,
     /// The command line as typed, for `run.json`.
     pub command_line: &'a [String],
     /// SHA-256 of each text that is read, by data kind, for `run.json`.
@@ -195,6 +199,8 @@ pub struct LaunchReport {
     pub failure: Option<RunStop>,
     /// Why a worker ended although there is more to do.
     pub cause: Option<EndCause>,
+    /// What became of [`RunRequest::budget`], if trials may have been begun.
+    pub budget: Option<BudgetEnd>,
     /// Reason why not all events reached their reader.
     pub lost_events: Option<String>,
 }

@@ -67,6 +67,19 @@ impl Queue {
         self.waiting.contains(&index)
     }
 
+    /// The waiting trials of a block; `None` if there is one block only.
+    pub(super) fn of_block(&self, trials: &[Trial], block: u64) -> Option<Vec<usize>> {
+        self.blocks.as_ref()?;
+        let waiting = self.waiting.iter().copied();
+        let of_block = waiting.filter(|index| trials[*index].block == block);
+        Some(of_block.collect())
+    }
+
+    /// Takes all waiting trials out of the queue.
+    pub(super) fn take_all(&mut self) -> Vec<usize> {
+        self.waiting.drain(..).collect()
+    }
+
     /// Removes waiting trials.
     pub(super) fn forget(&mut self, is_gone: impl Fn(usize) -> bool) {
         self.waiting.retain(|index| !is_gone(*index));
@@ -236,6 +249,24 @@ mod tests {
         let single = Queue::new(vec![0], vec![(all(), vec![0, 1])], false);
         assert!(!waits(&single, &[false, true]));
         assert!(waits(&Queue::new(Vec::new(), Vec::new(), false), &[true]));
+    }
+
+    #[test]
+    fn the_waiting_trials_of_a_block_are_found_where_there_are_several_blocks() {
+        let trials: Vec<Trial> = [0, 1, 0, 1, 0]
+            .map(|repeat| trial(repeat, DeviceName::All))
+            .to_vec();
+        let of = |has_blocks| {
+            let pools = vec![(all(), vec![0])];
+            let mut queue = Queue::new(vec![0, 1, 2, 3, 4], pools, has_blocks);
+            assert_eq!(queue.next(&trials, &[true], None), Some((0, 0)));
+            let found = queue.of_block(&trials, 1);
+            assert_eq!(queue.take_all(), [1, 2, 3, 4]);
+            assert!(queue.is_empty());
+            found
+        };
+        assert_eq!(of(true), Some(vec![2, 4]));
+        assert_eq!(of(false), None);
     }
 
     #[test]

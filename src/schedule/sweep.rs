@@ -20,6 +20,7 @@ use kiln_core::{
 use super::{
     Event, Instruments, LaunchCounts, LaunchEvent, LaunchReport, RunRequest, RunStop,
     attempt::{self, Attempt},
+    budget::BudgetWatch,
     clock::WatchClock,
     devices::DeviceRequest,
     disk,
@@ -90,6 +91,7 @@ struct LaunchState<'a> {
     tickets: Option<Tickets>,
     /// Why a worker ends although there is more to do.
     cause: Option<EndCause>,
+    budget: Option<BudgetWatch<'a>>,
 }
 
 impl<'a> LaunchState<'a> {
@@ -152,6 +154,7 @@ impl<'a> LaunchState<'a> {
             paths: Paths::here(Privacy::of(request.experiment)),
             tickets,
             cause: None,
+            budget: request.budget.map(BudgetWatch::new),
         };
         launch.note_oom_trials();
         launch
@@ -210,6 +213,7 @@ impl<'a> LaunchState<'a> {
     /// Starts trials until none may start now, or one is skipped; returns whether one was. Thousands
     /// may be, and signals and ticks do not wait for all of their rows.
     fn start_what_may(&mut self) -> bool {
+        self.leave_all_if_used_up();
         while !self.is_stopping() {
             let used: Vec<usize> = self.running.iter().map(|attempt| attempt.slot).collect();
             let cool_down = self.request.experiment.run.cool_down.as_ref();
@@ -241,6 +245,9 @@ impl<'a> LaunchState<'a> {
             }
             if let Some(why) = self.too_long(index) {
                 self.leave_ticket(index, &why);
+                continue;
+            }
+            if self.leaves(index) {
                 continue;
             }
             if let Some(stop) = self.changed_programs() {

@@ -1,6 +1,6 @@
 //! The end of a launch: what is written into the run's file, and what the caller is told.
 
-use std::collections::HashMap;
+use std::{collections::HashMap, time::Instant};
 
 use kiln_core::{
     plan::{Trial, TrialId},
@@ -32,8 +32,13 @@ impl LaunchState<'_> {
         if report.is_stop_asked && (report.asked_left > 0 || self.open.file.is_searching) {
             report.end = LaunchEnd::Interrupted;
         }
+        report.budget = self.budget.as_ref().map(|watch| watch.end(Instant::now()));
+        let unbegun = report.budget.map_or(0, |budget| budget.left);
         let how = match (&self.failure, report.end, report.left) {
             (Some(stop), ..) => stop.to_string(),
+            (None, LaunchEnd::Finished, _) if unbegun > 0 => {
+                format!("{} left by `--for`", counted(unbegun, "trial"))
+            }
             (None, LaunchEnd::Finished, 1..) if self.cause.is_some() => "more to do".to_owned(),
             (None, LaunchEnd::Interrupted, _) => "interrupted".to_owned(),
             (None, _, 0) => "finished".to_owned(),
@@ -93,6 +98,7 @@ pub(in crate::schedule) fn report<'e>(
         last_attempts,
         failure: None,
         cause: None,
+        budget: None,
         lost_events: None,
     }
 }

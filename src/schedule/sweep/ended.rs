@@ -198,6 +198,9 @@ impl LaunchState<'_> {
         if let Some(tickets) = &mut self.tickets {
             tickets.note_end(end);
         }
+        if let Some(watch) = &mut self.budget {
+            watch.learn(&self.trials[index], &row.fixed);
+        }
         let settled = self.history.is_settled(&row.fixed.trial, retries);
         let is_retried = row.fixed.outcome == Outcome::Failed && !settled && self.is_its(index);
         if is_retried && !self.pass_on(index) {

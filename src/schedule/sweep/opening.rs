@@ -72,6 +72,13 @@ pub(super) fn run_on(
             TicketQueue::of(&old.folder).map_err(|error| disk::cannot_read(&error))?
     {
         drop(lock);
+        if request.budget.is_some() {
+            return Err(RunStop::Refused(format!(
+                "{}: the trials of this run are those of workers, whose time is that of their jobs; run \
+                 the same command without `--for`",
+                old.folder.path().display()
+            )));
+        }
         return join(request, &old.folder, queue, instruments);
     }
     if let ExistingRun::Old(old) = &found {

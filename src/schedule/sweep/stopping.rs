@@ -3,6 +3,7 @@
 use std::time::{Duration, Instant};
 
 use kiln_core::{
+    plan::Trial,
     record::{StopAsked, TableRow, message::SAME_STOP, run_file::EndCause},
     units::counted,
 };
@@ -11,7 +12,9 @@ use signal_hook::consts::SIGINT;
 
 use super::{Attempt, LaunchState};
 use crate::schedule::{
-    RunStop, disk,
+    RunStop,
+    budget::Verdict,
+    disk,
     judge::StopCause,
     signals::{StopRequest, ask},
     tickets::Tickets,
@@ -28,6 +31,42 @@ impl LaunchState<'_> {
         let run = tickets.run().clone();
         let (trial, trials) = (&self.trials[index], &self.trials);
         tickets.limits.too_short(&run, trial, trials)
+    }
+
+    /// Leaves all that wait if the time of the launch is used up.
+    pub(super) fn leave_all_if_used_up(&mut self) {
+        let now = Instant::now();
+        if let Some(watch) = self.budget.as_mut().filter(|watch| watch.is_used_up(now)) {
+            let waiting = self.queue.take_all();
+            watch.leave(waiting.iter().map(|index| &self.trials[*index]));
+            self.counts.is_over = true;
+        }
+    }
+
+    /// Whether what is left of the launch's time is too short for this trial, which no longer waits.
+    /// With it the rest of its block is left if that does not fit.
+    pub(super) fn leaves(&mut self, index: usize) -> bool {
+        let Some(watch) = &mut self.budget else {
+            return false;
+        };
+        let trial = &self.trials[index];
+        let mut block: Vec<&Trial> = Vec::new();
+        if let Some(others) = self.queue.of_block(&self.trials, trial.block) {
+            block.push(trial);
+            block.extend(others.iter().map(|other| &self.trials[*other]));
+        }
+        match watch.judge(trial, &block, Instant::now()) {
+            Verdict::Begin => return false,
+            Verdict::LeaveTrial => watch.leave([trial]),
+            Verdict::LeaveBlock => {
+                watch.leave(block);
+                let trials = &self.trials;
+                self.queue
+                    .forget(|other| trials[other].block == trial.block);
+            }
+        }
+        self.counts.is_over |= self.queue.is_empty();
+        true
     }
 
     /// Ends a worker that runs nothing and has too little time for the tickets that are open.

@@ -137,6 +137,7 @@ pub(in crate::schedule) fn request<'a>(
         selection: Selection::default(),
         fresh: false,
         copied: None,
+        budget: None,
         command_line: &[],
         data: &NO_DATA,
         sha256: |_| Err(io::Error::other("no program of note")),

@@ -55,7 +55,10 @@ mod tests {
             let same = trial.id_with(trial.length(), trial.train.seed);
             assert_eq!(same.as_ref(), Some(&trial.id));
         }
-        for (train, length) in [("steps: 400", (Some(400), None)), ("epochs: 3", (None, Some(3)))] {
+        for (train, length) in [
+            ("steps: 400", (Some(400), None)),
+            ("epochs: 3", (None, Some(3))),
+        ] {
             let (steps, epochs) = length;
             let length = TrainingLength { steps, epochs };
             for (trial, other) in short.iter().zip(trials(train, sweep)) {
