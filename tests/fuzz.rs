@@ -34,7 +34,7 @@ use kiln_data::pairs;
 use serde::{Serialize, de::DeserializeOwned};
 
 /// What experiment files are made of, and what their readers stumble over.
-const YAML_WORDS: [&str; 62] = [
+const YAML_WORDS: [&str; 68] = [
     "kiln: 1",
     "name: x",
     "model:",
@@ -61,6 +61,12 @@ const YAML_WORDS: [&str; 62] = [
     "zip:",
     "include:",
     "exclude:",
+    "derive:",
+    "64 / train.batch_size",
+    " * ",
+    " - (",
+    "sqrt(",
+    "min(",
     "repeats: 3",
     "search:",
     "kind: workers",

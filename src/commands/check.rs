@@ -186,11 +186,14 @@ fn kinds(experiment: &Experiment) -> String {
 /// A short summary of the experiment.
 fn describe(planned: &Planned) -> String {
     let experiment = &planned.loaded.experiment;
-    let (grid, zip) = (&experiment.sweep.grid, &experiment.sweep.zip);
-    let axes: Vec<String> = grid
+    let sweep = &experiment.sweep;
+    let derived = sweep.derive.keys().map(|key| format!("{key} (derived)"));
+    let axes: Vec<String> = sweep
+        .grid
         .iter()
-        .chain(zip)
+        .chain(&sweep.zip)
         .map(|(key, values)| format!("{key} ({})", values.as_array().map_or(1, Vec::len)))
+        .chain(derived)
         .collect();
     let points = match (planned.plan.points, planned.plan.repeats) {
         (1, 1) => "1 trial".to_owned(),

@@ -275,12 +275,20 @@ struct AxisPlaces<'a> {
 impl AxisPlaces<'_> {
     fn of(&mut self, fault: &PlanProblem) -> Option<Location> {
         let sweep = &self.loaded.experiment.sweep;
-        let place = fault.place(|key| sweep.zip.contains_key(key));
+        let place = fault.place(|key| match key {
+            key if sweep.zip.contains_key(key) => "zip",
+            key if sweep.derive.contains_key(key) => "derive",
+            _ => "grid",
+        });
         match place
             .strip_prefix("sweep.")
             .and_then(|rest| rest.split_once('.'))
         {
             Some(_) if sweep.search.is_some() => self.loaded.locate("sweep.search"),
+            Some((section @ "derive", key)) => self
+                .loaded
+                .axis_location(section, key, None)
+                .or_else(|| self.loaded.locate("sweep")),
             Some((section @ ("grid" | "zip"), key)) => {
                 let chosen = fault.axes.iter().find(|(axis, _)| axis == key);
                 let index = chosen.and_then(|(_, value)| self.index(section, key, value));

@@ -79,8 +79,8 @@ impl SearchKind {
 }
 
 /// Keys of a sweep that `--search` replaces.
-const LISTED: [&str; 8] = [
-    "grid", "zip", "sample", "include", "exclude", "repeats", "together", "order",
+const LISTED: [&str; 9] = [
+    "grid", "zip", "sample", "derive", "include", "exclude", "repeats", "together", "order",
 ];
 
 pub(super) fn run(args: Args) -> Result<Status, Stop> {

@@ -66,10 +66,15 @@ fn bound(new: &Experiment, changes: &[KeyChange]) -> Vec<KeyChange> {
 /// The keys of `run` that are axes.
 fn swept_run_keys(experiment: &Experiment) -> BTreeSet<&str> {
     let Sweep {
-        grid, zip, include, ..
+        grid,
+        zip,
+        derive,
+        include,
+        ..
     } = &experiment.sweep;
     let included = include.iter().flat_map(|entry| entry.keys());
-    let keys = grid.keys().chain(zip.keys()).chain(included);
+    let keys = grid.keys().chain(zip.keys()).chain(derive.keys());
+    let keys = keys.chain(included);
     let keys = keys.map(String::as_str);
     keys.filter(|key| key.starts_with("run.")).collect()
 }

@@ -20,7 +20,7 @@ pub(super) fn blocks(by_point: &[Vec<Trial>], sweep: &Sweep, seed: u64) -> Vec<(
             .map(|place| (place, place.1 + 1))
             .collect();
     }
-    let groups = groups(by_point, &sweep.together);
+    let groups = groups(by_point, sweep);
     let blocks = order_blocks(&groups, sweep.repeats, sweep.order, seed);
     blocks
         .into_iter()
@@ -29,9 +29,10 @@ pub(super) fn blocks(by_point: &[Vec<Trial>], sweep: &Sweep, seed: u64) -> Vec<(
         .collect()
 }
 
-/// The points that differ only in these axes, in the order of their first points.
-fn groups(by_point: &[Vec<Trial>], together: &[String]) -> Vec<Vec<u64>> {
-    if together.is_empty() {
+/// The points that differ only in the axes of `sweep.together` and what is derived from them, in
+/// the order of their first points.
+fn groups(by_point: &[Vec<Trial>], sweep: &Sweep) -> Vec<Vec<u64>> {
+    if sweep.together.is_empty() {
         return vec![(0..by_point.len() as u64).collect()];
     }
     let mut groups: Vec<Vec<u64>> = Vec::new();
@@ -40,7 +41,7 @@ fn groups(by_point: &[Vec<Trial>], together: &[String]) -> Vec<Vec<u64>> {
         let axes = trials.first().map(|trial| trial.axes.as_slice());
         let others = axes.unwrap_or_default().iter();
         let others: Vec<String> = others
-            .filter(|(key, _)| !together.contains(key))
+            .filter(|(key, _)| !sweep.together.contains(key) && !sweep.derive.contains_key(key))
             .map(|(_, value)| show(value))
             .collect();
         let group = *known.entry(others).or_insert(groups.len());

@@ -55,6 +55,8 @@ fn a_fixed_point_is_the_trial_of_that_point_whatever_form_the_sweep_has() {
          [train.cpu_threads]}",
         "{grid: {train.optimizer: [{kind: sgd, momentum: 0.5}, {kind: adamw}]}}",
         "{grid: {run.engine: [flex, libtorch], train.batch_size: [4, 8]}}",
+        "{grid: {train.batch_size: [4, 8]}, derive: {train.grad_accumulation: 16 / \
+         train.batch_size, train.optimizer.learning_rate: 1e-3 * sqrt(train.batch_size)}}",
     ];
     for form in forms {
         for (id, values) in trials(&request(form, &[])) {

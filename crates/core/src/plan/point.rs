@@ -148,7 +148,7 @@ impl<'a> PointMaker<'a> {
         });
         let settings = Settings::new(&self.sections, chosen, axes)?;
         let facts = self.facts_of(&settings.data);
-        let mut faults = settings.faults(facts.as_ref(), &self.sections.patterns);
+        let mut faults = settings.faults(facts.as_ref(), &self.sections);
         if !faults.iter().any(|fault| fault.key == TOKENIZER) {
             faults.extend(second_tokenizer(&settings.data, axes, choices));
         }

@@ -1,16 +1,17 @@
-//! The sweep as a list of points: grid (last axis fastest) × zip rows, less `exclude`, plus
-//! `include`.
+//! The sweep as a list of points: grid (last axis fastest) × zip rows, each with the values of
+//! `derive`, less `exclude`, plus `include`.
 //!
 //! A file without axes is one point. If the sweep has only `include` entries, these are the only
 //! points.
 
+mod derived;
 mod exclude;
 
 use std::collections::HashSet;
 
 use serde_json::{Map, Value};
 
-use self::exclude::Exclusion;
+use self::{derived::DerivedAxes, exclude::Exclusion};
 use super::{
     problem::{PlanProblem, PointProblems},
     settings::Chosen,
@@ -26,7 +27,7 @@ pub(super) type Choices = Vec<Option<Value>>;
 /// The axes, and the chosen values of each point.
 #[derive(Debug, PartialEq)]
 pub(super) struct Points {
-    /// Dotted keys: of the grid, of the zip, then those that occur only in `include`.
+    /// Dotted keys: of the grid, of the zip, derived ones, then those that occur only in `include`.
     pub(super) axes: Vec<String>,
     pub(super) points: Vec<Choices>,
     /// Entries of `exclude` that match no point, by their index.
@@ -39,18 +40,24 @@ pub(super) fn expand_sweep(
     sweep: &Sweep,
     value_at: impl Fn(&str, &Chosen<'_>) -> Value,
 ) -> Result<Points, Vec<PlanProblem>> {
-    let lists = SweepLists::read(sweep)?;
-    let axes: Vec<AxisValues<'_>> = lists.grid.iter().chain(&lists.zip).copied().collect();
-    let mut places = if axes.is_empty() && !sweep.include.is_empty() {
+    let mut lists = SweepLists::read(sweep)?;
+    let listed: Vec<AxisValues<'_>> = lists.grid.iter().chain(&lists.zip).copied().collect();
+    let mut places = if listed.is_empty() && !sweep.include.is_empty() {
         Vec::new()
     } else {
         product(&lists.grid, lists.zip.len(), lists.rows)
     };
+    let derived = &mut lists.derived;
+    derived.extend(&mut places, &listed, &value_at);
+    let axes: Vec<AxisValues<'_>> = listed.iter().copied().chain(derived.axes()).collect();
     let unmatched = lists.exclusion.drop_from(&mut places, &axes, &value_at);
-    let points = Points {
+    let mut problems = PointProblems::default();
+    derived.missing(&places, &listed, &value_at, &mut problems);
+    let include = derived.with_values(&sweep.include, &value_at, &mut problems);
+    let points = problems.none_or(Points {
         unmatched,
-        ..with_included(sweep, &axes, &places)
-    };
+        ..with_included(&include, &axes, &places)
+    })?;
     if points.points.is_empty() {
         return Err(vec![PlanProblem::of_sweep(
             "sweep.exclude",
@@ -66,6 +73,7 @@ struct SweepLists<'a> {
     zip: Vec<AxisValues<'a>>,
     /// Rows of the zip.
     rows: u64,
+    derived: DerivedAxes<'a>,
     exclusion: Exclusion,
 }
 
@@ -81,6 +89,7 @@ impl<'a> SweepLists<'a> {
                 "it is also an axis of `sweep.grid`; keep one of them",
             ));
         }
+        let derived = DerivedAxes::read(&sweep.derive, &mut problems);
         let exclusion = Exclusion::read(&sweep.exclude, &mut problems);
         if let Err(exceeded) = check_count(sweep, &grid, rows) {
             problems.add(PlanProblem::of_sweep("sweep", too_many(&exceeded)));
@@ -89,6 +98,7 @@ impl<'a> SweepLists<'a> {
             grid,
             zip,
             rows,
+            derived,
             exclusion,
         })
     }
@@ -120,6 +130,7 @@ fn check_count(sweep: &Sweep, grid: &[AxisValues<'_>], rows: u64) -> Result<(), 
         .grid
         .keys()
         .chain(sweep.zip.keys())
+        .chain(sweep.derive.keys())
         .chain(sweep.include.iter().flat_map(Map::keys))
         .collect();
     AXES.check(keys.len() as u64)?;
@@ -128,16 +139,20 @@ fn check_count(sweep: &Sweep, grid: &[AxisValues<'_>], rows: u64) -> Result<(), 
 }
 
 /// The choices of the points at these places, and the points of `include`.
-fn with_included(sweep: &Sweep, grid_and_zip: &[AxisValues<'_>], places: &[Place]) -> Points {
-    let mut axes: Vec<String> = grid_and_zip.iter().map(|(key, _)| (*key).clone()).collect();
-    let mut known: HashSet<&str> = grid_and_zip.iter().map(|(key, _)| key.as_str()).collect();
-    for key in sweep.include.iter().flat_map(Map::keys) {
+fn with_included(
+    include: &[Map<String, Value>],
+    varied: &[AxisValues<'_>],
+    places: &[Place],
+) -> Points {
+    let mut axes: Vec<String> = varied.iter().map(|(key, _)| (*key).clone()).collect();
+    let mut known: HashSet<&str> = varied.iter().map(|(key, _)| key.as_str()).collect();
+    for key in include.iter().flat_map(Map::keys) {
         if known.insert(key) {
             axes.push(key.clone());
         }
     }
     let of_place = |place: &Place| {
-        let chosen = grid_and_zip
+        let chosen = varied
             .iter()
             .zip(place)
             .map(|((_, values), index)| values.get(*index as usize).cloned());
@@ -151,7 +166,7 @@ fn with_included(sweep: &Sweep, grid_and_zip: &[AxisValues<'_>], places: &[Place
     let points = places
         .iter()
         .map(of_place)
-        .chain(sweep.include.iter().map(of_entry))
+        .chain(include.iter().map(of_entry))
         .collect();
     Points {
         axes,

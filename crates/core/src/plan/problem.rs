@@ -43,13 +43,14 @@ impl PlanProblem {
         }
     }
 
-    /// The place in the file to report: the axis if the key is swept, else the key.
-    pub fn place(&self, is_zip: impl Fn(&str) -> bool) -> String {
+    /// The place in the file to report: the axis if the key is swept, else the key. `section` names
+    /// the section of an axis: `grid`, `zip` or `derive`.
+    pub fn place(&self, section: impl Fn(&str) -> &'static str) -> String {
         let key = &self.fault.key;
         if !self.axes.iter().any(|(axis, _)| axis == key) {
             return key.clone();
         }
-        format!("sweep.{}.{key}", if is_zip(key) { "zip" } else { "grid" })
+        format!("sweep.{}.{key}", section(key))
     }
 }
 
@@ -174,15 +175,15 @@ mod tests {
             ..PlanProblem::of_sweep(key, "")
         };
         assert_eq!(
-            problem("model.d_model").place(|_| false),
+            problem("model.d_model").place(|_| "grid"),
             "sweep.grid.model.d_model"
         );
         assert_eq!(
-            problem("model.d_model").place(|_| true),
+            problem("model.d_model").place(|_| "zip"),
             "sweep.zip.model.d_model"
         );
         assert_eq!(
-            problem("model.num_heads").place(|_| true),
+            problem("model.num_heads").place(|_| "zip"),
             "model.num_heads"
         );
     }

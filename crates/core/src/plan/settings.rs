@@ -22,7 +22,9 @@ pub(super) struct Sections {
     resolved: Value,
     models: SectionMemo<Model>,
     data: SectionMemo<Data>,
-    pub(super) patterns: PatternMemo,
+    patterns: PatternMemo,
+    /// The keys that the expressions of `sweep.derive` use.
+    sources: Vec<String>,
 }
 
 /// The choices of a point, dotted key and value.
@@ -123,6 +125,7 @@ impl Sections {
             models: SectionMemo::new("model"),
             data: SectionMemo::new("data"),
             patterns: PatternMemo::default(),
+            sources: spec::sources(&experiment.sweep.derive),
         })
     }
 
@@ -260,11 +263,7 @@ impl Settings {
     }
 
     /// Adds everything that cannot work, with its key.
-    pub(super) fn faults(
-        &self,
-        facts: Option<&DataFacts>,
-        patterns: &PatternMemo,
-    ) -> Vec<KeyFault> {
+    pub(super) fn faults(&self, facts: Option<&DataFacts>, base: &Sections) -> Vec<KeyFault> {
         let point = spec::ResolvedPoint {
             model: &self.model,
             data: &self.data,
@@ -272,7 +271,8 @@ impl Settings {
             engine: self.engine,
             devices: &self.devices,
             devices_per_trial: self.devices_per_trial,
-            patterns,
+            patterns: &base.patterns,
+            sources: &base.sources,
         };
         let mut faults = spec::contradictions(&point);
         faults.extend(self.epochs_without_data());

@@ -18,7 +18,24 @@ pub(super) const AXES: [&[&str]; 4] = [
 /// The axes of random points.
 pub(super) const SAMPLE_AXES: &[&str] = &["sweep", "sample", "axes"];
 
-/// The keys that vary: axes, and the keys of the search.
+/// The keys whose values follow from those of other keys.
+pub(super) const DERIVED: &[&str] = &["sweep", "derive"];
+
+/// Sections whose keys have values of their own at each point.
+pub(super) fn varying_sections() -> impl Iterator<Item = &'static [&'static str]> {
+    AXES.into_iter().chain([DERIVED])
+}
+
+/// The derived keys.
+pub(super) fn derived_keys(tree: &Node) -> impl Iterator<Item = &str> {
+    let entries = tree.get_path(DERIVED).map(Node::entries);
+    let given = entries.unwrap_or_default().iter();
+    given
+        .filter(|entry| !entry.value.is_null())
+        .map(|entry| entry.key.as_str())
+}
+
+/// The keys that vary: axes, derived keys, and the keys of the search.
 pub(super) fn axis_keys(tree: &Node) -> Vec<&str> {
     let section = |name| {
         tree.get_path(&["sweep", name])
@@ -31,6 +48,7 @@ pub(super) fn axis_keys(tree: &Node) -> Vec<&str> {
         .chain(section("zip"))
         .chain(sampled.unwrap_or_default())
         .map(|entry| entry.key.as_str())
+        .chain(derived_keys(tree))
         .chain(searched_keys(tree))
         .collect()
 }

@@ -33,6 +33,8 @@ pub struct ResolvedPoint<'a> {
     pub devices: &'a Devices,
     pub devices_per_trial: u64,
     pub patterns: &'a PatternMemo,
+    /// The keys that the expressions of `sweep.derive` use.
+    pub sources: &'a [String],
 }
 
 /// Returns the contradictions among the keys of one point.
@@ -49,7 +51,7 @@ pub fn contradictions(point: &ResolvedPoint<'_>) -> Vec<KeyFault> {
         .chain(of_initial_weights(point))
         .chain(of_sample(point))
         .chain(of_engine(point));
-    own.chain(command::of_command(point.model, point.patterns))
+    own.chain(command::of_command(point))
         .chain(others)
         .collect()
 }

@@ -36,6 +36,9 @@ fn documented_keys() -> String {
         };
         let holds = match shape(known) {
             KeyShape::Map(_) | KeyShape::Tagged(_) => "a map".to_owned(),
+            KeyShape::Free if known.path == "sweep.derive" => {
+                "a map of keys, each with an expression".to_owned()
+            }
             KeyShape::Free => "axes".to_owned(),
             KeyShape::List(item) if matches!(*item, KeyShape::Free) => {
                 "a list of points".to_owned()

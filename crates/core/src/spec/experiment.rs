@@ -401,6 +401,11 @@ pub struct Sweep {
     /// Random points, crossed with the grid; a resolved experiment has them as `zip`.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub sample: Option<RandomPoints>,
+    /// Keys whose value at each point is computed from other keys, such as
+    /// `train.grad_accumulation: 64 / train.batch_size`. Numbers, keys, `+`, `-`, `*`, `/`, `( )`,
+    /// `sqrt`, `min`, `max`, `floor`, `ceil` and `round`.
+    #[serde(skip_serializing_if = "serde_json::Map::is_empty")]
+    pub derive: serde_json::Map<String, Value>,
     /// Points added individually.
     pub include: Vec<serde_json::Map<String, Value>>,
     /// Points removed: each entry removes all points that match every key it names. A quoted
@@ -426,6 +431,7 @@ impl Default for Sweep {
             grid: serde_json::Map::new(),
             zip: serde_json::Map::new(),
             sample: None,
+            derive: serde_json::Map::new(),
             include: Vec::new(),
             exclude: Vec::new(),
             repeats: 1,

@@ -12,7 +12,9 @@ use super::{
 
 /// Sections of a sweep that list or choose points, beside `grid`. What else it holds, such as
 /// `repeats` and `order`, stays.
-const LISTS: [&str; 6] = ["zip", "sample", "search", "include", "exclude", "together"];
+const LISTS: [&str; 7] = [
+    "zip", "sample", "search", "derive", "include", "exclude", "together",
+];
 
 /// The values of one point, which replace the points of a sweep.
 #[derive(Clone, Debug, Default, PartialEq)]

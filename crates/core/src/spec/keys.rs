@@ -317,6 +317,18 @@ pub(super) fn field(key: &str) -> Option<&'static KeyField> {
     None
 }
 
+/// The shapes of a dotted key for every kind of the maps around it; `None` for an unknown key.
+pub(super) fn of_every_kind(key: &str) -> Option<Vec<KeyShape>> {
+    let every_kind = |path: &str| match field(path).map(|field| &field.shape) {
+        Some(KeyShape::Tagged(tagged)) => tagged.names().into_iter().map(str::to_owned).collect(),
+        _ => Vec::new(),
+    };
+    match find(key, &every_kind) {
+        KeyLookup::Shapes(shapes) => Some(shapes),
+        _ => None,
+    }
+}
+
 /// The result of [`find`].
 pub(super) enum KeyLookup {
     Shapes(Vec<KeyShape>),
@@ -361,6 +373,7 @@ mod tests {
                 [
                     "sweep.grid",
                     "sweep.zip",
+                    "sweep.derive",
                     "sweep.include",
                     "sweep.exclude",
                     "sweep.search.axes",

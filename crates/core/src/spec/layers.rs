@@ -235,9 +235,10 @@ fn push_override(read: &mut ReadLayers, name: &str, key: &str, text: &str) {
     }
 }
 
-/// `sweep.grid.train.batch_size` is the axis `train.batch_size` of `sweep.grid`.
+/// `sweep.grid.train.batch_size` is the axis `train.batch_size` of `sweep.grid`; so are the keys of
+/// `sweep.derive`.
 fn key_path(key: &str) -> Vec<&str> {
-    for section in ["sweep.grid.", "sweep.zip."] {
+    for section in ["sweep.grid.", "sweep.zip.", "sweep.derive."] {
         if let Some(axis) = key.strip_prefix(section) {
             return vec!["sweep", section[6..].trim_end_matches('.'), axis];
         }

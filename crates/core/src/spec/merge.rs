@@ -11,7 +11,7 @@ use figment::{
 };
 
 use super::{
-    axes::AXES,
+    axes::{AXES, DERIVED},
     keys,
     merge_rules::{LayerAction, changes},
     node::{Node, NodeContent, NodeEntry},
@@ -123,6 +123,7 @@ pub(super) fn lay(layers: &mut Vec<SpecLayer>, mut layer: SpecLayer) {
     if let Some(key) = layer.overrides.clone() {
         override_axis(&beneath, &key, &mut layer, layers);
     }
+    replace_sources(&layer, layers);
     for change in changes(&beneath, &layer.tree) {
         if let LayerAction::Reset(_) = change.action {
             for lower in layers.iter_mut() {
@@ -140,17 +141,16 @@ fn override_axis(beneath: &Node, key: &str, layer: &mut SpecLayer, layers: &mut 
         return;
     };
     let swept = |section: &[&str]| beneath.get_path(&[section, &[key]].concat()).is_some();
-    let Some(section) = AXES.iter().find(|section| swept(section)) else {
-        return;
-    };
-    // A list of `zip` becomes independent once it has one value.
-    let section = if section.contains(&"zip") {
-        AXES[0]
-    } else {
-        section
+    let section = match AXES.into_iter().find(|section| swept(section)) {
+        Some(section) if !section.contains(&"zip") => section,
+        // A list of `zip` becomes independent once it has one value.
+        Some(_) => AXES[0],
+        None if swept(DERIVED) => AXES[0],
+        None => return,
     };
     for lower in layers.iter_mut() {
         lower.tree.remove_path(&["sweep", "zip", key]);
+        lower.tree.remove_path(&[DERIVED, &[key]].concat());
     }
     let location = value.location.clone();
     let axis = if value.is_null() {
@@ -162,6 +162,32 @@ fn override_axis(beneath: &Node, key: &str, layer: &mut SpecLayer, layers: &mut 
         }
     };
     layer.tree.set_path(&[section, &[key]].concat(), axis);
+}
+
+/// A key is listed or derived: the axes of a layer replace the expressions beneath for the same
+/// keys, and its expressions the axes.
+fn replace_sources(layer: &SpecLayer, layers: &mut [SpecLayer]) {
+    let derived = given_keys(&layer.tree, DERIVED);
+    for section in AXES {
+        let listed = given_keys(&layer.tree, section);
+        for lower in layers.iter_mut() {
+            for key in &listed {
+                lower.tree.remove_path(&[DERIVED, &[*key]].concat());
+            }
+            for key in &derived {
+                lower.tree.remove_path(&[section, &[*key]].concat());
+            }
+        }
+    }
+}
+
+fn given_keys<'a>(tree: &'a Node, section: &[&str]) -> Vec<&'a str> {
+    let entries = tree.get_path(section).map(Node::entries);
+    let given = entries.unwrap_or_default().iter();
+    given
+        .filter(|entry| !entry.value.is_null())
+        .map(|entry| entry.key.as_str())
+        .collect()
 }
 
 /// Removes the keys whose value is `null`, after they have been applied. `null` stays where it is a

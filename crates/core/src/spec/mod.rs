@@ -10,10 +10,14 @@ mod check;
 mod checkpoint;
 mod condition;
 mod contradictions;
+mod derivation;
+#[cfg(test)]
+mod derive_tests;
 #[cfg(test)]
 mod documentation_tests;
 mod engine;
 mod experiment;
+mod expression;
 mod fixed_point;
 mod future;
 mod generate;
@@ -63,6 +67,7 @@ pub use checkpoint::{AfterTraining, Checkpoint};
 pub use condition::{Operator, condition};
 pub(crate) use contradictions::TWO_TOKENIZERS;
 pub use contradictions::{PatternMemo, ResolvedPoint, contradictions};
+pub(crate) use derivation::{Derivation, sources};
 pub use engine::{Engine, EngineName, EngineProgram};
 pub use experiment::{
     Axis, CpuThreads, CudaGraph, EarlyStop, Evaluate, EvaluateEvery, EvaluateMoment, Experiment,

@@ -8,7 +8,7 @@ use std::collections::HashSet;
 
 use super::{
     axes::{AXES, SAMPLE_AXES},
-    keys::{self, KeyLookup},
+    keys,
     node::{Node, NodeContent},
     problem::Problem,
     scalar::{Resolved, Scalar},
@@ -200,11 +200,7 @@ enum NumberKind {
 
 /// The numbers that a key holds for any kind of its map.
 fn number_kind(key: &str) -> NumberKind {
-    let every_kind = |path: &str| match keys::field(path).map(|field| &field.shape) {
-        Some(KeyShape::Tagged(tagged)) => tagged.names().into_iter().map(str::to_owned).collect(),
-        _ => Vec::new(),
-    };
-    let KeyLookup::Shapes(shapes) = keys::find(key, &every_kind) else {
+    let Some(shapes) = keys::of_every_kind(key) else {
         return NumberKind::Any;
     };
     let alternatives = shapes.iter().flat_map(|shape| match shape {

@@ -187,6 +187,7 @@ fn put_axes(schema: &mut Value, axes: Map<String, Value>) {
         json!({"anyOf": [list, {"$ref": "#/$defs/RandomRange"}, {"type": "null"}]})
     });
     let values = section(&|item| item);
+    let expressions = section(&|_| json!({"type": ["string", "null"]}));
     let conditions = section(&|item| {
         let pattern = format!("^ *({})", Operator::listed("|"));
         json!({"anyOf": [item, {"type": "string", "pattern": pattern}]})
@@ -201,6 +202,9 @@ fn put_axes(schema: &mut Value, axes: Map<String, Value>) {
     for name in ["grid", "zip"] {
         put_lists(&mut properties[name], &lists);
     }
+    properties["derive"]["properties"] = expressions;
+    properties["derive"]["patternProperties"] = json!({OWN_AXIS: {"type": ["string", "null"]}});
+    properties["derive"]["additionalProperties"] = json!(false);
     for (name, properties_of) in [("include", values), ("exclude", conditions)] {
         properties[name]["items"] = json!({
             "type": "object",

@@ -39,6 +39,18 @@ pub(super) enum KeyShape {
     Anything,
 }
 
+impl KeyShape {
+    /// Whether a value may be a number.
+    pub(super) fn holds_numbers(&self) -> bool {
+        let is_number = |shape: &Self| matches!(shape, Self::Integer { .. } | Self::Number(_));
+        match self {
+            Self::Scalar { .. } | Self::Anything => true,
+            Self::Any(shapes) => shapes.iter().any(is_number),
+            shape => is_number(shape),
+        }
+    }
+}
+
 /// Bounds of a number; `above` is an exclusive bound.
 #[derive(Clone, Copy, Debug, Default)]
 pub(super) struct Range {

@@ -2,6 +2,7 @@
 //! lengths of the lists agree.
 
 mod conflicts;
+mod derive;
 mod points;
 mod together;
 
@@ -50,6 +51,7 @@ pub(super) fn check(tree: &Node) -> Vec<Problem> {
     for place in AXES {
         checker.axes(place);
     }
+    checker.derive();
     checker.conflicts();
     checker.points("include");
     checker.points("exclude");

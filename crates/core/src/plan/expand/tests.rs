@@ -92,6 +92,88 @@ fn the_example_of_the_design_is_39_points_and_117_trials() {
     ) != (32, "40".to_owned())));
 }
 
+/// The ids of the trials in the order of their points, and the axes.
+fn ids_and_axes(sweep: &str) -> (Vec<TrialId>, Vec<String>) {
+    let (data, train) = ("kind: generated", "batch_size: 4, steps: 5");
+    let mut plan = plan(&with("kind: mlp", data, train, sweep)).unwrap();
+    plan.trials.sort_by_key(|trial| (trial.point, trial.repeat));
+    let ids = plan.trials.into_iter().map(|trial| trial.id);
+    (ids.collect(), plan.axes)
+}
+
+#[test]
+fn derived_values_make_the_trials_of_the_same_values_written_out() {
+    let batches = "train.batch_size: [8, 16, 32]";
+    let derive = "train.grad_accumulation: 64 / train.batch_size, train.optimizer.learning_rate: \
+                  0.0001 * train.batch_size / 8";
+    let written = "train.grad_accumulation: [8, 4, 2], train.optimizer.learning_rate: [0.0001, \
+                   0.0002, 0.0004]";
+    let zip = ids_and_axes(&format!("zip: {{{batches}, {written}}}, repeats: 2"));
+    assert_eq!(zip.0.len(), 6);
+    for section in ["grid", "zip"] {
+        let found = ids_and_axes(&format!(
+            "{section}: {{{batches}}}, derive: {{{derive}}}, repeats: 2"
+        ));
+        assert_eq!(found, zip, "{section}");
+    }
+    let included = ids_and_axes(&format!(
+        "include: [{{train.batch_size: 8}}, {{train.batch_size: 16}}, {{train.batch_size: 32}}], \
+         derive: {{{derive}}}, repeats: 2"
+    ));
+    assert_eq!(included.0, zip.0);
+}
+
+#[test]
+fn a_value_may_be_derived_from_keys_that_do_not_vary() {
+    let fixed = ids_and_axes("derive: {train.grad_accumulation: 64 / train.batch_size}");
+    let written = ids_and_axes("grid: {train.grad_accumulation: [16]}");
+    assert_eq!(fixed, written);
+}
+
+#[test]
+fn exclude_sees_derived_values_and_drops_points_without_one() {
+    let derive = "derive: {train.grad_accumulation: 64 / train.batch_size}";
+    let batches = |sweep: &str| {
+        let (data, train) = ("kind: generated", "steps: 5");
+        let plan = plan(&with("kind: mlp", data, train, sweep)).unwrap();
+        let trials = plan.trials.iter();
+        trials
+            .map(|trial| trial.train.batch_size)
+            .collect::<Vec<_>>()
+    };
+    assert_eq!(
+        batches(&format!(
+            "grid: {{train.batch_size: [8, 16, 24, 32]}}, {derive}, exclude: \
+             [{{train.grad_accumulation: '>4'}}, {{train.batch_size: 24}}]"
+        )),
+        [16, 32]
+    );
+}
+
+#[test]
+fn a_derived_value_that_is_not_allowed_names_its_points() {
+    let sweep = "grid: {train.batch_size: [8, 24, 48]}, derive: {train.grad_accumulation: 64 / \
+                 train.batch_size}";
+    let refused = plan(&with("kind: mlp", "kind: generated", "steps: 5", sweep)).unwrap_err();
+    let lines: Vec<String> = refused.iter().map(ToString::to_string).collect();
+    assert_eq!(
+        lines,
+        [
+            "`sweep.derive.train.grad_accumulation`: `64 / train.batch_size` is 2.66667 where \
+             `train.batch_size` is 24; it must be an integer from 1 to 1048576 (at \
+             train.batch_size = 24; train.batch_size = 48)"
+        ]
+    );
+}
+
+#[test]
+fn derived_keys_split_no_block() {
+    let sweep = "grid: {model.hidden: [4, 8], train.batch_size: [8, 16]}, derive: \
+                 {train.grad_accumulation: 16 / train.batch_size}, together: [train.batch_size]";
+    let plan = plan(&with("kind: mlp", "kind: generated", "steps: 5", sweep)).unwrap();
+    assert_eq!(plan.blocks(), 2);
+}
+
 #[test]
 fn seeds_expand_inside_each_point_and_rounds_interleave() {
     let plan = plan(DESIGN).unwrap();

@@ -5,10 +5,10 @@ use std::{collections::HashMap, path::Path};
 
 use serde_json::Value;
 
-use super::PatternMemo;
+use super::{PatternMemo, ResolvedPoint};
 use crate::{
     kinds::{
-        KeyFault, Model,
+        KeyFault,
         command::{
             Argument, Arguments, Command, FILLED_COLUMNS, MetricSource, MetricTarget, PLACEHOLDERS,
             Part, is_name, metric_target, parse_template, value_variable,
@@ -31,13 +31,14 @@ const TAKING_AN_ARGUMENT: [&str; 3] = ["--rcfile", "--init-file", "--emulate"];
 const BY_NAMES: [&str; 1] = ["model.kind"];
 
 /// Returns the contradictions within the command of a point, if it is one.
-pub(super) fn of_command(model: &Model, patterns: &PatternMemo) -> Vec<KeyFault> {
-    let Some(command) = model.command() else {
+pub(super) fn of_command(point: &ResolvedPoint<'_>) -> Vec<KeyFault> {
+    let Some(command) = point.model.command() else {
         return Vec::new();
     };
     let mut faults = Faults {
         command,
-        patterns,
+        patterns: point.patterns,
+        sources: point.sources,
         found: Vec::new(),
     };
     faults.program("argv", &command.argv);
@@ -55,6 +56,8 @@ pub(super) fn of_command(model: &Model, patterns: &PatternMemo) -> Vec<KeyFault>
 struct Faults<'a> {
     command: &'a Command,
     patterns: &'a PatternMemo,
+    /// The keys that derived values are computed from.
+    sources: &'a [String],
     found: Vec<KeyFault>,
 }
 
@@ -291,7 +294,8 @@ impl<'a> Faults<'a> {
             let is_named = |part: &Part| matches!(part, Part::Placeholder(found) if found == name || found == "trial_file");
             names_variable(text, &variable) || parts.iter().any(is_named)
         };
-        is_condition || texts.into_iter().any(is_in)
+        let is_source = |key: &String| key.strip_prefix("model.values.") == Some(name);
+        is_condition || self.sources.iter().any(is_source) || texts.into_iter().any(is_in)
     }
 
     fn metrics(&mut self) {

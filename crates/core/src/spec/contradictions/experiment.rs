@@ -6,7 +6,8 @@ use super::{PatternMemo, ResolvedPoint, contradictions, data::of_given_tokenizer
 use crate::{
     kinds::{KeyFault, Model},
     spec::{
-        axes::{AXES, axis_keys, may_vary},
+        axes::{axis_keys, may_vary, varying_sections},
+        derivation::sources,
         engine::Engine,
         experiment::{CudaGraph, Experiment},
         node::Node,
@@ -57,6 +58,7 @@ pub(in crate::spec) fn check(
         devices: &run.devices,
         devices_per_trial: run.devices_per_trial,
         patterns: &PatternMemo::default(),
+        sources: &sources(&experiment.sweep.derive),
     };
     let axes = axis_keys(tree);
     let related = |a: &str, b: &str| within(a, b) || within(b, a);
@@ -209,7 +211,7 @@ fn ignored_without_training(tree: &Node, kind: &str) -> Vec<Problem> {
         .iter()
         .filter_map(|key| tree.get("train")?.entry(key));
     let given = given.map(|entry| (format!("train.{}", entry.key), &entry.key_location));
-    let sections = AXES.iter().filter_map(|section| tree.get_path(section));
+    let sections = varying_sections().filter_map(|section| tree.get_path(section));
     let axes = sections
         .flat_map(Node::entries)
         .filter(|entry| may_vary(&entry.key));
@@ -288,7 +290,7 @@ fn ignored_by_commands(tree: &Node) -> Vec<Problem> {
             .iter()
             .map(move |entry| (format!("{section}.{}", entry.key), &entry.key_location))
     };
-    let sections = AXES.iter().filter_map(|section| tree.get_path(section));
+    let sections = varying_sections().filter_map(|section| tree.get_path(section));
     let axes = sections
         .flat_map(Node::entries)
         .map(|entry| (entry.key.clone(), &entry.key_location));

@@ -3,7 +3,7 @@
 
 use super::SweepChecker;
 use crate::spec::{
-    axes::{AXES, SAMPLE_AXES},
+    axes::{AXES, DERIVED, SAMPLE_AXES, varying_sections},
     node::{Node, NodeEntry},
 };
 
@@ -107,7 +107,9 @@ impl<'a> SweepChecker<'a> {
         if self.sweep.get("search").is_none_or(Node::is_null) {
             return;
         }
-        for section in ["grid", "zip", "sample", "include", "exclude", "together"] {
+        for section in [
+            "grid", "zip", "sample", "derive", "include", "exclude", "together",
+        ] {
             let Some(entry) = self
                 .sweep
                 .entry(section)
@@ -118,6 +120,9 @@ impl<'a> SweepChecker<'a> {
             let message = match section {
                 "together" => "`sweep.together` is for listed points, and `sweep.search` chooses \
                                its own; remove it"
+                    .to_owned(),
+                "derive" => "`sweep.derive` is for listed points, and `sweep.search` chooses its \
+                             own; remove one of them"
                     .to_owned(),
                 _ => format!(
                     "`sweep.{section}` lists points and `sweep.search` chooses its own; keep one \
@@ -168,9 +173,7 @@ impl<'a> SweepChecker<'a> {
 
     /// Checks for two axes of which one would replace the other.
     fn displacing(&mut self) {
-        let sections = AXES
-            .into_iter()
-            .filter_map(|place| self.tree.get_path(place));
+        let sections = varying_sections().filter_map(|place| self.tree.get_path(place));
         let axes: Vec<&'a NodeEntry> = sections.flat_map(Node::entries).collect();
         let undoes = |a: &str, b: &str| {
             (a, b) == ("train.steps", "train.epochs") || b.strip_suffix(".kind") == Some(a)
@@ -189,7 +192,7 @@ impl<'a> SweepChecker<'a> {
     }
 
     fn seeds(&mut self) {
-        for place in AXES {
+        for place in varying_sections() {
             let (path, around) = (place.join("."), place[..place.len() - 1].join("."));
             // Random points are repeated as the others.
             let around = match around.as_str() {
@@ -206,8 +209,13 @@ impl<'a> SweepChecker<'a> {
                 .filter(|_| repeats > 1)
             {
                 let message = format!(
-                    "`train.seed` is an axis while `{around}.repeats` is {repeats}, and repeats \
-                     vary the seed too; keep one of them"
+                    "`train.seed` is {} while `{around}.repeats` is {repeats}, and repeats vary the \
+                     seed too; keep one of them",
+                    if place == DERIVED {
+                        "derived"
+                    } else {
+                        "an axis"
+                    }
                 );
                 self.push(&entry.key_location, &format!("{path}.train.seed"), message);
             }

@@ -7,7 +7,7 @@ use crate::{
         condition::{Operator, condition},
         node::{Node, NodeContent, NodeEntry},
         scalar::{Resolved, Scalar},
-        shapes::{KeyField, KeyShape},
+        shapes::KeyField,
     },
 };
 
@@ -90,17 +90,7 @@ impl<'a> SweepChecker<'a> {
         number: &str,
     ) {
         let operator = operator.text();
-        let numeric = |field: &KeyField| match &field.shape {
-            KeyShape::Integer { .. }
-            | KeyShape::Number(_)
-            | KeyShape::Scalar { .. }
-            | KeyShape::Anything => true,
-            KeyShape::Any(shapes) => shapes
-                .iter()
-                .any(|shape| matches!(shape, KeyShape::Integer { .. } | KeyShape::Number(_))),
-            _ => false,
-        };
-        if !fields.iter().any(numeric) {
+        if !fields.iter().any(|field| field.shape.holds_numbers()) {
             let message = format!(
                 "`{}` does not hold numbers, so the comparison `{operator}` is not possible; name \
                  one of its values",

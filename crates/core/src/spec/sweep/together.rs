@@ -2,7 +2,7 @@
 
 use super::SweepChecker;
 use crate::spec::{
-    axes::{may_vary, varied_keys},
+    axes::{derived_keys, may_vary, varied_keys},
     node::{Node, NodeContent},
     problem::Location,
     suggest::{listed, nearest},
@@ -23,7 +23,9 @@ impl SweepChecker<'_> {
         let NodeContent::List(entries) = &node.content else {
             return;
         };
-        let axes = varied_keys(self.tree);
+        let mut axes = varied_keys(self.tree);
+        // They follow from the axes of a block.
+        axes.retain(|key| !derived_keys(self.tree).any(|derived| derived == *key));
         let mut known: Vec<&str> = Vec::new();
         for entry in entries {
             let Some(key) = entry.text() else { continue };

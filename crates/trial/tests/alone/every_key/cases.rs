@@ -1026,6 +1026,11 @@ fn of_sweep() -> Vec<Case> {
             [AS_IT_IS, "[{train.batch_size: 1}]"],
             ["1/1 2/1", "2/1"],
         ),
+        of(
+            "derive",
+            [AS_IT_IS, "{train.seed: train.batch_size + 5}"],
+            ["1/1 2/1", "1/6 2/7"],
+        ),
         random("count", [AS_IT_IS, "3"]),
         random("seed", [AS_IT_IS, "2"]),
         random("axes", [AS_IT_IS, "{train.batch_size: {to: 9999}}"]),

@@ -1,0 +1,117 @@
+//! `sweep.derive`: keys whose values follow from those of other keys.
+
+use super::{Fields, SweepChecker};
+use crate::spec::{
+    axes::{AXES, DERIVED, RUN_AXES_IN_WORDS, derived_keys, may_vary},
+    derivation::EXAMPLE,
+    expression::Expression,
+    keys::{self, KeyLookup},
+    node::{Node, NodeEntry},
+};
+
+impl<'a> SweepChecker<'a> {
+    /// Checks each derived key and its expression.
+    pub(super) fn derive(&mut self) {
+        let Some(node) = self.tree.get_path(DERIVED).filter(|node| !node.is_null()) else {
+            return;
+        };
+        let path = DERIVED.join(".");
+        if !node.is_map() {
+            let message = format!(
+                "`{path}` is {}; it must be a map of keys, each with an expression, such as \
+                 `train.grad_accumulation: {EXAMPLE}`",
+                node.found()
+            );
+            return self.push(&node.location, &path, message);
+        }
+        for entry in node.entries().iter().filter(|entry| !entry.value.is_null()) {
+            self.derived_key(&format!("{path}.{}", entry.key), entry);
+        }
+    }
+
+    fn derived_key(&mut self, full: &str, entry: &'a NodeEntry) {
+        let key = &entry.key;
+        let Some(fields) = self.fields(full, entry) else {
+            return;
+        };
+        if !fields.iter().any(|field| field.shape.holds_numbers()) {
+            let message = format!("`{full}`: `{key}` does not hold numbers; list its values");
+            return self.push(&entry.key_location, full, message);
+        }
+        if let Some(section) = self.section_with_values(key) {
+            let message = format!(
+                "`{key}` is in both `{}` and `{section}`; keep one of them",
+                DERIVED.join(".")
+            );
+            self.push(&entry.key_location, full, message);
+        }
+        let Some(text) = entry.value.text() else {
+            let message = format!(
+                "`{full}` is {}; it must be an expression over other keys, such as `{EXAMPLE}`",
+                entry.value.found()
+            );
+            return self.push(&entry.value.location, full, message);
+        };
+        match Expression::read(text) {
+            Err(fault) => self.push(&entry.value.location, full, format!("`{full}`: {fault}")),
+            Ok(expression) if expression.keys().is_empty() => {
+                let message = format!(
+                    "`{full}` is `{text}`, which uses no key; write the value at `{key}` itself"
+                );
+                self.push(&entry.value.location, full, message);
+            }
+            Ok(expression) => {
+                for used in expression.keys() {
+                    self.used_key(full, used, entry);
+                }
+            }
+        }
+    }
+
+    /// Checks a key that an expression uses.
+    fn used_key(&mut self, full: &str, used: &str, entry: &NodeEntry) {
+        let location = &entry.value.location;
+        let is_derived = derived_keys(self.tree).any(|key| key == used);
+        let known = keys::find(used, &|path| self.kinds(path));
+        let message = match known {
+            _ if used == entry.key => format!("`{full}` uses itself"),
+            _ if is_derived => format!(
+                "`{full}` uses `{used}`, which is derived too; write the expression of `{used}` in \
+                 its place"
+            ),
+            KeyLookup::Shapes(_) if !may_vary(used) => format!(
+                "`{full}` uses `{used}`; expressions use keys of `model`, `data` and `train`, and \
+                 {RUN_AXES_IN_WORDS}"
+            ),
+            _ => {
+                let at_expression = NodeEntry {
+                    key: used.to_owned(),
+                    key_location: location.clone(),
+                    value: entry.value.clone(),
+                };
+                let fields = self.fields(full, &at_expression);
+                let holds_numbers =
+                    |fields: Fields| fields.iter().any(|field| field.shape.holds_numbers());
+                if fields.is_none_or(holds_numbers) {
+                    return;
+                }
+                format!("`{full}` uses `{used}`, which does not hold numbers")
+            }
+        };
+        self.push(location, full, message);
+    }
+
+    /// The section that also gives values to a derived key.
+    fn section_with_values(&self, key: &str) -> Option<String> {
+        let is_given = |value: Option<&Node>| value.is_some_and(|value| !value.is_null());
+        let mut axes = AXES.into_iter();
+        let axes = axes.find(|place| is_given(self.tree.get_path(&[*place, &[key]].concat())));
+        let points = self.sweep.get("include").map(Node::items);
+        let mut points = points.unwrap_or_default().iter();
+        let axes = axes.map(|place| place.join("."));
+        axes.or_else(|| {
+            let is_included = points.any(|point| point.get(key).is_some());
+            is_included.then(|| "sweep.include".to_owned())
+        })
+    }
+}
