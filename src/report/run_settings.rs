@@ -84,8 +84,12 @@ pub(super) struct RunSettings {
     /// Whether every key is here, so that an absent one is known to be not set. An experiment that
     /// this kiln cannot check, such as one of a newer kiln, has only what was written.
     pub(super) is_complete: bool,
+    /// The keys that are computed from others (`sweep.derive`). Their settings are the expressions.
+    pub(super) derived: Vec<String>,
 }
 
+/// The section of derived keys.
+const DERIVED: &str = "sweep.derive.";
 /// Sections of axes, and whether the axes of each vary together.
 const AXES: [(&str, bool); 3] = [
     ("sweep.grid.", false),
@@ -107,6 +111,7 @@ impl RunSettings {
         let is_complete = complete.is_some();
         let mut settings = BTreeMap::new();
         let mut axes = BTreeMap::new();
+        let mut derived = BTreeMap::new();
         for (key, value) in leaves(complete.unwrap_or(written), &|_| false) {
             let axis = AXES.iter().find_map(|(section, is_zipped)| {
                 let axis = key.strip_prefix(section)?;
@@ -117,9 +122,10 @@ impl RunSettings {
                     axes.insert(axis, Setting::Swept { is_zipped, values });
                 }
                 None if LABELS.contains(&key.as_str()) => {}
-                None => {
-                    settings.insert(key, Setting::One(value));
-                }
+                None => match key.strip_prefix(DERIVED) {
+                    Some(of) => drop(derived.insert(of.to_owned(), Setting::One(value))),
+                    None => drop(settings.insert(key, Setting::One(value))),
+                },
             }
         }
         // A swept map replaces the keys below it.
@@ -130,9 +136,12 @@ impl RunSettings {
             })
         });
         settings.extend(axes);
+        let keys_of_derived = derived.keys().cloned().collect();
+        settings.extend(derived);
         Some(Self {
             settings,
             is_complete,
+            derived: keys_of_derived,
         })
     }
 }
@@ -207,6 +216,22 @@ mod tests {
             of("train: {steps: 5}\n"),
             of("train: {steps: 5, precision: f32}\n")
         );
+    }
+
+    #[test]
+    fn a_derived_key_has_its_expression() {
+        let derived = RunSettings::of(&format!(
+            "{SMALL}train: {{steps: 5}}\nsweep: {{grid: {{train.batch_size: [8, 16]}}, derive: \
+             {{train.grad_accumulation: 16 / train.batch_size}}}}\n"
+        ));
+        let derived = derived.unwrap();
+        let key = "train.grad_accumulation";
+        assert_eq!(
+            text(&derived, key).as_deref(),
+            Some("16 / train.batch_size")
+        );
+        assert_eq!(derived.derived, [key]);
+        assert_eq!(text(&derived, "sweep.derive.train.grad_accumulation"), None);
     }
 
     #[test]

@@ -1,6 +1,6 @@
 //! Compares the values of one axis within one table: each further value is a side against the first.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 use kiln_core::{
     record::{TableRow, TrialTable},
@@ -36,6 +36,8 @@ pub struct SplitTable {
     axis: String,
     base: (String, TrialTable),
     sides: Vec<(String, TrialTable)>,
+    /// The derived keys that change with the axis, by side.
+    derived: Vec<Vec<TreatedKey>>,
     /// What differs between the programs of the sides, in words.
     programs: Vec<String>,
 }
@@ -75,13 +77,23 @@ impl SplitTable {
                 known.join(", ")
             ));
         };
-        let side = |value: &String| (shown(value).to_owned(), part(table, place, value));
+        let columns = derived_columns(run, place);
+        let left_out: Vec<usize> = columns.iter().copied().chain([place]).collect();
+        let side = |value: &String| {
+            let part = part(table, place, value, &left_out);
+            (shown(value).to_owned(), part)
+        };
         let others = || values.iter().filter(|value| *value != first);
+        let derived = |value: &String| -> Vec<TreatedKey> {
+            let changed = |column: &usize| derived_change(table, place, *column, [first, value]);
+            columns.iter().filter_map(changed).collect()
+        };
         let names: Vec<&str> = others().map(|value| shown(value)).collect();
         Ok(Self {
             axis: axis.to_owned(),
             base: side(first),
             sides: others().map(side).collect(),
+            derived: others().map(derived).collect(),
             programs: between_programs::differ(run, axis, shown(first), &names),
         })
     }
@@ -140,22 +152,65 @@ fn number(value: &str) -> f64 {
     value.parse().unwrap_or(f64::INFINITY)
 }
 
-/// The rows with a value, without the axis.
-fn part(table: &TrialTable, place: usize, value: &str) -> TrialTable {
-    let without = |row: &TableRow| {
-        let mut axes = row.axes.clone();
-        axes.remove(place);
-        TableRow {
-            axes,
-            ..row.clone()
-        }
+/// The columns of derived keys. They follow from the axes, so points are told apart without them.
+fn derived_columns(run: Subject<'_>, place: usize) -> Vec<usize> {
+    let settings = run.experiment.and_then(RunSettings::of);
+    let keys = settings
+        .map(|settings| settings.derived)
+        .unwrap_or_default();
+    let columns = run.table.axes.iter().enumerate();
+    columns
+        .filter(|(column, key)| *column != place && keys.contains(key))
+        .map(|(column, _)| column)
+        .collect()
+}
+
+/// The change of a derived key between two values of an axis; `None` if it has the same values.
+fn derived_change(
+    table: &TrialTable,
+    place: usize,
+    column: usize,
+    sides: [&String; 2],
+) -> Option<TreatedKey> {
+    let [base, new] = sides.map(|side| values_beside(table, place, side, column));
+    let in_words = |values: BTreeSet<&str>| Some(Vec::from_iter(values).join(" and "));
+    (base != new).then(|| TreatedKey {
+        key: table.axes[column].clone(),
+        base: in_words(base),
+        new: in_words(new),
+    })
+}
+
+/// The values of a column in the rows that have this value on an axis.
+fn values_beside<'a>(
+    table: &'a TrialTable,
+    place: usize,
+    value: &str,
+    column: usize,
+) -> BTreeSet<&'a str> {
+    let rows = table.rows.iter();
+    let of_value = rows.filter(|row| row.axes.get(place).is_some_and(|own| own == value));
+    let cells = of_value.filter_map(|row| row.axes.get(column));
+    cells.map(|cell| shown(cell)).collect()
+}
+
+/// The rows with a value, without some columns: that of the axis, and those that follow from it.
+fn part(table: &TrialTable, place: usize, value: &str, left_out: &[usize]) -> TrialTable {
+    let kept = |cells: &[String]| -> Vec<String> {
+        let cells = cells.iter().enumerate();
+        cells
+            .filter(|(column, _)| !left_out.contains(column))
+            .map(|(_, cell)| cell.clone())
+            .collect()
+    };
+    let without = |row: &TableRow| TableRow {
+        axes: kept(&row.axes),
+        ..row.clone()
     };
     let rows = table.rows.iter();
     let of_value = rows.filter(|row| row.axes.get(place).is_some_and(|own| own == value));
-    let mut axes = table.axes.clone();
-    axes.remove(place);
     TrialTable {
-        axes,
+        axes: kept(&table.axes),
         metrics: table.metrics.clone(),
         rows: of_value.map(without).collect(),
         ..TrialTable::default()
@@ -170,7 +225,7 @@ pub fn between(split: &SplitTable, options: &Options) -> Result<Comparisons, Str
     let (base_value, base) = &split.base;
     let nothing: [BTreeMap<String, String>; 2] = Default::default();
     let mut matchups: Vec<Matchup<'_>> = Vec::new();
-    for (value, side) in &split.sides {
+    for ((value, side), derived) in split.sides.iter().zip(&split.derived) {
         let mut matched = by_settings([base, side], &base.axes, &nothing);
         if split.sides.len() > 1 {
             let of_side = |name: &mut String| *name = format!("{name}, {} {value}", split.axis);
@@ -188,7 +243,9 @@ pub fn between(split: &SplitTable, options: &Options) -> Result<Comparisons, Str
         };
         let mut options = options.clone();
         options.across_settings.push(split.axis.clone());
-        options.treatment = Some(Treatment::of_axis(treated));
+        let keys = derived.iter().map(|one| one.key.clone());
+        options.across_settings.extend(keys);
+        options.treatment = Some(Treatment::of_axis(treated, derived));
         matchups.push(Matchup {
             matched,
             is_by_treatment: true,
@@ -211,7 +268,11 @@ pub fn between(split: &SplitTable, options: &Options) -> Result<Comparisons, Str
         ));
     }
     let programs = split.programs.iter().cloned();
-    let differ = programs.chain(differ(&matchups)).collect();
+    let differ = derived_words(split)
+        .into_iter()
+        .chain(programs)
+        .chain(differ(&matchups))
+        .collect();
     let mut found = judged(matchups, options);
     found.between = Some(Between {
         axis: split.axis.clone(),
@@ -220,6 +281,24 @@ pub fn between(split: &SplitTable, options: &Options) -> Result<Comparisons, Str
         differ,
     });
     Ok(found)
+}
+
+/// The changes of derived keys: `train.optimizer.learning_rate 0.1 → 0.2`.
+fn derived_words(split: &SplitTable) -> Vec<String> {
+    let sides = split.sides.iter().zip(&split.derived);
+    let words = |((value, _), derived): (&(String, TrialTable), &Vec<TreatedKey>)| {
+        let side = match split.sides.len() {
+            1 => String::new(),
+            _ => format!("{value}: "),
+        };
+        let in_words = |one: &TreatedKey| {
+            let values = [&one.base, &one.new];
+            let [base, new] = values.map(|value| value.as_deref().unwrap_or_default());
+            format!("{side}{} {base} → {new}", one.key)
+        };
+        derived.iter().map(in_words).collect::<Vec<String>>()
+    };
+    sides.flat_map(words).collect()
 }
 
 /// The facts in which a side differs from base, in words; each once.

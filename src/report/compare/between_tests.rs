@@ -397,6 +397,32 @@ fn a_wrong_axis_or_value_is_refused_with_what_there_is() {
 }
 
 #[test]
+fn a_derived_key_changes_with_its_axis_and_is_named() {
+    let mut table = run(5, 0.0, 0.1);
+    table.axes.push("train.optimizer.learning_rate".to_owned());
+    for row in &mut table.rows {
+        let rate = if row.axes[1] == "1" { "0.1" } else { "0.2" };
+        row.axes.push(rate.to_owned());
+    }
+    let split = SplitTable::of(Subject::new(&table, "x"), AXES[1], None).unwrap();
+    let refused = between(&split, &Options::default()).err().unwrap();
+    assert!(refused.contains("other axes change together"), "{refused}");
+    let experiment = "kiln: 1\nname: x\nmodel: {kind: mlp}\ndata: {kind: generated}\n\
+                      train: {steps: 5}\nsweep:\n  grid: {train.cpu_threads: [1, 2]}\n  \
+                      derive: {train.optimizer.learning_rate: 0.1 * train.cpu_threads}\n";
+    let subject = Subject {
+        experiment: Some(experiment),
+        ..Subject::new(&table, "x")
+    };
+    let split = SplitTable::of(subject, AXES[1], None).unwrap();
+    let found = between(&split, &Options::default()).unwrap();
+    assert_eq!(found.pairs.len(), 1);
+    let words = "train.optimizer.learning_rate 0.1 → 0.2".to_owned();
+    let differ = &found.between.as_ref().unwrap().differ;
+    assert!(differ.contains(&words), "{differ:?}");
+}
+
+#[test]
 fn a_run_of_which_no_trial_has_ended_is_refused_as_one() {
     let mut table = run(1, 0.0, 0.0);
     table.rows.clear();

@@ -286,9 +286,10 @@ fn launch(run: &RunFile) -> Option<BTreeMap<String, Value>> {
     Some(leaves(Value::Object(telling), &|_| false))
 }
 
-/// The keys that the grid and the zip of an experiment vary.
+/// The keys that an experiment varies, in lists or by expressions.
 fn swept(experiment: &Value) -> Vec<String> {
-    let sections = ["grid", "zip"].map(|section| experiment.pointer(&format!("/sweep/{section}")));
+    let sections = ["grid", "zip", "derive"];
+    let sections = sections.map(|section| experiment.pointer(&format!("/sweep/{section}")));
     let axes = sections.into_iter().flatten().filter_map(Value::as_object);
     axes.flat_map(|axes| axes.keys().cloned()).collect()
 }

@@ -98,10 +98,11 @@ impl Treatment {
         }
     }
 
-    /// One axis, whose values are the sides.
-    pub(super) fn of_axis(axis: TreatedKey) -> Self {
+    /// One axis, whose values are the sides, and the derived keys that change with it.
+    pub(super) fn of_axis(axis: TreatedKey, derived: &[TreatedKey]) -> Self {
+        let settings = std::iter::once(axis).chain(derived.iter().cloned());
         Self {
-            settings: vec![axis],
+            settings: settings.take(MOST_TREATED).collect(),
             values: Default::default(),
         }
     }

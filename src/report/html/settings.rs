@@ -77,6 +77,7 @@ pub(super) fn of_table(run: &RunView<'_>) -> RunSettings {
             .map(|(place, axis)| (axis.clone(), setting(place)))
             .collect(),
         is_complete: false,
+        derived: Vec::new(),
     }
 }
 
