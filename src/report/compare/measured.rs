@@ -58,11 +58,11 @@ impl MeasuredPair {
             differences: Differences::of(&sides),
             missing,
             passed_over,
-            refusal: scope::of_one_attempt(pair)
-                .or_else(|| {
-                    let treatment = matchup.options.treatment.as_ref()?;
-                    scope::refusal(metric, column, treatment, pair)
-                })
+            refusal: matchup
+                .options
+                .treatment
+                .as_ref()
+                .and_then(|treatment| scope::refusal(metric, column, treatment, pair))
                 .or_else(|| scope::of_source(metric, column, &matchup.options.other_sources))
                 .or_else(|| scope::of_formula(column, pair))
                 .or_else(|| scope::of_meaning(column, pair, matchup.options.treatment.as_ref()))
@@ -189,10 +189,16 @@ pub(super) fn fill(
             })
             .enumerate()
     };
+    let is_one_run = compared.iter().all(|pair| pair.is_one_run);
+    let of_attempts: Vec<Option<String>> = pairs()
+        .map(|(_, (_, pair))| scope::of_one_attempt(pair, is_one_run))
+        .collect();
     let of_metric = |metric: &ComparedMetric| {
-        let metric = *metric;
+        let (metric, of_attempts) = (*metric, &of_attempts);
         pairs().filter_map(move |(place, (matchup, pair))| {
-            MeasuredPair::of(place, metric, pair, matchup)
+            let one = MeasuredPair::of(place, metric, pair, matchup)?;
+            let refusal = of_attempts[place].clone().or(one.refusal);
+            Some(MeasuredPair { refusal, ..one })
         })
     };
     let measured: Vec<MeasuredPair> = metrics.iter().flat_map(of_metric).collect();

@@ -56,7 +56,7 @@ pub use paired::{PairedBlocks, how_to_compare};
 
 use self::{applied::AppliedTreatment, at_once::AtOnce};
 use matching::{Matched, MatchedPair, by_id, by_keys};
-use pair::{completed, disturbances, unlike_in, without_numbers};
+use pair::{completed, disturbances, drop_shared, unlike_in, without_numbers};
 
 /// Options of a comparison of two tables.
 #[derive(Clone, Debug, Default)]
@@ -362,9 +362,10 @@ impl Matchup<'_> {
             self.drop_disturbed();
         }
         let pairs = &mut self.matched.pairs;
+        let shared: Vec<usize> = pairs.iter_mut().map(drop_shared).collect();
         let treated = AppliedTreatment::of(pairs, &self.options, self.is_by_treatment);
         let across = &self.options.across;
-        for (pair, mut disturbed) in pairs.iter_mut().zip(disturbed) {
+        for ((pair, mut disturbed), shared) in pairs.iter_mut().zip(disturbed).zip(shared) {
             let blocks = self.side.as_ref().map(|_| {
                 paired::pair(pair, &|unlike| {
                     treated.covers(unlike) || across.contains(&unlike.field)
@@ -396,6 +397,7 @@ impl Matchup<'_> {
                 disturbed,
                 blocks,
                 side: self.side.clone(),
+                shared,
                 ..without_numbers(pair, unlike, &found.metrics, self.options.is_other_mean)
             });
         }

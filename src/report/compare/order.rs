@@ -133,9 +133,13 @@ fn can_be_clean(found: &Comparisons) -> bool {
 
 fn shared(found: &Comparisons) -> Option<String> {
     let shared: usize = found.pairs.iter().map(|pair| pair.shared).sum();
+    let counts = match found.pairs.iter().all(|pair| pair.is_one_run) {
+        true => "",
+        false => ", and counted on neither side",
+    };
     (shared > 0).then(|| {
         format!(
-            "order: {} in both tables: the same run, not a repeat; no gate passes there",
+            "order: {} in both tables: the same run, not a repeat{counts}; no gate passes there",
             counted(shared, "run")
         )
     })

@@ -1,6 +1,6 @@
 //! What a pair of points says besides its verdicts: outcomes, equal losses, outliers, disturbances.
 
-use std::collections::HashMap;
+use std::collections::{HashMap, HashSet};
 
 use kiln_core::{
     plan::{Outcome, TrialId},
@@ -26,6 +26,31 @@ pub(super) fn completed<'a>(rows: &[&'a TrialRow]) -> Vec<&'a TrialRow> {
         .copied()
         .filter(|row| row.outcome == Outcome::Completed)
         .collect()
+}
+
+/// The trials of which both sides have one and the same run: it is not a repeat of itself.
+pub(super) fn shared_trials<'a>(pair: &MatchedPair<'a>) -> HashSet<&'a TrialId> {
+    let of_new = pair.new.iter().copied();
+    let in_new: HashMap<&'a TrialId, &'a TrialRow> = of_new.map(|row| (&row.trial, row)).collect();
+    let is_in_new = |row: &&'a TrialRow| {
+        let new = in_new.get(&row.trial);
+        new.is_some_and(|new| is_same_run(row, new))
+    };
+    let shared = pair.base.iter().copied().filter(is_in_new);
+    shared.map(|row| &row.trial).collect()
+}
+
+/// Removes the runs that both sides have, where each side has completed others: only these tell a
+/// difference. Returns the number of runs that both sides have.
+pub(super) fn drop_shared(pair: &mut MatchedPair<'_>) -> usize {
+    let shared = shared_trials(pair);
+    let is_own = |row: &&TrialRow| !shared.contains(&row.trial);
+    let has_own = |rows: &[&TrialRow]| completed(rows).iter().any(is_own);
+    if has_own(&pair.base) && has_own(&pair.new) {
+        pair.base.retain(is_own);
+        pair.new.retain(is_own);
+    }
+    shared.len()
 }
 
 pub(super) fn without_numbers(
@@ -55,15 +80,11 @@ pub(super) fn without_numbers(
         .map(|share| share.min(FURTHEST));
     let is_whole = |rows: &[&TrialRow]| rows.iter().all(|row| row.outcome == Outcome::Completed);
     let whole = is_whole(&pair.base) && is_whole(&pair.new);
-    let are_in_new = |is_same: fn(&TrialRow, &TrialRow) -> bool| {
-        let same = pair.base.iter().filter(|old| {
-            let new = in_new.get(&old.trial);
-            new.is_some_and(|new| is_same(old, new))
-        });
-        same.count()
+    let is_in_new = |old: &&&TrialRow| {
+        let new = in_new.get(&old.trial);
+        new.is_some_and(|new| is_same_row(old, new))
     };
-    let shared = are_in_new(is_same_run);
-    let equal = are_in_new(is_same_row);
+    let equal = pair.base.iter().filter(is_in_new).count();
     Compared {
         name: pair.name.clone(),
         values: pair.values.clone(),
@@ -81,7 +102,7 @@ pub(super) fn without_numbers(
             .into_iter()
             .flat_map(|(side, rows)| outliers(side, rows, metrics))
             .collect(),
-        shared,
+        shared: shared_trials(pair).len(),
         is_one_run: [&pair.base, &pair.new]
             .iter()
             .all(|rows| rows.len() == equal),

@@ -16,7 +16,7 @@ use super::{
     ComparedMetric,
     comparable::{RowFact, is_read_twice},
     matching::MatchedPair,
-    pair::completed,
+    pair::{completed, shared_trials},
     treatment::Treatment,
 };
 
@@ -63,8 +63,9 @@ pub(super) fn refusal(
     }
 }
 
-/// Numbers of attempts that both sides have, because the output of one was read again for the other.
-pub(super) fn of_one_attempt(pair: &MatchedPair<'_>) -> Option<String> {
+/// Numbers of attempts that both sides have, because the output of one was read again for the other,
+/// or because a run kept them from the other. `is_one_run`: no row of the two tables is of another.
+pub(super) fn of_one_attempt(pair: &MatchedPair<'_>, is_one_run: bool) -> Option<String> {
     let base: HashMap<&TrialId, &TrialRow> =
         pair.base.iter().map(|row| (&row.trial, *row)).collect();
     let is_in_base = |row: &&&TrialRow| {
@@ -72,9 +73,17 @@ pub(super) fn of_one_attempt(pair: &MatchedPair<'_>) -> Option<String> {
         old.is_some_and(|old| is_read_twice(old, row))
     };
     let rows = pair.new.iter().filter(is_in_base).count();
-    (rows > 0).then(|| {
-        format!(
+    if rows > 0 {
+        return Some(format!(
             "both sides have the same attempts ({}), whose output was read twice: they are not repeats",
+            counted(rows, "row")
+        ));
+    }
+    let rows = shared_trials(pair).len();
+    (rows > 0 && !is_one_run).then(|| {
+        format!(
+            "both sides have the same attempts ({}), and not both have completed others: they are not \
+             repeats; `kiln run FILE --fresh` runs all trials again for a run to compare with",
             counted(rows, "row")
         )
     })

@@ -765,12 +765,12 @@ fn a_gate_does_not_pass_for_the_same_runs_twice_and_the_page_says_so() {
         "{}",
         page(&same)
     );
-    // With one other run on a side, their order counts.
+    // With enough other runs on both sides, their order counts.
     let mut more = base.clone();
-    more.rows[4] = other.rows[4].clone();
+    more.rows[2..].clone_from_slice(&other.rows[2..]);
     let partly = page(&compare(&base, &more, &Options::default()).unwrap());
     assert!(
-        partly.contains("order: 4 runs in both tables") && !partly.contains("are one run"),
+        partly.contains("order: 2 runs in both tables") && !partly.contains("are one run"),
         "{partly}"
     );
     assert!(partly.matches("order: ").count() > 1, "{partly}");
@@ -799,6 +799,60 @@ fn rows_that_a_run_kept_are_those_of_the_run_before() {
     let found = compare(&base, &new, &Options::default()).unwrap();
     let pair = &found.pairs[0];
     assert_eq!((pair.shared, pair.is_one_run), (4, false));
+}
+
+#[test]
+fn kept_runs_count_on_neither_side_and_added_repeats_alone_get_no_verdict() {
+    let base = lasting(timed(rates(1, &STEADY), 0, 20), 9.0);
+    let slower = STEADY.map(|rate| rate * 0.5);
+    let added = lasting(timed(rates(11, &slower), 210, 20), 9.0);
+    let with = |rows: &TrialTable, more: &TrialTable| {
+        let mut table = rows.clone();
+        table.rows.extend(more.rows.clone());
+        table
+    };
+    // NEW is BASE and more repeats.
+    let found = compare(&base, &with(&base, &added), &Options::default()).unwrap();
+    let one = &found.pairs[0].comparisons[0];
+    assert_eq!(
+        (found.pairs[0].shared, one.verdict),
+        (5, Verdict::NotComparable)
+    );
+    let text = page(&found);
+    assert!(text.contains("the same attempts (5 rows)"), "{text}");
+    assert!(!text.contains("in turns"), "{text}");
+    // Both have runs of their own, in turns: these alone are compared.
+    let own = lasting(timed(rates(21, &STEADY), 200, 20), 9.0);
+    let sides = [with(&base, &own), with(&base, &added)];
+    let found = compare(&sides[0], &sides[1], &Options::default()).unwrap();
+    let one = &found.pairs[0].comparisons[0];
+    assert_eq!(
+        (one.base_runs, one.new_runs, one.verdict, one.design),
+        (5, 5, Verdict::Worse, Some(Design::Paired { pairs: 5 }))
+    );
+    assert_eq!(found.pairs[0].shared, 5);
+    assert!(page(&found).contains("5 runs in both tables"));
+}
+
+#[test]
+fn a_point_that_was_kept_as_a_whole_has_no_verdict_beside_another_that_ran() {
+    let [base, other] = in_turns(&STEADY, &STEADY);
+    let second = |mut table: TrialTable| {
+        for (place, row) in table.rows.iter_mut().enumerate() {
+            row.axes = vec!["16".to_owned()];
+            row.fixed.trial = TrialId(format!("second{place}"));
+        }
+        table.rows
+    };
+    let (mut old, mut new) = (base.clone(), base.clone());
+    old.rows.extend(second(base));
+    new.rows.extend(second(other));
+    let found = compare(&old, &new, &Options::default()).unwrap();
+    let verdicts = found.pairs.iter().map(|pair| pair.comparisons[0].verdict);
+    assert_eq!(
+        verdicts.collect::<Vec<_>>(),
+        [Verdict::NotComparable, Verdict::Same]
+    );
 }
 
 #[test]
