@@ -260,6 +260,24 @@ fn a_smaller_trial_of_the_plan_is_not_run_twice_and_one_sample_is_the_end() {
 }
 
 #[test]
+fn a_kept_trial_that_stood_in_is_a_planned_one_where_the_new_plan_has_it() {
+    let place = Place::with("");
+    let with = |sweep: &str| {
+        let lines = format!("train: {{steps: 10}}\nsweep: {sweep}\nrun: {{on_oom: shrink}}");
+        training(&place, &lines);
+    };
+    with("{grid: {train.batch_size: [16, 1]}}");
+    run(&place, &[("16", "runs_out")], &[]);
+    assert_eq!(ends(&place), ["16x1 oom", "8x2 completed", "1x1 completed"]);
+    assert_ne!(place.column("fallback_of")[1], "");
+    with("{zip: {train.batch_size: [1, 8], train.grad_accumulation: [1, 2]}}");
+    let kept = run(&place, &[], &["--keep", "latest"]);
+    assert_eq!(kept.status, Some(0), "{kept:?}");
+    assert!(kept.stderr.contains("2 of 2 trials are kept"), "{kept:?}");
+    assert_eq!(place.column("fallback_of"), ["", ""]);
+}
+
+#[test]
 fn a_limited_child_is_told_its_limit_by_the_system() {
     let place = Place::with("train: {steps: 10}\nrun: {memory_limit: 3GiB}");
     let script = place.path("child.sh");

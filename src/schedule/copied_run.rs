@@ -350,11 +350,12 @@ fn compare_programs(
 }
 
 /// A row with the place of its trial in this plan. A block and a round are kept only where this plan
-/// numbers them alike.
+/// numbers them alike. A smaller batch in the place of another trial may be planned itself here.
 fn in_plan(row: TrialRow, trial: &Trial) -> TrialRow {
     TrialRow {
         kiln_table: TRIALS.version.to_owned(),
         number: trial.number,
+        fallback_of: trial.fallback_of.clone(),
         block: row.block.filter(|block| *block == trial.block),
         round: row.round.filter(|round| *round == trial.repeat + 1),
         ..row

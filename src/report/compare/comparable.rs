@@ -143,6 +143,7 @@ pub(super) fn is_same_row(one: &TrialRow, other: &TrialRow) -> bool {
         number: 0,
         block: None,
         round: None,
+        fallback_of: None,
         ..row.clone()
     };
     let is_told = one.started_utc.is_some() && one.started_utc == other.started_utc;

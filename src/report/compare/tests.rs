@@ -786,11 +786,15 @@ fn a_gate_does_not_pass_for_the_same_runs_twice_and_the_page_says_so() {
 
 #[test]
 fn rows_that_a_run_kept_are_those_of_the_run_before() {
-    let base = lasting(timed(rates(1, &STEADY), 0, 20), 9.0);
+    let mut base = lasting(timed(rates(1, &STEADY), 0, 20), 9.0);
+    for row in &mut base.rows {
+        row.fixed.fallback_of = Some(TrialId("planned".to_owned()));
+    }
     let mut new = base.clone();
     for row in &mut new.rows {
         row.fixed.number += 3;
         row.fixed.block = None;
+        row.fixed.fallback_of = None;
     }
     let found = compare(&base, &new, &Options::default()).unwrap();
     let pair = &found.pairs[0];
