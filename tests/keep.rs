@@ -382,6 +382,43 @@ fn completed_trials_are_kept_across_programs_and_their_rows_are_told_apart() {
 }
 
 #[test]
+fn a_run_across_programs_that_ran_nothing_is_of_the_program_of_its_rows() {
+    let model = "  argv: [sh, train.sh, '{n}']\n  values: {n: 1}\n  metrics: {speed: {line: 'speed \
+                 (\\S+)', better: high}}";
+    let place = Place::of_command(model, &sweep("1, 2", ""));
+    let write = |text: &str| fs::write(place.path("train.sh"), text).unwrap();
+    write("echo speed $1\n");
+    place.run("", &[]);
+    write("echo speed $1\ntrue\n");
+    let all = keep(&place, &["--across", "programs"]);
+    assert_eq!(all.status, Some(0), "{all:?}");
+    assert!(all.stderr.contains("2 of 2 trials are kept"), "{all:?}");
+    assert!(place.run_file()["kept_from"]["programs_from"].is_null());
+    let refused = "`train.sh` is another than launch 1's";
+    let rerun = place.run("", &["--rerun", "completed"]);
+    assert!(
+        rerun.status == Some(2) && rerun.stderr.contains(refused),
+        "{rerun:?}"
+    );
+    // As if kiln had been killed before it wrote the first row of the other program.
+    place.write_command(model, &sweep("1, 2, 3", ""));
+    let some = keep(&place, &["--across", "programs"]);
+    assert_eq!(some.status, Some(0), "{some:?}");
+    assert_eq!(place.run_file()["kept_from"]["programs_from"], 2);
+    let whole = place.lines()[..3].join("\n") + "\n";
+    fs::write(place.latest().join("trials.csv"), whole).unwrap();
+    let again = keep(&place, &[]);
+    assert!(
+        again.status == Some(2) && again.stderr.contains(refused),
+        "{again:?}"
+    );
+    write("echo speed $1\n");
+    let restored = keep(&place, &[]);
+    assert_eq!(restored.status, Some(0), "{restored:?}");
+    assert!(place.run_file()["kept_from"]["programs_from"].is_null());
+}
+
+#[test]
 fn a_changed_sweep_names_the_option_and_what_it_would_save() {
     let place = Place::with(TWO);
     place.run("completes", &["--only", &first_id(&place)]);

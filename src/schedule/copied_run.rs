@@ -8,7 +8,7 @@ mod read_again;
 
 use std::{
     borrow::Cow,
-    collections::{HashMap, HashSet},
+    collections::{BTreeSet, HashMap, HashSet},
     io,
     path::Path,
     sync::atomic::AtomicBool,
@@ -18,7 +18,7 @@ use kiln_core::{
     folder::is_full,
     plan::{Outcome, Trial, TrialId},
     record::{
-        AttemptEnd, RunFile, RunFolder, TableRow, TrialResult, TrialRow, TrialTable,
+        AttemptEnd, RunFile, RunFolder, TableRow, TrialResult, TrialRow,
         run_file::KeptFrom,
         tables::{TABLES, TRIALS},
     },
@@ -319,28 +319,37 @@ fn can_be_copied(
     }
 }
 
-/// Compares the programs with those of the attempts; also returns the changes that forbid to resume
-/// the run.
+/// Compares the programs with those of the attempts of these rows; also returns the changes that
+/// forbid to resume the run.
 ///
 /// # Errors
 /// An entry of `files` of a program stands for no file.
-fn compare_programs(
+fn compare_programs<'r>(
     wanted: &WantedTrials,
     file: &RunFile,
-    table: &TrialTable,
+    rows: impl Iterator<Item = &'r TrialRow>,
 ) -> Result<(OldPrograms, Vec<String>), RunStop> {
-    let rows = table.rows.iter().map(|row| &row.fixed);
-    let measured =
-        rows.filter(|row| row.outcome.is_final() && file.has_present_programs(row.launch));
-    let first_measured = measured.map(|row| row.launch).min();
+    let measured = rows.filter(|row| row.outcome.is_final());
+    let measured: BTreeSet<u64> = measured.map(|row| row.launch).collect();
+    let mut launches = measured.iter().copied();
+    let present = launches.find(|launch| file.has_present_programs(*launch));
+    let first_measured = present.or(measured.first().copied());
     let mut now = programs_of(wanted, file)?;
-    let Changed { refused, told } = match (&mut now, first_measured) {
-        (Some(now), Some(first)) => {
-            let paths = Paths::here(Privacy::of(wanted.experiment));
-            now.compare(&file.launches, first, &paths)
-        }
+    let paths = Paths::here(Privacy::of(wanted.experiment));
+    let Changed { mut refused, told } = match (&mut now, first_measured) {
+        (Some(now), Some(first)) => now.compare(&file.launches, first, &paths),
         _ => Changed::default(),
     };
+    // No row is of the programs that the run was to go on with, so those of all rows count.
+    if let (Some(now), None) = (&mut now, present) {
+        let launches = file.launches.iter();
+        for launch in launches.filter(|launch| measured.contains(&launch.launch)) {
+            let changed = now.compare(std::slice::from_ref(launch), launch.launch, &paths);
+            let mut new = changed.refused;
+            new.retain(|change| !refused.contains(change));
+            refused.append(&mut new);
+        }
+    }
     let programs = OldPrograms {
         now,
         told,

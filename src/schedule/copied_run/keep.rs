@@ -76,7 +76,8 @@ pub(super) fn gather(
             data.join("\n  ")
         )));
     }
-    let (mut programs, changed) = compare_programs(wanted, &file, &table)?;
+    let of_rows = rows.iter().map(|copied| &*copied.row.fixed);
+    let (mut programs, changed) = compare_programs(wanted, &file, of_rows)?;
     if !changed.is_empty() {
         if !place.across_programs {
             return Err(refused(of_other_program(&changed)));
@@ -91,7 +92,6 @@ pub(super) fn gather(
              leave `--keep` out to run all trials on this one"
         )));
     }
-    let kept_from = kept_from(place, &file, kept(wanted, &rows), !changed.is_empty());
     let mut copied = CopiedRun {
         run: place.run.clone(),
         file,
@@ -101,9 +101,12 @@ pub(super) fn gather(
             across_programs: place.across_programs,
         },
         planned: wanted.trials.len(),
-        kept_from: Some(kept_from),
+        kept_from: None,
         notices: Vec::new(),
     };
+    let is_whole = left(&copied, wanted, &Selection::default()).is_empty();
+    let mixes_programs = !changed.is_empty() && !is_whole;
+    copied.kept_from = Some(kept_from(place, &copied, wanted, mixes_programs));
     let notice = notice(&copied, wanted, selection);
     let elsewhere = copied.of_other_machine(&here, "kept");
     copied.notices.push(notice);
@@ -177,30 +180,43 @@ fn kept(wanted: &WantedTrials, rows: &[CopiedRow]) -> usize {
     planned.filter(|trial| ids.contains(&trial.id)).count()
 }
 
-/// The note in `run.json` of the new run.
+/// The note in `run.json` of the new run. `mixes_programs`: trials are left to run, with other
+/// programs.
 fn kept_from(
     place: &KeptRun<'_>,
-    file: &RunFile,
-    trials: usize,
-    are_programs_other: bool,
+    copied: &CopiedRun,
+    wanted: &WantedTrials,
+    mixes_programs: bool,
 ) -> KeptFrom {
-    let last = file.launches.iter().map(|launch| launch.launch).max();
-    let before = file.kept_from.as_ref();
+    let last = copied.file.launches.iter().map(|launch| launch.launch);
+    let before = copied.file.kept_from.as_ref();
+    let before = before.and_then(|kept| kept.programs_from);
+    let is_of_rows = |first: &u64| {
+        let mut rows = copied.rows.iter().map(|copied| &copied.row.fixed);
+        rows.any(|row| row.outcome.is_final() && row.launch >= *first)
+    };
     KeptFrom {
         run: name_of(place.run),
-        trials,
-        programs_from: match are_programs_other {
-            true => Some(last.unwrap_or(0) + 1),
-            false => before.and_then(|kept| kept.programs_from),
+        trials: kept(wanted, &copied.rows),
+        programs_from: match mixes_programs {
+            true => Some(last.max().unwrap_or(0) + 1),
+            false => before.filter(is_of_rows),
         },
     }
 }
 
-/// Says how many trials are kept, and how many are left to run.
-fn notice(copied: &CopiedRun, wanted: &WantedTrials, selection: &Selection) -> String {
+/// The ids of the trials that are left to run.
+fn left(copied: &CopiedRun, wanted: &WantedTrials, selection: &Selection) -> Vec<TrialId> {
     let known = copied.known_trials(wanted.trials, wanted.experiment);
     let retries = wanted.experiment.run.retries;
-    let left = match remaining(&known, &copied.history(), selection, retries).len() {
+    let places = remaining(&known, &copied.history(), selection, retries);
+    let ids = places.into_iter().map(|place| known[place].id.clone());
+    ids.collect()
+}
+
+/// Says how many trials are kept, and how many are left to run.
+fn notice(copied: &CopiedRun, wanted: &WantedTrials, selection: &Selection) -> String {
+    let left = match left(copied, wanted, selection).len() {
         0 => "none is left to run".to_owned(),
         1 => "1 is left to run".to_owned(),
         left => format!("{left} are left to run"),

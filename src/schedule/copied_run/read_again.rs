@@ -204,7 +204,8 @@ fn same_programs(
     file: &RunFile,
     table: &TrialTable,
 ) -> Result<OldPrograms, RunStop> {
-    let (programs, changed) = compare_programs(&request.wanted(), file, table)?;
+    let all = table.rows.iter().map(|row| &*row.fixed);
+    let (programs, changed) = compare_programs(&request.wanted(), file, all)?;
     if changed.is_empty() {
         return Ok(programs);
     }
