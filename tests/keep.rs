@@ -393,6 +393,7 @@ fn a_run_across_programs_that_ran_nothing_is_of_the_program_of_its_rows() {
     let all = keep(&place, &["--across", "programs"]);
     assert_eq!(all.status, Some(0), "{all:?}");
     assert!(all.stderr.contains("2 of 2 trials are kept"), "{all:?}");
+    assert!(!all.stderr.contains("another program"), "{all:?}");
     assert!(place.run_file()["kept_from"]["programs_from"].is_null());
     let refused = "`train.sh` is another than launch 1's";
     let rerun = place.run("", &["--rerun", "completed"]);

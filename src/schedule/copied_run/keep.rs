@@ -82,7 +82,7 @@ pub(super) fn gather(
         if !place.across_programs {
             return Err(refused(of_other_program(&changed)));
         }
-        programs.told = vec![across(&changed)];
+        programs.told.clear();
         programs.first_measured = None;
     }
     let here = here();
@@ -107,6 +107,9 @@ pub(super) fn gather(
     let is_whole = left(&copied, wanted, &Selection::default()).is_empty();
     let mixes_programs = !changed.is_empty() && !is_whole;
     copied.kept_from = Some(kept_from(place, &copied, wanted, mixes_programs));
+    if mixes_programs {
+        copied.programs.told = vec![across(&changed)];
+    }
     let notice = notice(&copied, wanted, selection);
     let elsewhere = copied.of_other_machine(&here, "kept");
     copied.notices.push(notice);
