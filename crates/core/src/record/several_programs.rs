@@ -2,7 +2,10 @@
 //! another program (`kiln run --keep RUN --across programs`). In: a table and `run.json`. Out: a
 //! sentence.
 
-use std::{collections::BTreeMap, fmt};
+use std::{
+    collections::{BTreeMap, BTreeSet},
+    fmt,
+};
 
 use super::{RunFile, TrialTable, run_file::Launch};
 use crate::{
@@ -12,15 +15,17 @@ use crate::{
 
 /// Most files that are named.
 const MOST_FILES: usize = 3;
+/// Most contents of one file that are named.
+const MOST_CONTENTS: usize = 3;
 
 /// Completed rows of launches with other files of a program than later ones.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct RowsOfSeveralPrograms {
-    /// Number of completed rows before the first launch with the programs of now, and from it on.
+    /// Number of completed rows before a launch with other programs, and from it on.
     pub rows: [usize; 2],
-    /// That launch.
+    /// That launch: the first with the programs of now, if it or a later one has a completed row.
     pub launch: u64,
-    /// The files that differ, each with its hashes before and after.
+    /// The files that differ, each with its hashes in the order of the launches that have these rows.
     pub files: Vec<String>,
 }
 
@@ -49,43 +54,56 @@ pub fn rows_of_several_programs(
     table: &TrialTable,
     run: &RunFile,
 ) -> Option<RowsOfSeveralPrograms> {
-    let launch = run.kept_from.as_ref()?.programs_from?;
-    let completed = || {
-        let rows = table.last_attempts().into_iter();
-        rows.filter(|row| row.fixed.outcome == Outcome::Completed)
+    let programs_from = run.kept_from.as_ref()?.programs_from?;
+    let rows = table.last_attempts().into_iter();
+    let completed = rows.filter(|row| row.fixed.outcome == Outcome::Completed);
+    let of_rows: Vec<u64> = completed.map(|row| row.fixed.launch).collect();
+    let with_rows: BTreeSet<u64> = of_rows.iter().copied().collect();
+    let launches = run.launches.iter();
+    let launches: Vec<&Launch> = launches
+        .filter(|launch| with_rows.contains(&launch.launch))
+        .collect();
+    let counts = |first: u64| {
+        let before = of_rows.iter().filter(|launch| **launch < first).count();
+        [before, of_rows.len() - before]
     };
-    let before = completed().filter(|row| row.fixed.launch < launch).count();
-    let after = completed().count() - before;
-    (before > 0 && after > 0).then(|| RowsOfSeveralPrograms {
-        rows: [before, after],
+    let is_between = |first: &u64| counts(*first).iter().all(|rows| *rows > 0);
+    let launch = Some(programs_from).filter(is_between);
+    let launch = launch.or_else(|| first_other(&launches))?;
+    Some(RowsOfSeveralPrograms {
+        rows: counts(launch),
         launch,
-        files: other_files(&run.launches, launch),
+        files: other_files(&launches),
     })
 }
 
-/// The files whose content has changed with this launch.
-fn other_files(launches: &[Launch], first: u64) -> Vec<String> {
-    let (after, before): (Vec<&Launch>, Vec<&Launch>) =
-        launches.iter().partition(|launch| launch.launch >= first);
-    let (before, after) = (files_of(&before), files_of(&after));
-    let differing = before.iter().filter_map(|(path, then)| {
-        let now = after.get(path).filter(|now| *now != then)?;
-        Some(format!(
-            "`{path}`: {}, then {}",
-            short_hash(then),
-            short_hash(now)
-        ))
-    });
-    differing.take(MOST_FILES).collect()
+/// The first launch in which the content of a file is not that of the launches before.
+fn first_other(launches: &[&Launch]) -> Option<u64> {
+    let is_other = |count: &usize| !other_files(&launches[..*count]).is_empty();
+    let count = (1..=launches.len()).find(is_other)?;
+    Some(launches[count - 1].launch)
 }
 
-/// The files of the programs of launches; of several launches the last one counts.
-fn files_of<'a>(launches: &[&'a Launch]) -> BTreeMap<&'a str, &'a str> {
+/// The files with several contents in these launches.
+fn other_files(launches: &[&Launch]) -> Vec<String> {
+    let mut contents: BTreeMap<&str, Vec<String>> = BTreeMap::new();
     let programs = launches.iter().flat_map(|launch| launch.programs.values());
-    let files = programs.flat_map(|program| &program.files);
-    files
-        .map(|(path, sha256)| (path.as_str(), sha256.as_str()))
-        .collect()
+    for (path, sha256) in programs.flat_map(|program| &program.files) {
+        let (known, hash) = (contents.entry(path.as_str()).or_default(), short_hash(sha256));
+        if !known.contains(&hash) {
+            known.push(hash);
+        }
+    }
+    let differing = contents.iter().filter(|(_, hashes)| hashes.len() > 1);
+    let files = differing.map(|(path, hashes)| {
+        let named = &hashes[..hashes.len().min(MOST_CONTENTS)];
+        let more = match hashes.len() - named.len() {
+            0 => String::new(),
+            more => format!(" and {more} more"),
+        };
+        format!("`{path}`: {}{more}", named.join(", then "))
+    });
+    files.take(MOST_FILES).collect()
 }
 
 #[cfg(test)]
@@ -96,6 +114,11 @@ mod tests {
     use crate::record::{TableRow, TrialRow};
 
     fn run(programs_from: Option<u64>) -> RunFile {
+        run_of(programs_from, &["5c", "91"])
+    }
+
+    /// A run whose launches had these contents of one file.
+    fn run_of(programs_from: Option<u64>, contents: &[&str]) -> RunFile {
         let launch = |number: u64, sum: &str| {
             json!({
                 "launch": number, "started_utc": "t", "boot_id": "b", "monotonic_nanoseconds": 1,
@@ -106,11 +129,13 @@ mod tests {
                 "programs": {"model": {"program": ["train.py"], "files": {"train.py": sum}}},
             })
         };
-        let sums = ["5c".repeat(32), "91".repeat(32)];
+        let launches = (1_u64..).zip(contents);
+        let launches = launches.map(|(number, content)| launch(number, &content.repeat(32)));
+        let launches: Vec<_> = launches.collect();
         let whole = json!({
             "kiln_run": 1, "experiment": "x", "tables": {}, "plan": [],
             "kept_from": {"run": "x/before", "trials": 1, "programs_from": programs_from},
-            "launches": [launch(1, &sums[0]), launch(2, &sums[1])],
+            "launches": launches,
         });
         serde_json::from_value(whole).unwrap()
     }
@@ -148,5 +173,30 @@ mod tests {
         assert_eq!(rows_of_several_programs(&both, &run(None)), None);
         let old = table(&[(1, Outcome::Completed), (2, Outcome::Failed)]);
         assert_eq!(rows_of_several_programs(&old, &run(Some(2))), None);
+    }
+
+    #[test]
+    fn every_program_of_a_row_is_named_and_none_that_no_row_ran_with() {
+        let run = run_of(Some(4), &["5c", "91", "b0", "c4", "d3", "e2"]);
+        let files = |launches: &[u64]| {
+            let rows: Vec<(u64, Outcome)> = launches
+                .iter()
+                .map(|launch| (*launch, Outcome::Completed))
+                .collect();
+            let found = rows_of_several_programs(&table(&rows), &run)?;
+            Some((found.launch, found.files.concat()))
+        };
+        let named = |hashes: &[&str]| {
+            let hashes = hashes.iter().map(|hash| format!("{}…", hash.repeat(6)));
+            format!("`train.py`: {}", hashes.collect::<Vec<_>>().join(", then "))
+        };
+        let three = named(&["5c", "91", "c4"]);
+        assert_eq!(files(&[1, 2, 4]), Some((4, three.clone())));
+        assert_eq!(files(&[1, 2]), Some((2, named(&["5c", "91"]))));
+        assert_eq!(files(&[2]), None);
+        assert_eq!(
+            files(&[1, 2, 4, 5, 6]),
+            Some((4, format!("{three} and 2 more")))
+        );
     }
 }
