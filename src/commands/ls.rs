@@ -4,14 +4,13 @@ mod table;
 
 use std::{
     collections::{BTreeSet, HashMap},
-    fs, io,
+    io,
     path::{Path, PathBuf},
 };
 
 use kiln_core::{
-    input::{self, is_absent},
+    input,
     limits::RESOLVED_BYTES,
-    patience::patiently,
     plan::{Outcome, TrialId},
     record::{
         LaunchFile, RunFile, RunFolder, TableRow, Ticket, TicketQueue, TicketState, TrialTable,
@@ -31,6 +30,7 @@ use serde::Serialize;
 use self::table::{has_room_for_sizes, table};
 use super::{
     RESULTS, Status, Stop,
+    folder_size::size,
     json_option::JsonFormat,
     note, page_style, print, print_json, print_line,
     reruns::reruns,
@@ -525,38 +525,18 @@ fn age_seconds(started_utc: &str) -> Option<f64> {
     (seconds >= 0.0).then_some(seconds)
 }
 
-/// Bytes of all files below a folder; symbolic links are not followed.
-///
-/// # Errors
-/// Something in it cannot be looked at. What has gone meanwhile counts as nothing.
-pub(super) fn size(folder: &Path) -> io::Result<u64> {
-    let mut bytes = 0;
-    let listed = match patiently(|| fs::read_dir(folder)) {
-        Err(error) if is_absent(&error) => return Ok(0),
-        listed => listed?,
-    };
-    for entry in listed {
-        let entry = entry?;
-        bytes += match entry.metadata() {
-            Ok(found) if found.is_dir() => size(&entry.path())?,
-            Ok(found) => found.len(),
-            Err(error) if is_absent(&error) => 0,
-            Err(error) => return Err(error),
-        };
-    }
-    Ok(bytes)
-}
-
 /// Measures the runs of the lines.
 fn measure_sizes(lines: &mut [RunLine], runs: &[NamedRun]) {
     for (line, run) in lines.iter_mut().zip(runs) {
-        line.size_bytes = size(run.run.path()).ok();
+        line.size_bytes = size(run.run.path()).ok().map(|size| size.all);
         line.is_size_unknown = line.size_bytes.is_none();
     }
 }
 
 #[cfg(test)]
 mod tests {
+    use std::fs;
+
     use kiln_core::folder::Folder;
 
     use super::*;

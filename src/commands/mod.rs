@@ -16,6 +16,7 @@ mod evaluate;
 mod examples;
 mod excerpt;
 mod export;
+mod folder_size;
 mod gates;
 mod helper;
 mod init;

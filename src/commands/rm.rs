@@ -15,11 +15,11 @@ use kiln_core::{
         lock::{self, Lock},
         run_folder,
     },
-    units::{Bytes, clock, counted},
+    units::{clock, counted},
 };
 
 use self::weights::{DoomedWeights, KeptTrials};
-use super::{RESULTS, Status, Stop, ls::size, note, print_line, reruns, runs, tickets};
+use super::{RESULTS, Status, Stop, folder_size::size, note, print_line, reruns, runs, tickets};
 use crate::{git, output::terminal};
 
 #[derive(clap::Args)]
@@ -78,7 +78,9 @@ fn remove_runs(args: &Args, doomed: &Doomed) -> Result<Status, Stop> {
         note("nothing was removed");
         return Ok(Status::Failed);
     }
-    for (run, line) in doomed.runs.iter().zip(lines) {
+    for run in &doomed.runs {
+        // Files that it shared with a run that is removed by now are its own.
+        let line = with_size(run);
         run_folder::remove(run).map_err(|error| failed(run, &error))?;
         print_line(&format!("removed {line}"))?;
     }
@@ -92,7 +94,7 @@ fn remove_runs(args: &Args, doomed: &Doomed) -> Result<Status, Stop> {
 fn with_size(run: &RunFolder) -> String {
     let size = size(run.path()).map_or_else(
         |error| format!("size unknown: {error}"),
-        |bytes| Bytes(bytes).to_string(),
+        |size| size.to_string(),
     );
     format!("{} ({size})", shown(run))
 }

@@ -18,12 +18,12 @@ use kiln_core::{
         checkpoint::removal, run_folder,
     },
     spec::expand_home,
-    units::{Bytes, clock, counted, decimals, few},
+    units::{clock, counted, decimals, few},
 };
 
 use crate::commands::{
     Status, Stop,
-    ls::size,
+    folder_size::{FolderSize, size},
     note,
     runs::below_here,
     trained::{named_trial, ranked, told_table},
@@ -67,7 +67,7 @@ struct TrialWeights {
     /// Whether its run would resume at them.
     is_unfinished: bool,
     folders: Vec<PathBuf>,
-    bytes: u64,
+    size: FolderSize,
 }
 
 /// The checkpoints of a run that are to go.
@@ -141,13 +141,13 @@ impl DoomedWeights {
 
 impl fmt::Display for DoomedWeights {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let bytes: u64 = self.trials.iter().map(|of| of.bytes).sum();
+        let sizes = self.trials.iter().map(|of| of.size);
+        let size = sizes.fold(FolderSize::default(), FolderSize::plus);
         write!(
             f,
-            "the checkpoints of {} of {} ({})",
+            "the checkpoints of {} of {} ({size})",
             counted(self.trials.len(), "trial"),
-            shown(&self.run),
-            Bytes(bytes)
+            shown(&self.run)
         )
     }
 }
@@ -188,10 +188,11 @@ fn with_weights(run: &RunFolder, rows: &[&TableRow]) -> Result<Vec<TrialWeights>
         }
         let names = removal::folders(run, &trial).map_err(Stop::bad_input)?;
         let folders: Vec<PathBuf> = names.into_iter().map(|name| folder.join(name)).collect();
-        let bytes: u64 = folders
+        let size = folders
             .iter()
-            .map(|folder| size(folder))
-            .sum::<io::Result<u64>>()
+            .try_fold(FolderSize::default(), |sum, folder| {
+                io::Result::Ok(sum.plus(size(folder)?))
+            })
             .map_err(|error| {
                 let folder = folder.display();
                 Stop::new(
@@ -200,13 +201,13 @@ fn with_weights(run: &RunFolder, rows: &[&TableRow]) -> Result<Vec<TrialWeights>
                 )
             })?;
         let row = row_of(rows, &trial);
-        if bytes > 0 {
+        if size.all > 0 {
             found.push(TrialWeights {
                 completed: row.and_then(|row| row.fixed.completed_attempt()),
                 is_unfinished: is_unfinished(run, &trial, row).map_err(unread)?,
                 trial,
                 folders,
-                bytes,
+                size,
             });
         }
     }
