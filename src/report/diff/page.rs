@@ -4,7 +4,7 @@ use std::fmt::Write;
 
 use kiln_core::units::{counted, short_hash, without_controls};
 
-use super::{FactPair, RunDiff, Section};
+use super::{FactPair, RunDiff, Section, record::THEN};
 use crate::{output::markdown, report::two_values};
 
 /// Keys are padded to this width at most.
@@ -134,7 +134,7 @@ fn padded(lines: &[(String, String)]) -> String {
 fn unknown_line(pair: &FactPair) -> (String, String) {
     let cut = |value: &String| match value.is_empty() {
         true => String::new(),
-        false => format!(": {}", two_values::cut(&short_hash(value))),
+        false => format!(": {}", two_values::cut(&short(value))),
     };
     let completed = match (&pair.a, &pair.b) {
         (None, None) => "by neither".to_owned(),
@@ -151,6 +151,12 @@ fn sides(pair: &FactPair) -> [String; 2] {
         Section::Settings | Section::Flags => "(not set)",
         _ => "(none)",
     };
-    let [a, b] = [&pair.a, &pair.b].map(|side| side.as_deref().map(short_hash));
+    let [a, b] = [&pair.a, &pair.b].map(|side| side.as_deref().map(short));
     two_values::sides([a.as_deref(), b.as_deref()], none)
+}
+
+/// A value with each of its hashes short. A fact that changed during a run has several values.
+fn short(value: &str) -> String {
+    let each: Vec<String> = value.split(THEN).map(short_hash).collect();
+    each.join(THEN)
 }

@@ -48,6 +48,8 @@ pub(super) const EXPECTED: [(Section, &str); 13] = [
     (Section::Flags, "flags"),
     (Section::Flags, RUN_RECORD),
 ];
+/// Stands between the values of a fact that changed during a run.
+pub(super) const THEN: &str = ", then ";
 const EXPERIMENT: &str = "experiment.yaml";
 const CONTINUES: &str = "continues";
 const RUN_RECORD: &str = "run.json";
@@ -142,7 +144,7 @@ impl RunRecord {
             }
         }
         for ((section, key), values) in values {
-            self.add(section, &key, values.join(", then "));
+            self.add(section, &key, values.join(THEN));
         }
     }
 

@@ -225,6 +225,20 @@ fn a_fact_that_changed_during_a_run_has_both_values_and_a_launch_without_rows_ha
 }
 
 #[test]
+fn each_hash_of_a_file_that_changed_during_a_run_is_short() {
+    let with = |content: &str| {
+        let files = json!({"t.py": content.repeat(32)});
+        json!({"programs": {"model": {"program": ["t.py"], "files": files}}})
+    };
+    let (one, both) = (run(&[with("84")]), run(&[with("84"), with("1b")]));
+    let two = table(&[], vec![(on_cpu(1, 1), &[]), (on_cpu(2, 2), &[])]);
+    let found = diff((&of_cpu(), Some(&one), ""), (&two, Some(&both), ""));
+    let text = found.text("a", "b");
+    let told = "848484848484… → 848484848484…, then 1b1b1b1b1b1b…\n";
+    assert!(text.contains(told), "{text}");
+}
+
+#[test]
 fn a_key_that_is_newer_than_a_run_has_the_value_that_stands_for_what_kiln_did_before() {
     let rows = of_cpu();
     let file = run(&[json!({})]);
