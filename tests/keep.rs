@@ -294,6 +294,32 @@ fn options_that_do_not_go_with_it_are_refused() {
 }
 
 #[test]
+fn a_skipped_trial_is_kept_only_with_the_one_that_ran_out_of_memory() {
+    let model = "  argv: [sh, -c, 'echo \"$KILN_VALUE_N\" >>started; test \"$KILN_VALUE_N\" -lt 3 || exit \
+                 3; echo speed 1']\n  values: {n: 1}\n  grows: [n]\n  exits: {oom: [3]}\n  metrics: \
+                 {speed: {line: 'speed (\\S+)', better: high}}";
+    let lines = |values: &str| {
+        let run = "run: {devices: cpu, on_oom: skip-larger}";
+        format!("{}\n{run}", sweep(values, ""))
+    };
+    let place = Place::of_command(model, &lines("1, 2, 3, 4"));
+    place.run("", &[]);
+    let outcomes = ["completed", "completed", "oom", "skipped"];
+    assert_eq!(place.column("outcome"), outcomes);
+    place.write_command(model, &lines("1, 3, 4"));
+    let both = keep(&place, &[]);
+    assert!(both.stderr.contains("3 of 3 trials are kept"), "{both:?}");
+    place.write_command(model, &lines("1, 4"));
+    let alone = keep(&place, &[]);
+    assert!(
+        alone.stderr.contains("1 of 2 trials are kept") && alone.stderr.contains("1 is left"),
+        "{alone:?}"
+    );
+    assert_eq!(place.column("outcome"), ["completed", "oom"]);
+    assert_eq!(started(&place), ["1", "2", "3", "4"]);
+}
+
+#[test]
 fn a_run_that_is_being_run_is_not_kept() {
     let waits = "  argv: [sh, -c, 'touch at-work; until test -e release; do sleep 0.05; done; echo v \
                  1']\n  metrics: {v: {line: 'v (\\S+)'}}";

@@ -2,13 +2,13 @@
 //! have a final outcome. Only the others run.
 
 use std::{
-    collections::{BTreeMap, BTreeSet, HashMap},
+    collections::{BTreeMap, BTreeSet, HashMap, HashSet},
     io,
     path::Path,
 };
 
 use kiln_core::{
-    plan::{Trial, TrialId},
+    plan::{Outcome, Trial, TrialId},
     record::{
         AttemptEnd, RunFile, RunFolder, TicketQueue, TrialTable,
         run_file::{KeptFrom, sums},
@@ -173,7 +173,28 @@ fn rows(
             result: None,
         })
     });
-    Ok(copied.collect())
+    Ok(decided(copied.collect(), &history))
+}
+
+/// Leaves out the skipped trials whose reason names none of the kept trials that ran out of memory:
+/// they are decided anew.
+fn decided(mut rows: Vec<CopiedRow>, history: &History) -> Vec<CopiedRow> {
+    let ended = |outcome: Outcome| {
+        let rows = rows.iter().map(|copied| &copied.row.fixed);
+        rows.filter(move |row| history.last(&row.trial) == Some(outcome))
+    };
+    let ran_out: HashSet<TrialId> = ended(Outcome::Oom).map(|row| row.trial.clone()).collect();
+    let names_one = |reason: &str| {
+        let mut words = reason.split(|letter: char| !letter.is_ascii_alphanumeric());
+        words.any(|word| ran_out.contains(&TrialId(word.to_owned())))
+    };
+    let undecided: HashSet<TrialId> = ended(Outcome::Skipped)
+        .filter(|row| row.outcome == Outcome::Skipped)
+        .filter(|row| !row.reason.as_deref().is_some_and(names_one))
+        .map(|row| row.trial.clone())
+        .collect();
+    rows.retain(|copied| !undecided.contains(&copied.row.fixed.trial));
+    rows
 }
 
 /// The number of planned trials that these rows are of.
