@@ -65,7 +65,9 @@ pub(super) fn gather(
     let rows = rows(wanted, place, &file, &table).map_err(|error| disk::cannot_read(&error))?;
     let changes = changes(&old, wanted.experiment);
     if rows.is_empty() {
-        return Err(refused(nothing_kept(place, wanted, &changes)));
+        let cause = other_cause(wanted.trials, &file, &table);
+        let why = cause.unwrap_or_else(|| nothing_kept(place, wanted, &file, &changes));
+        return Err(refused(why));
     }
     run_alike(&old, wanted.experiment, &changes).map_err(refused)?;
     let data = replaced_data(&file, wanted.data);
@@ -253,8 +255,35 @@ fn notice(copied: &CopiedRun, wanted: &WantedTrials, selection: &Selection) -> S
     )
 }
 
+/// Why no trial is kept, where no change of the experiment is the cause.
+fn other_cause(planned: &[Trial], file: &RunFile, table: &TrialTable) -> Option<String> {
+    if table.rows.is_empty() {
+        let why = "no trial of it has ended, so none can be kept; leave `--keep` out to run all trials";
+        return Some(why.to_owned());
+    }
+    let origin = file.continues.values().next()?;
+    (!has_one_of(file, planned)).then(|| {
+        format!(
+            "its trials began with checkpoints of {} (`--continue`), and those of this experiment begin \
+             without one, so none can be kept; leave `--keep` out to run all trials",
+            origin.run_name()
+        )
+    })
+}
+
+/// Whether one of these trials is in the plan of a run.
+fn has_one_of(file: &RunFile, planned: &[Trial]) -> bool {
+    let ids: HashSet<&TrialId> = file.plan.iter().collect();
+    planned.iter().any(|trial| ids.contains(&trial.id))
+}
+
 /// Says why no trial is kept.
-fn nothing_kept(place: &KeptRun<'_>, wanted: &WantedTrials, changes: &[KeyChange]) -> String {
+fn nothing_kept(
+    place: &KeptRun<'_>,
+    wanted: &WantedTrials,
+    file: &RunFile,
+    changes: &[KeyChange],
+) -> String {
     let ended = match place.across_programs {
         true => "completed in it",
         false => "in it with a final outcome",
@@ -265,7 +294,8 @@ fn nothing_kept(place: &KeptRun<'_>, wanted: &WantedTrials, changes: &[KeyChange
     );
     let bound = changes.iter().filter(|change| !change.is_free());
     let bound: Vec<KeyChange> = bound.cloned().collect();
-    if bound.is_empty() {
+    // Trials that both have ended otherwise there, whatever has changed.
+    if bound.is_empty() || has_one_of(file, wanted.trials) {
         return format!("{none}; leave `--keep` out to run them");
     }
     let first = describe(&bound[..bound.len().min(MOST_CHANGES)]);
@@ -300,6 +330,7 @@ fn across(changed: &[String]) -> String {
 
 #[cfg(test)]
 mod tests {
+    use kiln_core::record::{TableRow, TrialRow};
     use serde_json::json;
 
     use super::*;
@@ -323,5 +354,31 @@ mod tests {
         };
         assert!(!is_replaced("aaa") && !is_replaced("aaa, bbb, ccc"));
         assert!(is_replaced("ccc") && is_replaced("aaa, ccc"));
+    }
+
+    #[test]
+    fn a_run_without_rows_and_a_continued_one_are_told_as_such() {
+        let file = |continues: serde_json::Value| -> RunFile {
+            serde_json::from_value(json!({
+                "kiln_run": 1, "experiment": "x", "tables": {}, "plan": ["t0123456789"],
+                "launches": [], "continues": continues,
+            }))
+            .unwrap()
+        };
+        let origin = json!({
+            "run": "results/x/20261120T100809Z-4da13ed", "trial": "t1111111111", "step": 200,
+            "sha256": "ab",
+        });
+        let (plain, continued) = (file(json!({})), file(json!({"t0123456789": origin})));
+        let ended = TrialTable {
+            rows: vec![TableRow::new(TrialRow::default(), &[])],
+            ..TrialTable::default()
+        };
+        let told = |file: &RunFile, table: &TrialTable| other_cause(&[], file, table);
+        let none = told(&plain, &TrialTable::default()).unwrap();
+        assert!(none.starts_with("no trial of it has ended"), "{none}");
+        assert_eq!(told(&plain, &ended), None);
+        let began = told(&continued, &ended).unwrap();
+        assert!(began.contains("(`--continue`)"), "{began}");
     }
 }
