@@ -320,6 +320,23 @@ fn a_skipped_trial_is_kept_only_with_the_one_that_ran_out_of_memory() {
 }
 
 #[test]
+fn kept_trials_that_are_retried_are_told_as_such() {
+    let model = "  argv: [sh, -c, 'test \"$KILN_VALUE_N\" = 1 || exit 2; echo speed 1']\n  values: {n: 1}\n  \
+                 metrics: {speed: {line: 'speed (\\S+)', better: high}}";
+    let place = Place::of_command(model, &sweep("1, 2", ""));
+    place.run("", &[]);
+    assert_eq!(place.column("outcome"), ["completed", "failed"]);
+    let retries = "run: {devices: cpu, retries: 1}";
+    place.write_command(model, &format!("{}\n{retries}", sweep("1, 2, 3", "")));
+    let ended = keep(&place, &[]);
+    let told = "; 2 are left to run, 1 of them kept but retried (`run.retries`)";
+    assert!(
+        ended.stderr.contains("2 of 3 trials are kept") && ended.stderr.contains(told),
+        "{ended:?}"
+    );
+}
+
+#[test]
 fn a_run_that_is_being_run_is_not_kept() {
     let waits = "  argv: [sh, -c, 'touch at-work; until test -e release; do sleep 0.05; done; echo v \
                  1']\n  metrics: {v: {line: 'v (\\S+)'}}";

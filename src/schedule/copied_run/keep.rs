@@ -240,15 +240,22 @@ fn left(copied: &CopiedRun, wanted: &WantedTrials, selection: &Selection) -> Vec
     ids.collect()
 }
 
-/// Says how many trials are kept, and how many are left to run.
+/// Says how many trials are kept, and how many are left to run. A kept one that failed is retried as
+/// far as `run.retries` allows.
 fn notice(copied: &CopiedRun, wanted: &WantedTrials, selection: &Selection) -> String {
-    let left = match left(copied, wanted, selection).len() {
+    let (history, left) = (copied.history(), left(copied, wanted, selection));
+    let is_kept = |trial: &&TrialId| history.last(trial).is_some();
+    let retried = match left.iter().filter(is_kept).count() {
+        0 => String::new(),
+        count => format!(", {count} of them kept but retried (`run.retries`)"),
+    };
+    let left = match left.len() {
         0 => "none is left to run".to_owned(),
         1 => "1 is left to run".to_owned(),
         left => format!("{left} are left to run"),
     };
     format!(
-        "{} of {} trials are kept from {}; {left}",
+        "{} of {} trials are kept from {}; {left}{retried}",
         kept(wanted, &copied.rows),
         wanted.trials.len(),
         name_of(&copied.run)
