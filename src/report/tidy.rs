@@ -2,7 +2,9 @@
 //! evaluation or step, each with its run, its axes and its seed. In: runs. Out: pieces of CSV, one
 //! after another, so that millions of steps are never held at once. Cells are exact.
 
+mod gaps;
 pub(super) mod measures;
+mod pieces;
 
 use std::{collections::HashSet, io, path::Path};
 
@@ -20,12 +22,12 @@ use kiln_core::{
 use serde::Serialize;
 use serde_json::Value;
 
+use self::{gaps::Gaps, pieces::Pieces};
 use super::{
     Subject,
     points::{Point, column_setting, points},
     run_settings::complete_experiment,
 };
-use crate::output::csv;
 
 /// What a row is of.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, clap::ValueEnum)]
@@ -98,8 +100,6 @@ pub enum TidyError {
 /// Axes whose value may differ from the experiment's in a run that does not sweep them: of a
 /// stand-in for a trial that ran out of memory, and of repeats.
 const OF_ROW: [&str; 3] = ["train.batch_size", "train.grad_accumulation", "train.seed"];
-/// Size of a piece of the table.
-const PIECE_BYTES: usize = 1 << 16;
 
 /// The table, before its rows are read.
 pub struct TidyTable<'a> {
@@ -185,12 +185,7 @@ impl<'a> TidyTable<'a> {
         &self,
         write: &mut dyn FnMut(&str) -> io::Result<bool>,
     ) -> Result<Vec<String>, TidyError> {
-        let mut pieces = Pieces {
-            text: String::new(),
-            write,
-            is_read: true,
-            fault: None,
-        };
+        let mut pieces = Pieces::to(write);
         let first = self.kind.first_columns().iter().copied();
         let axes = self.axes.iter().map(String::as_str);
         let own = self.columns.iter().map(|(name, _)| name.as_str());
@@ -234,61 +229,52 @@ impl<'a> TidyTable<'a> {
         }
     }
 
-    /// Adds the evaluations or steps of a run. Returns what is missing of them.
+    /// Adds the evaluations or steps of a run. Returns what is missing of them, in words.
     fn add_series(
         &self,
         run: &TidyRun<'_>,
         pieces: &mut Pieces<'_>,
-    ) -> Result<Option<String>, TableError> {
+    ) -> Result<Vec<String>, TableError> {
         let path = match self.kind {
             RowKind::Epochs => EPOCHS.file,
             _ => STEPS.file,
         };
         let file = path.rsplit('/').next().unwrap_or_default();
         let Some(folder) = run.subject.folder else {
-            return Ok(Some(format!(
+            return Ok(vec![format!(
                 "{}: `{file}` of its trials is not committed, so none of its {} are in the table; name \
                  the run's folder on the machine where it ran",
                 run.subject.name,
                 self.kind.name()
-            )));
+            )]);
         };
         let rows = run.subject.table.last_attempts().into_iter();
         let rows = rows.filter(|row| row.fixed.outcome != Outcome::Skipped);
-        let (mut count, mut missing) = (0, 0);
+        let mut gaps = Gaps::default();
         for row in rows {
-            count += 1;
+            gaps.count += 1;
             if !has_file(folder, &row.fixed, file) {
-                missing += 1;
+                gaps.missing += 1;
             } else if pieces.is_read {
-                self.add_course(folder, run, row, pieces)?;
+                let course = run.course(folder, &row.fixed, &mut gaps)?;
+                self.add_course(&course, &self.first_cells(run, row), pieces)?;
             }
         }
-        Ok((missing > 0).then(|| {
-            format!(
-                "{}: `{file}` of {missing} of {count} trials is not here, so their {} are not in the \
-                 table; it is not committed, and a copy of a run may lack it",
-                run.subject.name,
-                self.kind.name()
-            )
-        }))
+        Ok(gaps.in_words(run.subject.name, file, self.kind.name()))
     }
 
-    /// Adds the rows of a trial, joined from its attempts.
+    /// Adds the rows of a trial, each with these first cells.
     fn add_course(
         &self,
-        folder: &RunFolder,
-        run: &TidyRun<'_>,
-        row: &TableRow,
+        course: &Course,
+        first: &[String],
         pieces: &mut Pieces<'_>,
     ) -> Result<(), TableError> {
-        let first = self.first_cells(run, row);
-        let course = Course::find(folder, &row.fixed.trial, row.fixed.attempt)?;
         if self.kind == RowKind::Steps {
-            return course.each_step(&mut |step| self.add_row(pieces, &first, step));
+            return course.each_step(&mut |step| self.add_row(pieces, first, step));
         }
         for epoch in course.epochs()? {
-            self.add_row(pieces, &first, &epoch);
+            self.add_row(pieces, first, &epoch);
         }
         Ok(())
     }
@@ -386,6 +372,27 @@ impl<'a> TidyRun<'a> {
         }
     }
 
+    /// The steps and evaluations of a trial, joined from its attempts; what is not whole is added to
+    /// `gaps`.
+    fn course(
+        &self,
+        folder: &RunFolder,
+        row: &TrialRow,
+        gaps: &mut Gaps,
+    ) -> Result<Course, TableError> {
+        let (course, attempt) = Course::trained(folder, &row.trial, row.attempt)?;
+        if attempt < row.attempt {
+            gaps.without_step.push((row.trial.clone(), attempt));
+        }
+        // A trial of `--continue` begins behind the checkpoint of another run.
+        let run = self.subject.run;
+        let is_continued = run.is_some_and(|run| run.continues.contains_key(&row.trial));
+        if course.first_step().is_some_and(|first| first > 1) && !is_continued {
+            gaps.without_beginning.push(row.trial.clone());
+        }
+        Ok(course)
+    }
+
     fn names(&self) -> Vec<String> {
         vec![self.experiment.clone(), self.name.clone()]
     }
@@ -436,44 +443,6 @@ impl<'a> TidyRun<'a> {
 fn is_below(key: &str, above: &str) -> bool {
     key.strip_prefix(above)
         .is_some_and(|rest| rest.starts_with('.'))
-}
-
-/// Lines on their way to a writer.
-struct Pieces<'w> {
-    /// Not yet written.
-    text: String,
-    write: &'w mut dyn FnMut(&str) -> io::Result<bool>,
-    /// Whether anybody reads on.
-    is_read: bool,
-    fault: Option<io::Error>,
-}
-
-impl Pieces<'_> {
-    fn add<'c>(&mut self, cells: impl Iterator<Item = &'c str>) {
-        match csv::line(cells) {
-            Ok(line) => self.text.push_str(&line),
-            Err(error) => self.fault = Some(error),
-        }
-        if self.text.len() >= PIECE_BYTES {
-            self.flush();
-        }
-    }
-
-    fn flush(&mut self) {
-        if self.is_read && self.fault.is_none() {
-            match (self.write)(&self.text) {
-                Ok(is_read) => self.is_read = is_read,
-                Err(error) => self.fault = Some(error),
-            }
-        }
-        self.is_read &= self.fault.is_none();
-        self.text.clear();
-    }
-
-    fn end(mut self) -> io::Result<()> {
-        self.flush();
-        self.fault.map_or(Ok(()), Err)
-    }
 }
 
 #[cfg(test)]

@@ -5,7 +5,7 @@ use kiln_core::{
     record::{EpochRow, StepRow, TableWriter, TrialTable},
 };
 
-use super::*;
+use super::{pieces::PIECE_BYTES, *};
 use crate::report::points::tests::{row, table};
 
 /// The table as it is printed, and what it lacks.
@@ -295,6 +295,65 @@ fn what_is_not_here_is_told() {
         text.contains("\n,HEAD:results/x/two,0000000001,1,1,completed\n"),
         "{text}"
     );
+    assert_eq!(lacks, Vec::<String>::new());
+}
+
+#[test]
+fn a_last_attempt_without_a_step_leaves_the_curve_of_those_before_and_is_told() {
+    let above = tempfile::tempdir().unwrap();
+    let run = folder(&above, "one");
+    let killed = TrialRow {
+        outcome: Outcome::Killed,
+        attempt: 2,
+        ..row(1, 10.0)
+    };
+    let trial = killed.trial.clone();
+    write_steps(&run, &trial, 1, &[(1, 4.0), (2, 3.0)]);
+    write_steps(&run, &trial, 2, &[]);
+    write_epochs(&run, &trial, 1, &[(2, 3.5)]);
+    let table = table(&[], vec![(killed, &[])]);
+    let told = "results/x/latest/trials.csv: the last attempt of trial 0000000001 ended before its \
+                first step; its rows are those of attempt 1";
+    for (kind, rows) in [
+        (
+            RowKind::Steps,
+            [",one,0000000001,2,1,1", ",one,0000000001,2,1,2"].as_slice(),
+        ),
+        (RowKind::Epochs, [",one,0000000001,2,1,2"].as_slice()),
+    ] {
+        let (text, lacks) = printed(&[subject(&table, &run)], kind, &["step"]);
+        let head = ["experiment,run,trial,attempt,seed,step"];
+        assert_eq!(text, lines(&[&head[..], rows].concat()));
+        assert_eq!(lacks, [told]);
+    }
+}
+
+#[test]
+fn a_curve_without_its_beginning_is_told() {
+    let above = tempfile::tempdir().unwrap();
+    let run = folder(&above, "one");
+    let resumed = TrialRow {
+        attempt: 2,
+        resumed_at_step: Some(2),
+        ..row(1, 10.0)
+    };
+    let trial = resumed.trial.clone();
+    write_steps(&run, &trial, 2, &[(3, 2.5), (4, 1.5)]);
+    write_steps(&run, &row(2, 10.0).trial, 1, &[(1, 2.5)]);
+    let table = table(&[], vec![(resumed, &[]), (row(2, 10.0), &[])]);
+    let subject = subject(&table, &run);
+    let (text, lacks) = printed(&[subject], RowKind::Steps, &["step"]);
+    assert_eq!(text.lines().count(), 4, "{text}");
+    assert_eq!(
+        lacks,
+        [
+            "results/x/latest/trials.csv: 1 of 2 trials have no steps from their beginning \
+             (0000000001): the tables of their first attempts are not here; a copy of a run may lack \
+             them"
+        ]
+    );
+    write_steps(&run, &trial, 1, &[(1, 4.0), (2, 3.0)]);
+    let (_, lacks) = printed(&[subject], RowKind::Steps, &["step"]);
     assert_eq!(lacks, Vec::<String>::new());
 }
 

@@ -148,10 +148,11 @@ fn chart(courses: &[Losses], place: usize, clock: Clock, note: &str) -> Option<C
 
 /// By each clock; `None` where the steps are not here.
 fn losses(run: &RunView<'_>, row: &TrialRow, faults: &mut Vec<String>) -> Option<[Clocked; 3]> {
-    let course = run.course(row, faults)?;
-    // The start of the attempt is in the row; a trial that went on began earlier, at its first
-    // step.
-    let mut start = row.run_seconds.filter(|_| !row.is_resumed());
+    let (course, last_attempt) = run.course(row, faults)?;
+    // The start of the attempt is in the row; a trial that went on, or whose steps are of an earlier
+    // attempt, began at its first step.
+    let is_whole = last_attempt == row.attempt && !row.is_resumed();
+    let mut start = row.run_seconds.filter(|_| is_whole);
     let mut has_loss = false;
     let samples = |step: u64| step.saturating_mul(row.effective_batch_size);
     let finite = |of: &(f64, f64)| of.0.is_finite() && of.1.is_finite();

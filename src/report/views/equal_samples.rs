@@ -112,7 +112,7 @@ impl LossReader<'_, '_> {
             return Some(loss);
         }
         self.left = self.left.checked_sub(1)?;
-        let course = self.runs[run].course(row, self.faults)?;
+        let (course, _) = self.runs[run].course(row, self.faults)?;
         match on {
             On::Validation => or_fault(course.epochs(), self.faults)?
                 .iter()

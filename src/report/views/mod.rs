@@ -71,10 +71,10 @@ impl<'a> RunView<'a> {
         Ranking::new(&self.points, self.table, self.objective)
     }
 
-    /// The steps and evaluations of the trial; empty where they were not kept. A table that cannot be
-    /// read is listed in `faults`.
-    fn course(&self, row: &TrialRow, faults: &mut Vec<String>) -> Option<Course> {
-        let course = Course::find(self.folder?, &row.trial, row.attempt);
+    /// The steps and evaluations of the trial, with the last attempt that they are of; empty where they
+    /// were not kept. A table that cannot be read is listed in `faults`.
+    fn course(&self, row: &TrialRow, faults: &mut Vec<String>) -> Option<(Course, u64)> {
+        let course = Course::trained(self.folder?, &row.trial, row.attempt);
         or_fault(course, faults)
     }
 
@@ -85,7 +85,8 @@ impl<'a> RunView<'a> {
                 .iter()
                 .find(|launch| launch.launch == row.launch)
         });
-        let window = self.course(row, faults)?.window(launch);
+        let course = Course::find(self.folder?, &row.trial, row.attempt);
+        let window = or_fault(course, faults)?.window(launch);
         or_fault(window, faults)?
     }
 

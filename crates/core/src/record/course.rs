@@ -61,6 +61,34 @@ impl Course {
         Ok(Self { parts })
     }
 
+    /// The steps that were trained: those of [`Course::find`], or, if the last attempt ended before its
+    /// first step, those of the attempts before it. With the last attempt that they are of.
+    ///
+    /// # Errors
+    /// A table exists but cannot be read.
+    pub fn trained(
+        run: &RunFolder,
+        trial: &TrialId,
+        last_attempt: u64,
+    ) -> Result<(Self, u64), TableError> {
+        let course = Self::find(run, trial, last_attempt)?;
+        if !course.parts.is_empty() {
+            return Ok((course, last_attempt));
+        }
+        for attempt in attempts_until(run, trial, last_attempt)?.into_iter().rev() {
+            let course = Self::find(run, trial, attempt)?;
+            if !course.parts.is_empty() {
+                return Ok((course, attempt));
+            }
+        }
+        Ok((course, last_attempt))
+    }
+
+    /// The number of its first step; `None` if it has no steps.
+    pub fn first_step(&self) -> Option<u64> {
+        self.parts.iter().filter_map(|part| part.first_step).min()
+    }
+
     /// Gives the steps one after another.
     ///
     /// # Errors

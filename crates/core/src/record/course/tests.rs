@@ -150,6 +150,33 @@ fn resumed_at_the_last_step_keeps_the_course(run: &RunFolder, trial: &TrialId, c
 }
 
 #[test]
+fn an_attempt_that_ended_before_its_first_step_leaves_the_steps_of_those_before() {
+    let folder = tempfile::tempdir().unwrap();
+    let (run, trial) = (RunFolder::at(folder.path()), TrialId("t".into()));
+    let losses = |last_attempt: u64| {
+        let (course, attempt) = Course::trained(&run, &trial, last_attempt).unwrap();
+        let mut losses: Vec<f64> = Vec::new();
+        let read = course.each_step(&mut |row| losses.extend(row.loss));
+        read.unwrap();
+        (losses, attempt, course.first_step())
+    };
+    assert_eq!(losses(2), (Vec::new(), 2, None));
+    for (attempt, rows) in [
+        (1, vec![step(1, 1.0, true), step(2, 2.0, false)]),
+        (2, vec![step(2, 12.0, true)]),
+        (3, Vec::new()),
+        (4, Vec::new()),
+    ] {
+        let place = run.attempt(&trial, attempt);
+        std::fs::create_dir_all(&place).unwrap();
+        write(&place.join("steps.csv"), &rows);
+    }
+    assert_eq!(losses(4), (vec![1.0, 12.0], 2, Some(1)));
+    assert_eq!(losses(2), (vec![1.0, 12.0], 2, Some(1)));
+    assert_eq!(losses(1), (vec![1.0, 2.0], 1, Some(1)));
+}
+
+#[test]
 fn a_window_that_the_trial_reported_needs_only_the_first_step() {
     let folder = tempfile::tempdir().unwrap();
     let (run, trial) = (RunFolder::at(folder.path()), TrialId("t".into()));
