@@ -213,3 +213,49 @@ fn lines(of: &Losses, by: &Clocked, unit: AxisUnit) -> Vec<ChartLine> {
     }
     lines
 }
+
+#[cfg(test)]
+mod tests {
+    use kiln_core::{
+        plan::Outcome,
+        record::{RunFolder, StepRow, TableWriter, tables::STEPS},
+    };
+
+    use super::*;
+    use crate::report::points::tests::{row, table};
+
+    #[test]
+    fn a_last_attempt_without_a_step_leaves_the_line_of_those_before() {
+        let place = tempfile::tempdir().unwrap();
+        let folder = RunFolder::at(place.path());
+        let killed = TrialRow {
+            outcome: Outcome::Killed,
+            attempt: 2,
+            run_seconds: Some(90.0),
+            ..row(1, 10.0)
+        };
+        let attempt = folder.attempt(&killed.trial, 1);
+        std::fs::create_dir_all(folder.attempt(&killed.trial, 2)).unwrap();
+        std::fs::create_dir_all(&attempt).unwrap();
+        let path = attempt.join("steps.csv");
+        let (mut writer, _) = TableWriter::open(&path, STEPS.spec(&[])).unwrap();
+        for (step, loss) in [(1, 4.0), (2, 3.0)] {
+            let row = StepRow {
+                kiln_table: STEPS.version.to_owned(),
+                run_seconds: 5.0 + step as f64,
+                step,
+                loss: Some(loss),
+                ..StepRow::default()
+            };
+            writer.append_row(&row).unwrap();
+        }
+        let table = table(&[], vec![(killed.clone(), &[])]);
+        let view = RunView {
+            folder: Some(&folder),
+            ..RunView::new("r".into(), &table)
+        };
+        let [by_step, _, by_time] = losses(&view, &killed, &mut Vec::new()).unwrap();
+        assert_eq!(by_step.train, [(1.0, 4.0), (2.0, 3.0)]);
+        assert_eq!(by_time.train, [(0.0, 4.0), (1.0, 3.0)]);
+    }
+}
