@@ -13,7 +13,7 @@ use kiln_core::{
     plan::{self, Trial, TrialId, show},
     record::{RunFile, RunFolder, TableRow},
     spec::{self, ExperimentRequest, FixedPoint, SweptFile},
-    units::without_controls,
+    units::{shell_word, without_controls},
 };
 use serde_json::Value;
 
@@ -22,7 +22,10 @@ use super::{
     sources::{TableSource, recorded},
     trained::{named_trial, split_trial},
 };
-use crate::report::{RankedTrial, ranked_trials};
+use crate::{
+    output::json,
+    report::{RankedTrial, ranked_trials},
+};
 
 /// Most trials that a message lists.
 const MOST_LISTED: usize = 10;
@@ -166,10 +169,10 @@ impl RecordedTrial {
             if !is_same(theirs, ours) {
                 let in_words = |value: Option<&Value>| value.map_or("not set".to_owned(), show);
                 let (shown, here) = (in_words(theirs), in_words(ours));
-                let value = theirs.unwrap_or(&Value::Null);
+                let set = setting(key, theirs.unwrap_or(&Value::Null));
                 return Err(Stop::bad_input(format!(
                     "{}: `{key}` is {here} and is not swept here, and trial {} of {} has {shown}; \
-                     name a run of this experiment, or add `--set {key}={value}`",
+                     name a run of this experiment, or add `--set {set}`",
                     request.file.display(),
                     self.id,
                     self.run
@@ -211,6 +214,11 @@ impl RecordedTrial {
 
 fn pairs(values: &[(String, Value)]) -> impl Iterator<Item = (&str, &Value)> {
     values.iter().map(|(key, value)| (key.as_str(), value))
+}
+
+/// The word of a shell that gives a key this value with `--set`.
+fn setting(key: &str, value: &Value) -> String {
+    shell_word(&format!("{key}={}", json::escaped(&value.to_string())))
 }
 
 /// The value of a dotted key.
@@ -367,4 +375,45 @@ fn cells(axes: &[String], row: &TableRow) -> KeyValues {
     };
     let values = row.axes.iter().map(value);
     axes.iter().cloned().zip(values).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use std::process::Command;
+
+    use serde_json::json;
+
+    use super::*;
+
+    /// What `--set` reads of this word, after a shell.
+    fn read_back(word: &str) -> Value {
+        let script = format!("printf %s {word}");
+        let printed = Command::new("sh").args(["-c", &script]).output().unwrap();
+        let request = ExperimentRequest {
+            file: PathBuf::from("x.yaml"),
+            text: Some(
+                "kiln: 1\nname: x\nmodel: {kind: command, argv: [a, '{v}'], values: {v: a}}\n"
+                    .to_owned(),
+            ),
+            set: vec![String::from_utf8(printed.stdout).unwrap()],
+            ..ExperimentRequest::default()
+        };
+        let loaded = spec::load(&request).unwrap();
+        let settings = serde_json::to_value(&loaded.experiment).unwrap();
+        value_at(&settings, "model.values.v").unwrap().clone()
+    }
+
+    #[test]
+    fn an_offered_setting_reads_back_to_the_same_value_after_a_shell() {
+        let texts = [
+            "$HOME", "`id`", "1", " l ", "a: b", "[x]", "#c", "{z}", "*s", "~", "it's", "true",
+            "a #b", "\"", "\\", "!x", "a=b", "",
+        ];
+        let texts = texts.into_iter().map(Value::from);
+        for value in texts.chain([json!(1), json!(1.5e-7), json!(true)]) {
+            let word = setting("model.values.v", &value);
+            assert_eq!(read_back(&word), value, "{word}");
+        }
+        assert_eq!(setting("train.steps", &json!(0.01)), "train.steps=0.01");
+    }
 }
