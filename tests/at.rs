@@ -94,6 +94,23 @@ fn a_point_with_more_seeds_begins_with_the_trial_of_the_run() {
 }
 
 #[test]
+fn the_hint_to_run_the_rest_names_the_trial_by_its_folder() {
+    let place = Place::with_a_run();
+    let best = best(&place);
+    let folder = place.newest().file_name().unwrap().to_owned();
+    let at = format!("results/x/{}:{best}", folder.to_string_lossy());
+    let seeds = ["--set", "sweep.repeats=2"];
+    let ids = planned(&place, &[&["x.yaml", "--at", "x"], &seeds[..]].concat());
+    let first = ["run", "x.yaml", "--at", "x", "--only", &ids[1]];
+    let ended = place.kiln(&[&first[..], &seeds].concat());
+    let hint = format!("without `--only` to run them, with `--at {at}`");
+    assert!(ended.stderr.contains(&hint), "{}", ended.stderr);
+    place.succeeds(&[&["run", "x.yaml", "--at", &at], &seeds[..]].concat());
+    assert_eq!(place.runs().len(), 2);
+    assert_eq!(rows(&place.newest()).len(), 2);
+}
+
+#[test]
 fn the_file_of_another_experiment_is_refused_with_the_key() {
     let place = Place::with_a_run();
     let trial = with_rate(&place, 1.0e-2);

@@ -19,6 +19,7 @@ use serde_json::Value;
 
 use super::{
     Status, Stop, note,
+    runs::below_here,
     sources::{TableSource, recorded},
     trained::{named_trial, split_trial},
 };
@@ -38,6 +39,8 @@ pub(super) struct RecordedTrial {
     pub(super) id: TrialId,
     /// The run as it was named.
     run: String,
+    /// Its folder; `None` for a run of a commit.
+    folder: Option<RunFolder>,
     /// Why it was chosen, if no trial was named.
     choice: Option<String>,
     seed: u64,
@@ -49,8 +52,9 @@ pub(super) struct RecordedTrial {
     experiment: ExperimentRequest,
 }
 
-/// The request with the values of a trial in place of the file's sweep. `tells` says which trial
-/// was chosen where none is named.
+/// The request with the values of a trial in place of the file's sweep, and what names that trial also
+/// once there are newer runs ([`RecordedTrial::lasting_name`]). `tells` says which trial was chosen
+/// where none is named.
 ///
 /// # Errors
 /// There is no such trial, no point is the best, or the file has a search or is another experiment.
@@ -59,7 +63,7 @@ pub(super) fn fixed(
     named: &str,
     results: &Path,
     tells: bool,
-) -> Result<ExperimentRequest, Stop> {
+) -> Result<(ExperimentRequest, Option<String>), Stop> {
     let file = spec::swept_file(&request).map_err(Stop::problems)?;
     if file.has_search {
         return Err(Stop::bad_input(format!(
@@ -79,10 +83,11 @@ pub(super) fn fixed(
         swept: file.swept,
         values,
     };
-    Ok(ExperimentRequest {
+    let fixed = ExperimentRequest {
         point: Some(point),
         ..request
-    })
+    };
+    Ok((fixed, trial.lasting_name()))
 }
 
 impl RecordedTrial {
@@ -113,6 +118,7 @@ impl RecordedTrial {
         Ok(Self {
             id,
             run: run.to_owned(),
+            folder: source.folder,
             choice,
             seed,
             axes,
@@ -202,6 +208,14 @@ impl RecordedTrial {
         ));
         let text = spec::write_point(self.experiment, name, point).map_err(Stop::problems)?;
         Ok(format!("{heading}\n{text}"))
+    }
+
+    /// `FOLDER:TRIAL`. A short name may mean a newer run later, such as the one that is made with it.
+    /// `None` for a run of a commit, whose name stays.
+    fn lasting_name(&self) -> Option<String> {
+        let path = self.folder.as_ref()?.path();
+        let path = path.canonicalize().unwrap_or_else(|_| path.to_owned());
+        Some(format!("{}:{}", below_here(&path).display(), self.id))
     }
 
     /// Says which trial was chosen, where none was named.

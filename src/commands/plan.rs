@@ -96,7 +96,7 @@ pub(super) fn run(args: Args) -> Result<Status, Stop> {
 fn planned_file(file: &Path, args: &Args) -> Result<Planned, Stop> {
     let mut request = request(file.to_owned(), &args.set);
     if let Some(named) = &args.at {
-        request = at::fixed(request, named, &args.results, true)?;
+        (request, _) = at::fixed(request, named, &args.results, true)?;
     }
     let mut planned = plan_request(&request)?;
     if args.for_time.is_some() && planned.loaded.experiment.run.on != RunPlace::Here {

@@ -155,7 +155,7 @@ pub(super) fn run(args: Args) -> Result<Status, Stop> {
         .collect::<Result<Vec<_>, _>>()?;
     let program = trial_program()?;
     let mut worst = Status::Success;
-    for (file, asked) in args.files.iter().zip(asked) {
+    for (file, (asked, at)) in args.files.iter().zip(asked) {
         // A file that cannot run does not stop the others.
         let used = begun.elapsed();
         if let Some(span) = args.for_time.filter(|span| span.0 <= used) {
@@ -165,7 +165,12 @@ pub(super) fn run(args: Args) -> Result<Status, Stop> {
             ));
             continue;
         }
-        let status = run_one(asked, file, &args, &program).unwrap_or_else(|stop| {
+        let again = Again {
+            file,
+            at: at.as_deref(),
+            args: &args,
+        };
+        let status = run_one(asked, &again, &program).unwrap_or_else(|stop| {
             stop.print();
             stop.status
         });
@@ -177,11 +182,13 @@ pub(super) fn run(args: Args) -> Result<Status, Stop> {
     Ok(worst)
 }
 
-fn plan(file: &Path, args: &Args, begun: Instant) -> Result<PlannedFile, Stop> {
+/// Plans a file. With it comes the name of the trial of `--at` that stays ([`at::fixed`]).
+fn plan(file: &Path, args: &Args, begun: Instant) -> Result<(PlannedFile, Option<String>), Stop> {
     let Launching { results, fresh, .. } = &args.launch;
     let mut request = request(file.to_owned(), &args.launch.settings());
+    let mut at = None;
     if let Some(named) = &args.at {
-        request = at::fixed(request, named, results, !args.launch.quiet)?;
+        (request, at) = at::fixed(request, named, results, !args.launch.quiet)?;
     }
     let mut planned = plan_request(&request)?;
     if let Some(named) = &args.continued {
@@ -217,10 +224,11 @@ fn plan(file: &Path, args: &Args, begun: Instant) -> Result<PlannedFile, Stop> {
         return Err(Stop::bad_input(FOR_IS_HERE.to_owned()));
     }
     asked.limit(budget);
-    Ok(asked)
+    Ok((asked, at))
 }
 
-fn run_one(asked: PlannedFile, file: &Path, args: &Args, program: &Path) -> Result<Status, Stop> {
+fn run_one(asked: PlannedFile, again: &Again<'_>, program: &Path) -> Result<Status, Stop> {
+    let args = again.args;
     if args.launch.dry_run {
         let style = args.launch.style();
         return asked.request(&args.launch, program, |request| dry_run(request, style));
@@ -249,7 +257,7 @@ fn run_one(asked: PlannedFile, file: &Path, args: &Args, program: &Path) -> Resu
         return Err(stopped(failure.clone()));
     }
     if !args.launch.quiet {
-        say_how_to_go_on(&report, file, args);
+        say_how_to_go_on(&report, again);
     }
     // A terminal that was closed can show nothing, but the interruption is what counts.
     match shown {
@@ -262,14 +270,27 @@ fn run_one(asked: PlannedFile, file: &Path, args: &Args, program: &Path) -> Resu
     }
 }
 
-fn say_how_to_go_on(report: &LaunchReport, file: &Path, args: &Args) {
+/// The command that ran a file, to be run again.
+struct Again<'a> {
+    file: &'a Path,
+    /// The trial of `--at` by a name that stays, if there is one.
+    at: Option<&'a str>,
+    args: &'a Args,
+}
+
+fn say_how_to_go_on(report: &LaunchReport, again: &Again<'_>) {
+    let args = again.args;
     if let Some((end, span)) = report.budget.zip(args.for_time)
         && report.end == LaunchEnd::Finished
     {
         let copying = args.copied().map(|(_, purpose)| purpose.option());
         let without = copying.or(args.launch.fresh.then_some("--fresh"));
         if let Some(text) = end_of_time(end, span, without) {
-            note(&text);
+            let with = match end.left {
+                0 => String::new(),
+                _ => again.with_at(),
+            };
+            note(&format!("{text}{with}"));
         }
         if end.left > 0 {
             return;
@@ -279,14 +300,17 @@ fn say_how_to_go_on(report: &LaunchReport, file: &Path, args: &Args) {
     if report.end == LaunchEnd::Finished && report.left == 0 && is_new_try {
         let ends = report.last_attempts.iter();
         let outcomes: Vec<Outcome> = ends.map(|end| end.outcome).collect();
-        if let Some(text) = how_to_retry(&command(file, args), &outcomes) {
+        if let Some(text) = how_to_retry(&again.command(), &outcomes) {
             note(&text);
         }
         return;
     }
     let copying = args.copied().map(|(_, purpose)| purpose.option());
+    if report.end == LaunchEnd::NothingToDo {
+        note(&nothing_to_do(report.left == 0, &report.last_attempts));
+        return;
+    }
     let text = match (report.end, copying) {
-        (LaunchEnd::NothingToDo, _) => nothing_to_do(report.left == 0, &report.last_attempts),
         (LaunchEnd::Interrupted, _) if args.launch.fresh => {
             "interrupted; run the same command without `--fresh` to resume".to_owned()
         }
@@ -307,9 +331,9 @@ fn say_how_to_go_on(report: &LaunchReport, file: &Path, args: &Args) {
              them"
                 .to_owned()
         }
-        (LaunchEnd::Finished, _) => return,
+        (LaunchEnd::Finished | LaunchEnd::NothingToDo, _) => return,
     };
-    note(&text);
+    note(&format!("{text}{}", again.with_at()));
 }
 
 /// A shorter time beyond the budget is not worth a line.
@@ -353,27 +377,40 @@ fn end_of_time(end: BudgetEnd, span: TimeSpan, without: Option<&str>) -> Option<
     ))
 }
 
-/// The command that runs this file again.
-fn command(file: &Path, args: &Args) -> String {
-    let word = |text: &str| shell_word(&without_controls(text));
-    let set = args.launch.settings().into_iter();
-    let set = set.map(|setting| format!(" --set {}", word(&setting)));
-    let at = args.at.as_ref();
-    let at = at.map(|named| format!(" --at {}", word(named)));
-    let at = at.unwrap_or_default();
-    let only = match args.only.as_slice() {
-        [] => String::new(),
-        only => format!(" --only {}", word(&only.join(","))),
-    };
-    let results = match args.launch.results.as_path() {
-        usual if usual == Path::new("results") => String::new(),
-        other => format!(" --results {}", word(&other.to_string_lossy())),
-    };
-    format!(
-        "kiln run {}{at}{}{only}{results}",
-        word(&file.to_string_lossy()),
-        set.collect::<String>()
-    )
+impl Again<'_> {
+    /// The command in words of a shell.
+    fn command(&self) -> String {
+        let args = self.args;
+        let set = args.launch.settings().into_iter();
+        let set = set.map(|setting| format!(" --set {}", word(&setting)));
+        let at = self.at.or(args.at.as_deref());
+        let at = at.map(|named| format!(" --at {}", word(named)));
+        let at = at.unwrap_or_default();
+        let only = match args.only.as_slice() {
+            [] => String::new(),
+            only => format!(" --only {}", word(&only.join(","))),
+        };
+        let results = match args.launch.results.as_path() {
+            usual if usual == Path::new("results") => String::new(),
+            other => format!(" --results {}", word(&other.to_string_lossy())),
+        };
+        format!(
+            "kiln run {}{at}{}{only}{results}",
+            word(&self.file.to_string_lossy()),
+            set.collect::<String>()
+        )
+    }
+
+    /// `, with --at FOLDER:TRIAL`, where the same command has a name that may mean another trial now.
+    fn with_at(&self) -> String {
+        let at = self.at.filter(|at| self.args.at.as_deref() != Some(*at));
+        at.map_or_else(String::new, |at| format!(", with `--at {}`", word(at)))
+    }
+}
+
+/// A word of a command line in a message.
+fn word(text: &str) -> String {
+    shell_word(&without_controls(text))
 }
 
 /// How to retry the trials that ended without a result; `None` if each has one.
