@@ -181,7 +181,7 @@ fn show(
 /// Prints one table of all runs, then what it lacks.
 fn print_tidy(subjects: &[Subject<'_>], rows: RowKind, columns: &[String]) -> Result<(), Stop> {
     let table = TidyTable::of(subjects, rows, columns).map_err(Stop::bad_input)?;
-    match table.write(&mut terminal::print) {
+    match table.write(&mut terminal::print_content) {
         Ok(lacks) => lacks.iter().for_each(|lack| note(&format!("note: {lack}"))),
         Err(TidyError::Output(error)) => written(Err(error)).map(drop)?,
         Err(error) => return Err(Stop::bad_input(error)),

@@ -70,7 +70,7 @@ pub fn print_json(text: &str) -> io::Result<bool> {
     write(&json::escaped(text))
 }
 
-/// As [`print`], for text of a model or names of files: exact where it does not go to a terminal.
+/// As [`print`], for text of a model, names of files or a table: exact where it does not go to a terminal.
 ///
 /// # Errors
 /// If it cannot be written.

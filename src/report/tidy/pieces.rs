@@ -28,7 +28,7 @@ impl<'w> Pieces<'w> {
     }
 
     pub(super) fn add<'c>(&mut self, cells: impl Iterator<Item = &'c str>) {
-        match csv::line(cells) {
+        match csv::exact_line(cells) {
             Ok(line) => self.text.push_str(&line),
             Err(error) => self.fault = Some(error),
         }

@@ -358,6 +358,20 @@ fn a_curve_without_its_beginning_is_told() {
 }
 
 #[test]
+fn texts_are_those_of_the_runs_own_table() {
+    let value = "a\n  \u{7f}b, \"c\"";
+    let table = table(&["a.b"], vec![(row(1, 10.0), &[value])]);
+    let subject = Subject::new(&table, "x/trials.csv");
+    for kind in [RowKind::Trials, RowKind::Points] {
+        let (text, _) = printed(&[subject], kind, &["samples_per_second"]);
+        let mut reader = ::csv::Reader::from_reader(text.as_bytes());
+        let place = reader.headers().unwrap().iter().position(|it| it == "a.b");
+        let record = reader.records().next().unwrap().unwrap();
+        assert_eq!(record.get(place.unwrap()), Some(value), "{text}");
+    }
+}
+
+#[test]
 fn nothing_is_written_once_nobody_reads() {
     let above = tempfile::tempdir().unwrap();
     let run = folder(&above, "one");
