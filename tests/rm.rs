@@ -334,6 +334,14 @@ fn weights_go_but_those_of_the_best_and_everything_else_stays() {
         none.status == Some(0) && none.stderr.contains("there are no weights to remove"),
         "{none:?}"
     );
+    // A killed removal may leave folders without a file.
+    let trial = place.latest().join(format!("trials/{}", ids[0]));
+    fs::create_dir_all(trial.join("checkpoint.removed/00000010")).unwrap();
+    let rest = rm(&place, &["x", "--weights", "--yes"]);
+    assert!(
+        rest.status == Some(0) && !trial.join("checkpoint.removed").exists(),
+        "{rest:?}"
+    );
     // The run is finished as before.
     assert_eq!(place.run("fails", &[]).status, Some(0));
     assert_eq!((place.runs(), place.lines()), (1, table));

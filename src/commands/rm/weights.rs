@@ -201,7 +201,7 @@ fn with_weights(run: &RunFolder, rows: &[&TableRow]) -> Result<Vec<TrialWeights>
                 )
             })?;
         let row = row_of(rows, &trial);
-        if size.all > 0 {
+        if size.all > 0 || folders.iter().any(|folder| is_left(folder)) {
             found.push(TrialWeights {
                 completed: row.and_then(|row| row.fixed.completed_attempt()),
                 is_unfinished: is_unfinished(run, &trial, row).map_err(unread)?,
@@ -212,6 +212,11 @@ fn with_weights(run: &RunFolder, rows: &[&TableRow]) -> Result<Vec<TrialWeights>
         }
     }
     Ok(found)
+}
+
+/// Whether a folder without a byte is what a killed removal left: it has folders, or its name says so.
+fn is_left(folder: &Path) -> bool {
+    folder.ends_with(removal::REMOVED) || names_in(folder).is_ok_and(|names| !names.is_empty())
 }
 
 fn row_of<'a>(rows: &[&'a TableRow], trial: &TrialId) -> Option<&'a TableRow> {

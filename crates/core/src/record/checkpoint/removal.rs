@@ -16,7 +16,7 @@ use crate::{
 };
 
 /// The name of a folder of checkpoints that is being removed.
-const REMOVED: &str = "checkpoint.removed";
+pub const REMOVED: &str = "checkpoint.removed";
 
 /// The names of the folders of a trial that hold checkpoints; also of one whose removal was killed.
 ///
