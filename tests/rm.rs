@@ -148,6 +148,11 @@ fn a_rerun_is_told_by_ls_and_removed_as_a_whole() {
         "1 folder of `kiln compare --rerun` not listed: of the newest, `kiln ls {rerun}/base`"
     );
     assert!(listed.stderr.contains(&told), "{listed:?}");
+    let whole = Ended::of(place.kiln(&["ls", rerun]).output().unwrap());
+    let told = format!(
+        "{rerun} has the runs of `kiln compare --rerun`; to list those of a side: `kiln ls {rerun}/base`\n"
+    );
+    assert_eq!((whole.status, whole.stdout), (Some(0), told));
     let refused = rm(&place, &[rerun]);
     assert!(
         refused.status == Some(2) && refused.stderr.contains("add `--yes`"),

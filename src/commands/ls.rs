@@ -33,7 +33,7 @@ use super::{
     folder_size::size,
     json_option::JsonFormat,
     note, page_style, print, print_json, print_line,
-    reruns::reruns,
+    reruns::{reruns, sides},
     runs::{LEFTOVER, NamedRun, newest_listed, of_experiment},
     sources::table_of,
     tickets,
@@ -155,14 +155,7 @@ pub(super) fn run(args: Args) -> Result<Status, Stop> {
         return print_json(&format!("{text}\n")).map(|()| Status::Success);
     }
     if lines.is_empty() {
-        let place = results.display();
-        print_line(&match RunFolder::at(&results).run_file().is_file() {
-            true => format!(
-                "{place} is a run itself; `kiln report {}` shows it",
-                shell_word(&place.to_string())
-            ),
-            false => format!("no runs under {place}; `kiln run FILE` creates one"),
-        })?;
+        print_line(&nothing_listed(&results))?;
         return Ok(Status::Success);
     }
     let width = page_style().width.map_or(WIDTH, usize::from);
@@ -178,6 +171,29 @@ pub(super) fn run(args: Args) -> Result<Status, Stop> {
     };
     print(&format!("{}{more}", table(&lines, width)))?;
     Ok(Status::Success)
+}
+
+/// Why there are no runs to list in a folder, and what to do.
+fn nothing_listed(results: &Path) -> String {
+    let place = results.display();
+    let word = |path: &Path| shell_word(&path.display().to_string());
+    if RunFolder::at(results).run_file().is_file() {
+        return format!(
+            "{place} is a run itself; `kiln report {}` shows it",
+            word(results)
+        );
+    }
+    let sides: Vec<String> = sides(results)
+        .iter()
+        .map(|side| format!("`kiln ls {}`", word(side)))
+        .collect();
+    match sides.is_empty() {
+        true => format!("no runs under {place}; `kiln run FILE` creates one"),
+        false => format!(
+            "{place} has the runs of `kiln compare --rerun`; to list those of a side: {}",
+            sides.join(", ")
+        ),
+    }
 }
 
 /// The runs to list, newest first.

@@ -32,6 +32,15 @@ pub(super) fn reruns(results: &Path) -> Vec<PathBuf> {
     found
 }
 
+/// The folders of the sides of a rerun; none if the path is not that of one.
+pub(super) fn sides(rerun: &Path) -> Vec<PathBuf> {
+    if !is_rerun(rerun) {
+        return Vec::new();
+    }
+    let sides = SIDES.iter().map(|side| rerun.join(side));
+    sides.filter(|side| side.is_dir()).collect()
+}
+
 /// The folder of a rerun that a path names, alone or below `results`; without links.
 pub(super) fn named(named: &str, results: &Path) -> Option<PathBuf> {
     let mut places = [PathBuf::from(named), results.join(named)].into_iter();
