@@ -14,7 +14,7 @@ use std::{
 use kiln_core::{
     plan::Outcome,
     record::{RunFolder, TableRow, TrialRow, TrialTable},
-    units::{shorten, without_controls},
+    units::without_controls,
 };
 
 use self::reason::{on_one_line, without_own_details};
@@ -209,7 +209,7 @@ impl<'a> NotCompleted<'a> {
             2 => "both".to_owned(),
             count => format!("all {count}"),
         };
-        let value = shorten(shown(value), MOST_LETTERS);
+        let value = in_words(value);
         (others, format!("{} {value} in {all}{rest}", factor.name))
     }
 
@@ -285,14 +285,30 @@ fn groups<'a>(rows: &[&'a TableRow]) -> Vec<EndGroup<'a>> {
 /// `model.values.i 3, 6, 9, …`.
 fn several(factor: &Factor<'_>, values: &[String]) -> String {
     let first = values.iter().take(MOST_VALUES);
-    let first: Vec<String> = first
-        .map(|value| shorten(shown(value), MOST_LETTERS))
-        .collect();
+    let first: Vec<String> = first.map(|value| in_words(value)).collect();
     let more = match values.len() > MOST_VALUES {
         true => ", …",
         false => "",
     };
     format!("{} {}{more}", factor.name, first.join(", "))
+}
+
+/// A value: the middle of a long one is left out, since generated texts often begin alike; one with
+/// blanks at an end is in quotes, else they are not seen.
+fn in_words(value: &str) -> String {
+    let letters: Vec<char> = shown(value).chars().collect();
+    let half = MOST_LETTERS / 2;
+    let short: String = match letters.len() > MOST_LETTERS {
+        true => {
+            let (first, last) = (&letters[..half], &letters[letters.len() - half..]);
+            first.iter().chain(&['…']).chain(last).collect()
+        }
+        false => letters.iter().collect(),
+    };
+    match value == value.trim() {
+        true => short,
+        false => format!("\"{short}\""),
+    }
 }
 
 /// An outcome as a verb.

@@ -113,6 +113,27 @@ fn a_long_list_of_values_is_cut() {
 }
 
 #[test]
+fn values_that_differ_at_their_end_or_in_blanks_are_told_apart() {
+    let long = |end: &str| format!("{}{end}", "x".repeat(50));
+    let values = [long("a"), long("b"), " ".to_owned(), "q ".to_owned()];
+    let rows = values.iter().zip(1_u64..).map(|(value, id)| TableRow {
+        fixed: Box::new(match id {
+            1 => completed(1, 1),
+            id => ended(id, 1, Outcome::Diverged, "`train_loss` is NaN"),
+        }),
+        axes: vec![value.clone()],
+    });
+    let table = TrialTable {
+        axes: vec!["x".to_owned()],
+        rows: rows.collect(),
+        ..TrialTable::default()
+    };
+    let (first, last) = ("x".repeat(20), "x".repeat(19));
+    let told = format!("     x {first}…{last}b, \" \", \"q \"; 0000000002 and 2 more\n");
+    assert!(text(&table, 4).contains(&told), "{}", text(&table, 4));
+}
+
+#[test]
 fn a_single_trial_is_one_line_with_its_seed_if_there_are_repeats() {
     let failed = |seed| ended(2, seed, Outcome::Failed, "bad shape 7");
     let repeats = table(&["x"], vec![(completed(1, 1), &["7"]), (failed(2), &["7"])]);
