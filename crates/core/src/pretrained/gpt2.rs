@@ -3,7 +3,11 @@
 
 use serde_json::Value;
 
-use super::{LAYER_NORM_EPSILON, Needless, WeightsHeader, names};
+use super::{
+    LAYER_NORM_EPSILON, Needless, WeightsHeader,
+    config::{ConfigCheck, is_of_export},
+    names,
+};
 use crate::kinds::Model;
 
 /// How a file of GPT-2 has its parameters.
@@ -80,70 +84,47 @@ impl Gpt2Form {
 }
 
 /// The check of the `config.json` beside a file of GPT-2: it has settings that shapes do not show.
-#[derive(Debug, Default)]
-pub(super) struct Gpt2Config {
-    pub(super) fault: Option<String>,
-    pub(super) notices: Vec<String>,
-}
-
-impl Gpt2Config {
-    /// `config` is absent where there is no such file.
-    pub(super) fn of(config: Option<&Value>, model: &Model) -> Self {
-        let (Some(config), Model::Gpt(gpt)) = (config, model) else {
-            return Self::of_notice(
-                "initial weights: there is no readable `config.json` beside them, so nothing shows \
-                 whether `model.num_heads` and the activation are those of their model"
-                    .to_owned(),
-            );
-        };
-        // That of an export describes a model of kiln's.
-        if config.get("kiln_export").is_some() {
-            return Self::default();
-        }
-        if let Some(other) = config["model_type"].as_str().filter(|it| *it != "gpt2") {
-            return Self::of_notice(format!(
-                "initial weights: the `config.json` beside them has `model_type: {other}`, so nothing \
-                 shows whether `model.num_heads` and the activation are those of their model"
-            ));
-        }
-        let heads = config["n_head"].as_u64().unwrap_or(DEFAULT_HEADS);
-        if heads != gpt.num_heads {
-            return Self::of_fault(format!(
-                "`n_head` is {heads} in the `config.json` beside these weights, and \
-                 `model.num_heads` is {}; set it to {heads}",
-                gpt.num_heads
-            ));
-        }
-        if let Some((key, value)) = other_computation(config) {
-            return Self::of_fault(format!(
-                "`{key}` is {value} in the `config.json` beside these weights, which \
-                 `model.kind: gpt` does not compute; name the weights of another model in \
-                 `train.initial_weights`"
-            ));
-        }
-        let activation = config["activation_function"].as_str();
-        match activation.unwrap_or(DEFAULT_ACTIVATION) {
-            exact if EXACT.contains(&exact) => Self::default(),
-            other => Self::of_notice(format!(
-                "initial weights: their `activation_function` is {other}, an approximation of GELU, \
-                 and kiln computes the exact GELU, which differs from it by less than 0.0005; the \
-                 first losses differ slightly from those of `transformers`"
-            )),
-        }
+/// `config` is absent where there is no such file.
+pub(super) fn check(config: Option<&Value>, model: &Model) -> ConfigCheck {
+    let (Some(config), Model::Gpt(gpt)) = (config, model) else {
+        return ConfigCheck::of_notice(
+            "initial weights: there is no readable `config.json` beside them, so nothing shows \
+             whether `model.num_heads` and the activation are those of their model"
+                .to_owned(),
+        );
+    };
+    if is_of_export(config) {
+        return ConfigCheck::default();
     }
-
-    fn of_fault(fault: String) -> Self {
-        Self {
-            fault: Some(fault),
-            notices: Vec::new(),
-        }
+    if let Some(other) = config["model_type"].as_str().filter(|it| *it != "gpt2") {
+        return ConfigCheck::of_notice(format!(
+            "initial weights: the `config.json` beside them has `model_type: {other}`, so nothing \
+             shows whether `model.num_heads` and the activation are those of their model"
+        ));
     }
-
-    fn of_notice(notice: String) -> Self {
-        Self {
-            fault: None,
-            notices: vec![notice],
-        }
+    let heads = config["n_head"].as_u64().unwrap_or(DEFAULT_HEADS);
+    if heads != gpt.num_heads {
+        return ConfigCheck::of_fault(format!(
+            "`n_head` is {heads} in the `config.json` beside these weights, and \
+             `model.num_heads` is {}; set it to {heads}",
+            gpt.num_heads
+        ));
+    }
+    if let Some((key, value)) = other_computation(config) {
+        return ConfigCheck::of_fault(format!(
+            "`{key}` is {value} in the `config.json` beside these weights, which \
+             `model.kind: gpt` does not compute; name the weights of another model in \
+             `train.initial_weights`"
+        ));
+    }
+    let activation = config["activation_function"].as_str();
+    match activation.unwrap_or(DEFAULT_ACTIVATION) {
+        exact if EXACT.contains(&exact) => ConfigCheck::default(),
+        other => ConfigCheck::of_notice(format!(
+            "initial weights: their `activation_function` is {other}, an approximation of GELU, \
+             and kiln computes the exact GELU, which differs from it by less than 0.0005; the \
+             first losses differ slightly from those of `transformers`"
+        )),
     }
 }
 

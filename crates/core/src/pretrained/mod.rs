@@ -2,10 +2,12 @@
 //! the `config.json` beside it: the runner asks before the first trial, the trial when it reads the
 //! values.
 
+mod config;
 mod gpt2;
 mod header;
 pub mod names;
 mod shapes;
+mod t5;
 
 #[cfg(test)]
 mod tests;
@@ -18,30 +20,17 @@ pub use gpt2::HEAD as GPT2_HEAD;
 pub use header::WeightsHeader;
 pub use shapes::{TensorShape, tensors};
 
-use self::gpt2::{Gpt2Config, Gpt2Form};
+use self::{config::ConfigCheck, gpt2::Gpt2Form};
 use crate::{
-    input,
     kinds::{InputShape, Model},
-    limits::STATE_BYTES,
     spec::InitialWeights,
 };
 
 /// Added to the variance in layer norms. Source: PyTorch.
 pub const LAYER_NORM_EPSILON: f64 = 1e-5;
 
-/// T5's table of tokens.
-const T5_TABLE: &str = "shared.weight";
-/// The same table again, in files that have it more than once.
-const T5_TABLE_AGAIN: [&str; 3] = [
-    "encoder.embed_tokens.weight",
-    "decoder.embed_tokens.weight",
-    "lm_head.weight",
-];
-/// In the first published files; nothing is computed from it.
-const T5_UNUSED: &str = "decoder.block.0.layer.1.EncDecAttention.relative_attention_bias.weight";
-
-/// Part of the names in a T5 with gated feed-forward blocks: v1.1, Flan-T5, mT5.
-const T5_GATED: &str = ".DenseReluDense.wi_0.";
+/// Added to a mean square before its root. Source: T5.
+pub const RMS_NORM_EPSILON: f64 = 1e-6;
 
 /// PyTorch's count of the batches that a norm has seen; kiln's norms have none.
 const BATCH_COUNT: &str = ".num_batches_tracked";
@@ -54,8 +43,6 @@ const GPT_POSITIONS: &str = "Gpt.position_table";
 pub const MODEL: &str = "kiln_model";
 /// Its key beside those of the `model` section: SHA-256 of the numbering of the tokens.
 pub const TOKENS: &str = "token_ids_sha256";
-/// The file beside weights that describes their model, of Hugging Face's and of an export.
-const CONFIG: &str = "config.json";
 /// Keys of `model` that no parameter's shape shows.
 const UNSEEN: [&str; 2] = ["num_heads", "relative_max_distance"];
 
@@ -118,19 +105,23 @@ impl WeightsFit {
         token_sum: Option<&str>,
     ) -> Result<Self, String> {
         let naming = WeightNaming::in_file(&header, model);
-        let config = (naming != WeightNaming::Kiln).then(|| config_beside(path));
+        let config = (naming != WeightNaming::Kiln).then(|| config::beside(path));
         let config = config.flatten();
         let names: Vec<&String> = header.shapes.keys().collect();
-        let gpt2 = match naming {
-            WeightNaming::Gpt2(_) => Gpt2Config::of(config.as_ref(), model),
-            _ => Gpt2Config::default(),
+        let has_new_table = named.is_without("embedding");
+        let checked = match (naming, model) {
+            (WeightNaming::Gpt2(_), _) => gpt2::check(config.as_ref(), model),
+            (WeightNaming::Pytorch, Model::Seq2seq(seq2seq)) => {
+                t5::check(config.as_ref(), seq2seq, has_new_table)
+            }
+            _ => ConfigCheck::default(),
         };
         // The tokens of a new table are those of the data.
-        let token_sum = token_sum.filter(|_| !named.is_without("embedding"));
-        let fault = foreign_names(&names)
+        let token_sum = token_sum.filter(|_| !has_new_table);
+        let fault = t5::foreign_names(&names)
             .or_else(|| unlike(&description(&header, config.as_ref()), model, token_sum))
             .or_else(|| foreign_naming(&names, naming, model))
-            .or(gpt2.fault);
+            .or(checked.fault);
         if let Some(fault) = fault {
             return Err(format!("{}: {fault}", path.display()));
         }
@@ -140,7 +131,7 @@ impl WeightsFit {
             model: model.clone(),
             naming,
             without: named.without.clone(),
-            notices: gpt2.notices,
+            notices: checked.notices,
         };
         let cut = fit.cut_positions();
         fit.notices.extend(cut);
@@ -215,6 +206,10 @@ impl WeightsFit {
         if self.naming == WeightNaming::Kiln {
             return self.left_out_part(name).is_some();
         }
+        let is_t5 = matches!(self.model, Model::Seq2seq(_));
+        if is_t5 && t5::is_table_again(name) && self.left_out_part("token_table").is_some() {
+            return true;
+        }
         let parts = self.model.parts().iter();
         parts
             .flat_map(|part| part.parameters)
@@ -225,13 +220,8 @@ impl WeightsFit {
     pub fn needless(&self, name: &str) -> Needless {
         match self.naming {
             WeightNaming::Kiln => Needless::Never,
-            WeightNaming::Pytorch if name == T5_UNUSED || name.ends_with(BATCH_COUNT) => {
-                Needless::Always
-            }
-            WeightNaming::Pytorch if T5_TABLE_AGAIN.contains(&name) => {
-                Needless::IfEqualTo(T5_TABLE.to_owned())
-            }
-            WeightNaming::Pytorch => Needless::Never,
+            WeightNaming::Pytorch if name.ends_with(BATCH_COUNT) => Needless::Always,
+            WeightNaming::Pytorch => t5::needless(name),
             WeightNaming::Gpt2(form) => form.needless(name),
         }
     }
@@ -338,12 +328,6 @@ fn shape_text(shape: &[Option<u64>]) -> String {
     format!("[{}]", sizes.collect::<Vec<_>>().join(", "))
 }
 
-/// The `config.json` beside a file of weights, if there is one that can be read.
-fn config_beside(path: &Path) -> Option<Value> {
-    let bytes = input::read(&path.with_file_name(CONFIG), &STATE_BYTES).ok()?;
-    serde_json::from_slice(&bytes).ok()
-}
-
 /// The description of the model that kiln has written into the file of weights, or beside an export.
 fn description(header: &WeightsHeader, config: Option<&Value>) -> Value {
     if let Some(own) = header.metadata.get(MODEL) {
@@ -358,16 +342,6 @@ fn description(header: &WeightsHeader, config: Option<&Value>) -> Value {
     };
     about[TOKENS] = config[TOKENS].clone();
     about
-}
-
-/// Says that a file has parameters of a T5 that kiln does not compute.
-fn foreign_names(names: &[&String]) -> Option<String> {
-    let gated = names.iter().find(|name| name.contains(T5_GATED))?;
-    Some(format!(
-        "`{gated}` belongs to a T5 with gated feed-forward blocks (v1.1, Flan-T5, mT5), which \
-         `model.kind: seq2seq` does not have; name the weights of an original T5 (v1.0) in \
-         `train.initial_weights`"
-    ))
 }
 
 /// Says that the model of a file computes differently, or that its tokens are numbered otherwise.

@@ -128,3 +128,23 @@ fn a_resnet_of_torchvision_is_compared_under_its_names() {
     let message = checked(file(), &deeper, &["head"], IMAGES).unwrap_err();
     assert!(message.contains("is missing"), "{message}");
 }
+
+#[test]
+fn the_token_table_of_a_t5_is_left_out_with_its_own_head() {
+    let small = "{kind: seq2seq, d_model: 4, d_kv: 2, d_ff: 4, encoder_layers: 1, \
+                 decoder_layers: 1, num_heads: 2, vocabulary: 9}";
+    let theirs = |path: &str| names::of(&model(small), without_kind(path)).unwrap();
+    let mut file = header(small, None, &theirs);
+    file.shapes.insert("lm_head.weight".to_owned(), vec![9, 4]);
+    let other = small.replace("vocabulary: 9", "vocabulary: 7");
+    let path = Path::new("/nowhere/w.safetensors");
+    let named = weights(&["embedding"]);
+    let fit = WeightsFit::new(path, file.clone(), &named, &model(&other), None).unwrap();
+    assert_eq!(fit.check(None), Ok(()));
+    for name in ["shared.weight", "lm_head.weight"] {
+        assert!(fit.is_left_out(name), "{name}");
+    }
+    assert!(!fit.is_left_out("encoder.final_layer_norm.weight"));
+    let message = checked(file, &other, &[], None).unwrap_err();
+    assert!(message.contains("`without: [embedding]`"), "{message}");
+}

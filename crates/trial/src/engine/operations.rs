@@ -22,7 +22,7 @@ pub const IGNORED_TARGET: i64 = -100;
 pub(crate) const LAYER_NORM_EPSILON: f64 = kiln_core::pretrained::LAYER_NORM_EPSILON;
 pub(crate) const BATCH_NORM_EPSILON: f64 = 1e-5;
 /// Added to a mean square before its root. Source: T5.
-pub(crate) const RMS_NORM_EPSILON: f64 = 1e-6;
+pub(crate) const RMS_NORM_EPSILON: f64 = kiln_core::pretrained::RMS_NORM_EPSILON;
 
 /// The weights of one LSTM layer, gates in PyTorch's order: input, forget, cell, output.
 #[derive(Clone, Debug)]
