@@ -1,4 +1,4 @@
-//! The header of a safetensors file: its names, shapes and metadata, read without the values.
+//! The header of a safetensors file: its names, shapes, formats and metadata, read without the values.
 
 use std::{
     collections::BTreeMap,
@@ -6,6 +6,7 @@ use std::{
     path::Path,
 };
 
+use serde::Deserialize;
 use serde_json::{Map, Value};
 
 use crate::{input, limits::WEIGHTS_BYTES};
@@ -15,20 +16,32 @@ const MOST_BYTES: u64 = 100_000_000;
 /// The key of the metadata among the names.
 const METADATA: &str = "__metadata__";
 
-/// Shapes of the tensors of a file, and what else its header says, by name.
+/// Shapes and number formats of the tensors of a file, and what else its header says, by name.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct WeightsHeader {
     pub shapes: BTreeMap<String, Vec<u64>>,
+    /// As safetensors names them: `F32`.
+    pub formats: BTreeMap<String, String>,
     pub metadata: BTreeMap<String, String>,
+}
+
+/// A tensor in the header.
+#[derive(Debug, Deserialize)]
+struct Entry {
+    dtype: String,
+    shape: Vec<u64>,
+    /// Where its bytes begin and end, counted from the end of the header.
+    data_offsets: [u64; 2],
 }
 
 impl WeightsHeader {
     /// Reads the header of a file.
     ///
     /// # Errors
-    /// The file cannot be read, or is not a safetensors file (`InvalidData`).
+    /// The file cannot be read, or is not a whole safetensors file (`InvalidData`).
     pub fn read(path: &Path) -> io::Result<Self> {
         let mut file = input::open_within(path, &WEIGHTS_BYTES)?;
+        let whole = file.metadata()?.len();
         let mut length = [0; size_of::<u64>()];
         file.read_exact(&mut length).map_err(|_| not_one())?;
         let length = u64::from_le_bytes(length);
@@ -37,26 +50,85 @@ impl WeightsHeader {
         }
         let mut text = Vec::new();
         file.take(length).read_to_end(&mut text)?;
-        Self::parse(&text).ok_or_else(not_one)
-    }
-
-    fn parse(text: &[u8]) -> Option<Self> {
-        let entries: Map<String, Value> = serde_json::from_slice(text).ok()?;
-        let mut header = Self::default();
-        for (name, value) in entries {
-            if name == METADATA {
-                header.metadata = serde_json::from_value(value).ok()?;
-            } else {
-                let shape = serde_json::from_value(value.get("shape")?.clone()).ok()?;
-                header.shapes.insert(name, shape);
-            }
+        let (entries, metadata) = parse(&text).ok_or_else(not_one)?;
+        let rest = whole.saturating_sub(length + size_of::<u64>() as u64);
+        check_places(&entries, rest)?;
+        let mut header = Self {
+            metadata,
+            ..Self::default()
+        };
+        for (name, entry) in entries {
+            header.formats.insert(name.clone(), entry.dtype);
+            header.shapes.insert(name, entry.shape);
         }
-        Some(header)
+        Ok(header)
+    }
+}
+
+type Entries = BTreeMap<String, Entry>;
+
+fn parse(text: &[u8]) -> Option<(Entries, BTreeMap<String, String>)> {
+    let all: Map<String, Value> = serde_json::from_slice(text).ok()?;
+    let (mut entries, mut metadata) = (Entries::new(), BTreeMap::new());
+    for (name, value) in all {
+        if name == METADATA {
+            metadata = serde_json::from_value(value).ok()?;
+        } else {
+            entries.insert(name, serde_json::from_value(value).ok()?);
+        }
+    }
+    Some((entries, metadata))
+}
+
+/// Whether the tensors fill the `rest` bytes after the header, one after the other, each with as many
+/// as its shape has.
+fn check_places(entries: &Entries, rest: u64) -> io::Result<()> {
+    let mut places: Vec<(&String, &Entry)> = entries.iter().collect();
+    places.sort_by_key(|(_, entry)| entry.data_offsets);
+    let mut end = 0;
+    for (name, entry) in places {
+        let [from, to] = entry.data_offsets;
+        let bytes = entry.bytes().or(to.checked_sub(from));
+        if from != end || to < from || bytes != Some(to - from) {
+            let what = format!(
+                "`{name}` is at bytes {from} to {to}, which does not fit its shape {:?} in {}, or the \
+                 tensors around it",
+                entry.shape, entry.dtype
+            );
+            return Err(broken(&what));
+        }
+        end = to;
+    }
+    if end != rest {
+        let what =
+            format!("its tensors take {end} bytes after the header, and the file has {rest} there");
+        return Err(broken(&what));
+    }
+    Ok(())
+}
+
+impl Entry {
+    /// The bytes of so many values in this format; `None` for a format that is not known here.
+    fn bytes(&self) -> Option<u64> {
+        let size = match self.dtype.as_str() {
+            "F64" | "I64" | "U64" => 8,
+            "F32" | "I32" | "U32" => 4,
+            "F16" | "BF16" | "I16" | "U16" => 2,
+            "I8" | "U8" | "BOOL" => 1,
+            _ => return None,
+        };
+        let mut sizes = self.shape.iter();
+        sizes.try_fold(size, |bytes: u64, size| bytes.checked_mul(*size))
     }
 }
 
 fn not_one() -> io::Error {
     io::Error::new(io::ErrorKind::InvalidData, "it is not a safetensors file")
+}
+
+fn broken(what: &str) -> io::Error {
+    let message = format!("it is not a whole safetensors file: {what}");
+    io::Error::new(io::ErrorKind::InvalidData, message)
 }
 
 #[cfg(test)]
@@ -75,8 +147,9 @@ mod tests {
         };
         let text = "{\"__metadata__\": {\"a\": \"b\"}, \"w\": {\"dtype\": \"F32\", \"shape\": [2, 3], \
                     \"data_offsets\": [0, 24]}}";
-        let header = read(text.len() as u64, &format!("{text}values")).unwrap();
+        let header = read(text.len() as u64, &format!("{text}{}", "v".repeat(24))).unwrap();
         assert_eq!(header.shapes["w"], [2, 3]);
+        assert_eq!(header.formats["w"], "F32");
         assert_eq!(header.metadata["a"], "b");
         for (length, text) in [
             (u64::MAX, text),
@@ -93,5 +166,39 @@ mod tests {
         fs::write(&path, "short").unwrap();
         let error = WeightsHeader::read(&path).unwrap_err();
         assert_eq!(error.to_string(), "it is not a safetensors file");
+    }
+
+    #[test]
+    fn tensors_fill_the_rest_of_the_file() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("x.safetensors");
+        let read = |tensors: &str, bytes: usize| {
+            let length = (tensors.len() as u64).to_le_bytes();
+            let all = [&length[..], tensors.as_bytes(), &vec![0; bytes][..]].concat();
+            fs::write(&path, all).unwrap();
+            WeightsHeader::read(&path).map_err(|error| error.to_string())
+        };
+        let tensor = |dtype: &str, from: u64, to: u64| {
+            format!("{{\"dtype\": \"{dtype}\", \"shape\": [2], \"data_offsets\": [{from}, {to}]}}")
+        };
+        let two = |one: String, other: String| format!("{{\"b\": {one}, \"a\": {other}}}");
+        let whole = two(tensor("F32", 0, 8), tensor("F16", 8, 12));
+        assert!(read(&whole, 12).is_ok());
+        for bytes in [11, 13] {
+            let message = read(&whole, bytes).unwrap_err();
+            let end = format!("take 12 bytes after the header, and the file has {bytes} there");
+            assert!(message.ends_with(&end), "{message}");
+        }
+        // A size of a format that is not known here is that of its place.
+        assert!(read(&two(tensor("F32", 0, 8), tensor("F4", 8, 9)), 9).is_ok());
+        for (one, other) in [
+            (tensor("F32", 0, 8), tensor("F16", 6, 10)),
+            (tensor("F32", 0, 8), tensor("F16", 9, 13)),
+            (tensor("F32", 0, 8), tensor("F64", 8, 12)),
+            (tensor("F32", 0, 8), tensor("F4", 8, 7)),
+        ] {
+            let message = read(&two(one, other), 12).unwrap_err();
+            assert!(message.contains("`a` is at bytes "), "{message}");
+        }
     }
 }

@@ -32,6 +32,9 @@ pub const LAYER_NORM_EPSILON: f64 = 1e-5;
 /// Added to a mean square before its root. Source: T5.
 pub const RMS_NORM_EPSILON: f64 = 1e-6;
 
+/// Number formats in which parameters are read.
+const FORMATS: [&str; 3] = ["F32", "F16", "BF16"];
+
 /// PyTorch's count of the batches that a norm has seen; kiln's norms have none.
 const BATCH_COUNT: &str = ".num_batches_tracked";
 
@@ -188,11 +191,24 @@ impl WeightsFit {
             );
             return Err(self.unfit(path, &name, &what));
         }
+        self.check_format(&name)?;
         Ok(StoredTensor {
             name,
             shape: found,
             is_turned,
         })
+    }
+
+    fn check_format(&self, name: &str) -> Result<(), String> {
+        let format = self.header.formats.get(name).map(String::as_str);
+        match format.filter(|format| !FORMATS.contains(format)) {
+            Some(other) => Err(format!(
+                "the initial weights have another number format: in {}, `{name}` is {other}; save \
+                 the file's tensors in f32, f16 or bf16",
+                self.file
+            )),
+            None => Ok(()),
+        }
     }
 
     /// The part that keeps its random values and has the parameter at this path.

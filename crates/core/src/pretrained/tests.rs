@@ -148,3 +148,25 @@ fn the_token_table_of_a_t5_is_left_out_with_its_own_head() {
     let message = checked(file, &other, &[], None).unwrap_err();
     assert!(message.contains("`without: [embedding]`"), "{message}");
 }
+
+#[test]
+fn a_format_that_is_not_read_is_named_where_the_model_takes_the_tensor() {
+    let file = |tensor: &str, format: &str| {
+        let mut file = header(GPT, None, &str::to_owned);
+        file.formats.insert(tensor.to_owned(), format.to_owned());
+        file
+    };
+    let table = "Gpt.token_table";
+    for format in ["F32", "F16", "BF16"] {
+        assert_eq!(checked(file(table, format), GPT, &[], None), Ok(()));
+    }
+    let message = checked(file(table, "F64"), GPT, &[], None).unwrap_err();
+    assert!(
+        message.ends_with("`Gpt.token_table` is F64; save the file's tensors in f32, f16 or bf16"),
+        "{message}"
+    );
+    assert_eq!(
+        checked(file(table, "F64"), GPT, &["embedding"], None),
+        Ok(())
+    );
+}

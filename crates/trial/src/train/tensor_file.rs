@@ -163,19 +163,18 @@ impl TensorFile {
             .map(String::as_str)
     }
 
-    /// The shapes of its tensors and its metadata.
+    /// The shapes and formats of its tensors, and its metadata.
     pub(crate) fn header(&self) -> WeightsHeader {
-        let sizes = |info: &TensorInfo| -> Vec<u64> {
-            info.shape.iter().map(|size| *size as u64).collect()
-        };
-        let tensors = self.metadata.tensors().into_iter();
-        let metadata = self.metadata.metadata().iter().flatten();
-        WeightsHeader {
-            shapes: tensors.map(|(name, info)| (name, sizes(info))).collect(),
-            metadata: metadata
-                .map(|(name, text)| (name.clone(), text.clone()))
-                .collect(),
+        let mut header = WeightsHeader::default();
+        for (name, info) in self.metadata.tensors() {
+            let sizes = info.shape.iter().map(|size| *size as u64).collect();
+            header.shapes.insert(name.clone(), sizes);
+            header.formats.insert(name, format!("{:?}", info.dtype));
         }
+        for (name, text) in self.metadata.metadata().iter().flatten() {
+            header.metadata.insert(name.clone(), text.clone());
+        }
+        header
     }
 
     /// The names of its tensors.
