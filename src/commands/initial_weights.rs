@@ -9,7 +9,7 @@ use std::{
 use kiln_core::{
     kinds::{Data, InputShape, Model},
     plan::Trial,
-    pretrained::{WeightsFit, WeightsHeader},
+    pretrained::{WeightsFit, WeightsHeader, have_same_bits},
     record::run_folder::LATEST,
     spec::{InitialWeights, Loaded, Problem, expand_home},
 };
@@ -87,7 +87,8 @@ fn fits(
         Err(_) => return Ok(()),
     };
     let fit = WeightsFit::new(path, header, weights, &trial.model, None)?;
-    fit.check(input(&trial.data))
+    let is_same = |one: &str, other: &str| have_same_bits(path, [one, other]).unwrap_or(true);
+    fit.check_copies(input(&trial.data), &is_same)
 }
 
 /// The message with the place of the key, if the file gives this path there.

@@ -2,7 +2,9 @@
 
 use std::{
     collections::BTreeMap,
+    fs::File,
     io::{self, Read},
+    os::unix::fs::FileExt,
     path::Path,
 };
 
@@ -13,6 +15,8 @@ use crate::{input, limits::WEIGHTS_BYTES};
 
 /// Source: safetensors, `MAX_HEADER_SIZE`.
 const MOST_BYTES: u64 = 100_000_000;
+/// Bytes that are compared at once. Chosen.
+const CHUNK_BYTES: usize = 1 << 20;
 /// The key of the metadata among the names.
 const METADATA: &str = "__metadata__";
 
@@ -40,6 +44,30 @@ impl WeightsHeader {
     /// # Errors
     /// The file cannot be read, or is not a whole safetensors file (`InvalidData`).
     pub fn read(path: &Path) -> io::Result<Self> {
+        let opened = Opened::new(path)?;
+        let mut header = Self {
+            metadata: opened.metadata,
+            ..Self::default()
+        };
+        for (name, entry) in opened.entries {
+            header.formats.insert(name.clone(), entry.dtype);
+            header.shapes.insert(name, entry.shape);
+        }
+        Ok(header)
+    }
+}
+
+/// A file whose header was read.
+struct Opened {
+    file: File,
+    /// Where the header ends.
+    begin: u64,
+    entries: Entries,
+    metadata: BTreeMap<String, String>,
+}
+
+impl Opened {
+    fn new(path: &Path) -> io::Result<Self> {
         let mut file = input::open_within(path, &WEIGHTS_BYTES)?;
         let whole = file.metadata()?.len();
         let mut length = [0; size_of::<u64>()];
@@ -49,20 +77,48 @@ impl WeightsHeader {
             return Err(not_one());
         }
         let mut text = Vec::new();
-        file.take(length).read_to_end(&mut text)?;
+        file.by_ref().take(length).read_to_end(&mut text)?;
         let (entries, metadata) = parse(&text).ok_or_else(not_one)?;
-        let rest = whole.saturating_sub(length + size_of::<u64>() as u64);
-        check_places(&entries, rest)?;
-        let mut header = Self {
+        let begin = length + size_of::<u64>() as u64;
+        check_places(&entries, whole.saturating_sub(begin))?;
+        Ok(Self {
+            file,
+            begin,
+            entries,
             metadata,
-            ..Self::default()
-        };
-        for (name, entry) in entries {
-            header.formats.insert(name.clone(), entry.dtype);
-            header.shapes.insert(name, entry.shape);
-        }
-        Ok(header)
+        })
     }
+}
+
+/// Whether two tensors of a file have the same bits; not if one is missing.
+///
+/// # Errors
+/// As [`WeightsHeader::read`].
+pub fn have_same_bits(path: &Path, [one, other]: [&str; 2]) -> io::Result<bool> {
+    let opened = Opened::new(path)?;
+    let entries = [one, other].map(|name| opened.entries.get(name));
+    let [Some(one), Some(other)] = entries else {
+        return Ok(false);
+    };
+    let begins = [one, other].map(|entry| opened.begin + entry.data_offsets[0]);
+    let lengths = [one, other].map(|entry| entry.data_offsets[1] - entry.data_offsets[0]);
+    if one.dtype != other.dtype || lengths[0] != lengths[1] {
+        return Ok(false);
+    }
+    let mut chunks = [vec![0_u8; CHUNK_BYTES], vec![0_u8; CHUNK_BYTES]];
+    let mut done = 0;
+    while done < lengths[0] {
+        let size = (lengths[0] - done).min(CHUNK_BYTES as u64);
+        for (chunk, begin) in chunks.iter_mut().zip(begins) {
+            chunk.truncate(size as usize);
+            opened.file.read_exact_at(chunk, begin + done)?;
+        }
+        if chunks[0] != chunks[1] {
+            return Ok(false);
+        }
+        done += size;
+    }
+    Ok(true)
 }
 
 type Entries = BTreeMap<String, Entry>;
@@ -200,5 +256,34 @@ mod tests {
             let message = read(&two(one, other), 12).unwrap_err();
             assert!(message.contains("`a` is at bytes "), "{message}");
         }
+    }
+
+    #[test]
+    fn bits_of_two_tensors_are_compared() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("x.safetensors");
+        let size = CHUNK_BYTES + 4;
+        let tensors: Vec<String> = ["a", "b", "c"]
+            .iter()
+            .zip(0..)
+            .map(|(name, at)| {
+                format!(
+                    "\"{name}\": {{\"dtype\": \"U8\", \"shape\": [{size}], \"data_offsets\": \
+                     [{}, {}]}}",
+                    at * size,
+                    (at + 1) * size
+                )
+            })
+            .collect();
+        let text = format!("{{{}}}", tensors.join(", "));
+        let mut bytes = (text.len() as u64).to_le_bytes().to_vec();
+        bytes.extend(text.as_bytes());
+        bytes.resize(bytes.len() + 3 * size, 7);
+        *bytes.last_mut().unwrap() = 8;
+        fs::write(&path, bytes).unwrap();
+        let same = |one: &str, other: &str| have_same_bits(&path, [one, other]).unwrap();
+        assert!(same("a", "b"));
+        assert!(!same("a", "c"));
+        assert!(!same("a", "d"));
     }
 }

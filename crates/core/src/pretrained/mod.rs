@@ -17,7 +17,7 @@ use std::{collections::BTreeSet, path::Path};
 use serde_json::Value;
 
 pub use gpt2::HEAD as GPT2_HEAD;
-pub use header::WeightsHeader;
+pub use header::{WeightsHeader, have_same_bits};
 pub use shapes::{TensorShape, tensors};
 
 use self::{config::ConfigCheck, gpt2::Gpt2Form};
@@ -146,6 +146,18 @@ impl WeightsFit {
     /// # Errors
     /// The first tensor that does not fit.
     pub fn check(&self, input: Option<InputShape>) -> Result<(), String> {
+        self.check_copies(input, &|_, _| true)
+    }
+
+    /// As [`Self::check`]; `is_same` says whether two tensors of the file have the same bits.
+    ///
+    /// # Errors
+    /// As [`Self::check`].
+    pub fn check_copies(
+        &self,
+        input: Option<InputShape>,
+        is_same: &dyn Fn(&str, &str) -> bool,
+    ) -> Result<(), String> {
         let Some(tensors) = tensors(&self.model, input) else {
             return Ok(());
         };
@@ -158,7 +170,11 @@ impl WeightsFit {
         let is_surplus = |name: &&String| {
             !taken.contains(*name)
                 && !self.is_left_out(name)
-                && self.needless(name) == Needless::Never
+                && match self.needless(name) {
+                    Needless::Never => true,
+                    Needless::IfEqualTo(other) => !is_same(name, &other),
+                    Needless::Always | Needless::IfZero => false,
+                }
         };
         let left: Vec<String> = self
             .header
@@ -251,6 +267,10 @@ impl WeightsFit {
                 one,
                 "is a head of its own, and `model.tie_head` is true".to_owned(),
             ),
+            [one] if t5::is_head(one) && matches!(self.model, Model::Seq2seq(_)) => {
+                let what = "is a head of its own, which `model.kind: seq2seq` does not have";
+                return Err(self.unfit("token_table", one, what));
+            }
             [one] => (one, "is not a parameter of the model".to_owned()),
             [first, others @ ..] => (
                 first,

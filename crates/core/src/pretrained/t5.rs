@@ -14,8 +14,9 @@ const TABLE: &str = "shared.weight";
 const TABLE_AGAIN: [&str; 3] = [
     "encoder.embed_tokens.weight",
     "decoder.embed_tokens.weight",
-    "lm_head.weight",
+    HEAD,
 ];
+const HEAD: &str = "lm_head.weight";
 /// In the first published files; nothing is computed from it.
 const UNUSED: &str = "decoder.block.0.layer.1.EncDecAttention.relative_attention_bias.weight";
 /// Part of the names in a T5 with gated feed-forward blocks: v1.1, Flan-T5, mT5.
@@ -27,6 +28,11 @@ const DEFAULT_DISTANCE: u64 = 128;
 /// Whether a tensor has a row per token beside [`TABLE`].
 pub(super) fn is_table_again(name: &str) -> bool {
     TABLE_AGAIN.contains(&name)
+}
+
+/// Whether a tensor is the head, where it is not the table of tokens.
+pub(super) fn is_head(name: &str) -> bool {
+    name == HEAD
 }
 
 pub(super) fn needless(name: &str) -> Needless {

@@ -145,8 +145,17 @@ fn the_token_table_of_a_t5_is_left_out_with_its_own_head() {
         assert!(fit.is_left_out(name), "{name}");
     }
     assert!(!fit.is_left_out("encoder.final_layer_norm.weight"));
-    let message = checked(file, &other, &[], None).unwrap_err();
+    let message = checked(file.clone(), &other, &[], None).unwrap_err();
     assert!(message.contains("`without: [embedding]`"), "{message}");
+    // The table again is not a head of its own.
+    let fit = WeightsFit::new(path, file, &weights(&[]), &model(small), None).unwrap();
+    assert_eq!(fit.check_copies(None, &|_, _| true), Ok(()));
+    let message = fit.check_copies(None, &|_, _| false).unwrap_err();
+    assert!(
+        message.contains("`lm_head.weight` is a head of its own")
+            && message.contains("`without: [embedding]`"),
+        "{message}"
+    );
 }
 
 #[test]
