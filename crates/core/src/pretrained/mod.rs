@@ -50,7 +50,7 @@ pub const TOKENS: &str = "token_ids_sha256";
 const UNSEEN: [&str; 2] = ["num_heads", "relative_max_distance"];
 
 /// A file of parameters beside the model that is to begin with them.
-#[derive(Debug)]
+#[derive(Clone, Debug)]
 pub struct WeightsFit {
     /// For messages.
     file: String,
@@ -164,7 +164,8 @@ impl WeightsFit {
         let mut taken = BTreeSet::new();
         for (path, shape) in &tensors {
             if self.left_out_part(path).is_none() {
-                taken.insert(self.stored(path, shape)?.name);
+                let helps = |part: &str| self.fits_without(part, input);
+                taken.insert(self.stored_or(path, shape, &helps)?.name);
             }
         }
         let is_surplus = |name: &&String| {
@@ -191,9 +192,19 @@ impl WeightsFit {
     /// # Errors
     /// There is none, or one of another shape.
     pub fn stored(&self, path: &str, shape: &[Option<u64>]) -> Result<StoredTensor<'_>, String> {
+        self.stored_or(path, shape, &|_| true)
+    }
+
+    /// As [`Self::stored`]; `helps` says whether all else fits if a part is left out.
+    fn stored_or(
+        &self,
+        path: &str,
+        shape: &[Option<u64>],
+        helps: &dyn Fn(&str) -> bool,
+    ) -> Result<StoredTensor<'_>, String> {
         let name = self.name_of(path);
         let Some(found) = self.header.shapes.get(&name) else {
-            return Err(self.unfit(path, &name, "is missing"));
+            return Err(self.unfit(path, &name, "is missing", helps));
         };
         let is_turned = matches!(self.naming, WeightNaming::Gpt2(form) if form.turns(&name));
         let mut expected = shape.to_vec();
@@ -205,7 +216,7 @@ impl WeightsFit {
                 "has shape {found:?}, and the model's parameter {}",
                 shape_text(&expected)
             );
-            return Err(self.unfit(path, &name, &what));
+            return Err(self.unfit(path, &name, &what, helps));
         }
         self.check_format(&name)?;
         Ok(StoredTensor {
@@ -269,7 +280,7 @@ impl WeightsFit {
             ),
             [one] if t5::is_head(one) && matches!(self.model, Model::Seq2seq(_)) => {
                 let what = "is a head of its own, which `model.kind: seq2seq` does not have";
-                return Err(self.unfit("token_table", one, what));
+                return Err(self.unfit("token_table", one, what, &|_| true));
             }
             [one] => (one, "is not a parameter of the model".to_owned()),
             [first, others @ ..] => (
@@ -295,15 +306,23 @@ impl WeightsFit {
         theirs.unwrap_or_else(|| path.to_owned())
     }
 
-    /// The error of a parameter that does not fit, with what leaves its part out.
-    fn unfit(&self, path: &str, name: &str, what: &str) -> String {
-        let otherwise = match self.model.part_of(without_kind(path)) {
+    /// The error of a parameter that does not fit, with what leaves its part out, if that helps.
+    fn unfit(&self, path: &str, name: &str, what: &str, helps: &dyn Fn(&str) -> bool) -> String {
+        let part = self.model.part_of(without_kind(path));
+        let otherwise = match part.filter(|part| helps(part)) {
             Some(part) => format!(
                 ", or add `without: [{part}]` there, so that this part begins with random values"
             ),
             None => String::new(),
         };
         unfit(&self.file, name, what, &otherwise)
+    }
+
+    /// Whether all that is known fits if a part is left out too.
+    fn fits_without(&self, part: &str, input: Option<InputShape>) -> bool {
+        let mut fewer = self.clone();
+        fewer.without.push(part.to_owned());
+        fewer.check(input).is_ok()
     }
 
     /// Says that a `gpt` has fewer positions than the file.
@@ -383,6 +402,17 @@ fn description(header: &WeightsHeader, config: Option<&Value>) -> Value {
 /// Says that the model of a file computes differently, or that its tokens are numbered otherwise.
 /// `about` is the description of its model.
 fn unlike(about: &Value, model: &Model, token_sum: Option<&str>) -> Option<String> {
+    let is_custom = matches!(model, Model::Custom(_));
+    let kind = about["kind"]
+        .as_str()
+        .filter(|kind| *kind != model.kind() && !is_custom);
+    if let Some(kind) = kind {
+        return Some(format!(
+            "the file holds a model of kind `{kind}`, and `model.kind` is `{}`; set `model` as it \
+             was when these weights were trained, or name another file in `train.initial_weights`",
+            model.kind()
+        ));
+    }
     if let Some((key, then, now)) = unseen_difference(about, model) {
         return Some(format!(
             "`model.{key}` was {then} when these weights were trained, and is {now} now, so they do \

@@ -179,3 +179,41 @@ fn a_format_that_is_not_read_is_named_where_the_model_takes_the_tensor() {
         Ok(())
     );
 }
+
+#[test]
+fn a_part_is_offered_to_be_left_out_only_where_all_else_fits() {
+    let file = || header(GPT, None, &str::to_owned);
+    let other = GPT.replace("vocabulary: 9", "vocabulary: 7");
+    let message = |text: &str| checked(file(), text, &[], None).unwrap_err();
+    assert!(message(&other).contains("`without: [embedding]`"));
+    for unfit in [
+        GPT.replace("d_model: 8", "d_model: 4"),
+        other.replace("num_layers: 2", "num_layers: 3"),
+        other.replace("num_layers: 2", "num_layers: 1"),
+    ] {
+        let message = message(&unfit);
+        assert!(
+            message.contains("`Gpt.token_table` has shape") && !message.contains("without"),
+            "{message}"
+        );
+    }
+}
+
+#[test]
+fn a_file_of_another_kind_of_model_is_named_as_such() {
+    let about = |kind: &str| WeightsHeader {
+        metadata: [(
+            MODEL.to_owned(),
+            format!("{{\"kind\":\"{kind}\",\"num_heads\":2}}"),
+        )]
+        .into(),
+        ..header(GPT, None, &str::to_owned)
+    };
+    assert_eq!(checked(about("gpt"), GPT, &[], None), Ok(()));
+    let mlp = "{kind: mlp, vocabulary: 9}";
+    let message = checked(about("gpt"), mlp, &[], None).unwrap_err();
+    assert!(
+        message.contains("the file holds a model of kind `gpt`, and `model.kind` is `mlp`; set"),
+        "{message}"
+    );
+}
