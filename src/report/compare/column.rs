@@ -91,9 +91,9 @@ impl ColumnMetric {
         learned::is_learned(self.name)
     }
 
-    /// Whether it is the time until the target loss; a training that fails never reaches that.
+    /// Whether it is the time or steps until the target loss; a training that fails never reaches it.
     pub(super) fn is_until_target(self) -> bool {
-        self.name == Metric::SecondsToTarget.name()
+        learned::UNTIL_TARGET.contains(&self.name)
     }
 
     /// Whether the state of the machine affects it; an unknown number may be affected.

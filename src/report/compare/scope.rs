@@ -49,6 +49,7 @@ pub(super) fn refusal(
     match metric {
         ComparedMetric::Loss | ComparedMetric::Accuracy(_) => of_loss(column, treatment, pair),
         ComparedMetric::Column(of) if of.is_learned() => of_loss(column, treatment, pair),
+        ComparedMetric::Column(of) if of.is_until_target() => of_target(column, treatment, pair),
         ComparedMetric::StepTime => of_step(treatment, pair),
         ComparedMetric::Throughput => {
             let is_of_samples = column == "samples_per_second";
@@ -237,6 +238,16 @@ fn of_loss(column: &str, treatment: &Treatment, pair: &MatchedPair<'_>) -> Optio
     let (least, most) = (base.min(new), base.max(new));
     (most as f64 > SAME_SAMPLES * least as f64)
         .then(|| format!("it was reached after {base} samples in base and {new} in new"))
+}
+
+/// The time or steps until a target: of one loss on the same data, whatever the batches were.
+fn of_target(column: &str, treatment: &Treatment, pair: &MatchedPair<'_>) -> Option<String> {
+    let rows = [&pair.base, &pair.new].map(|rows| completed(rows));
+    let is_same = TrialRow::share_validation(rows.into_iter().flatten());
+    treatment.settings.iter().find_map(|one| {
+        let other = OtherNumber::given(&one.key, column, is_same)?;
+        Some(other.in_words(&one.key, "target"))
+    })
 }
 
 fn of_step(treatment: &Treatment, pair: &MatchedPair<'_>) -> Option<String> {

@@ -593,3 +593,57 @@ fn points_of_one_run_show_their_change_without_an_interval() {
     let text = page(&compared(&base, &three, &[]));
     assert!(text.contains("none (1 and 3 runs)"), "{text}");
 }
+
+#[test]
+fn times_until_other_targets_are_not_compared() {
+    let column = ColumnMetric::named("seconds_to_target", false).unwrap();
+    let refusal = |train: &str| {
+        let reached: Change = |row| row.seconds_to_target = Some(5.0);
+        let base = Run::of(
+            1,
+            0,
+            &format!("{STEPS}, target: {{valid_loss: 2.5}}"),
+            reached,
+        );
+        let new = Run::of(11, 20, train, reached);
+        let options = Options {
+            columns: vec![column],
+            treatment: Some(Treatment::between(base.subject(), new.subject())),
+            ..Options::default()
+        };
+        let found = compare(&base.table, &new.table, &options).unwrap();
+        of(&found, 0, ComparedMetric::Column(column))
+            .refusal
+            .clone()
+    };
+    assert_eq!(
+        refusal(&format!("{STEPS}, target: {{valid_loss: 3.0}}")).as_deref(),
+        Some("`train.target.valid_loss` makes the target another loss")
+    );
+    assert_eq!(
+        refusal("steps: 100, batch_size: 1, clip_norm: 1.0, target: {valid_loss: 2.5}"),
+        None
+    );
+}
+
+#[test]
+fn losses_of_a_memory_and_of_none_are_compared_where_the_hashes_are_equal() {
+    let refusal = |validation: Change| {
+        let text = |sampling: &str| format!("generated, sampling: {sampling}");
+        let [base, new] = [(1, "shuffled"), (11, "contiguous")].map(|(first, sampling)| {
+            let mut run = Run::of(first, 2 * first, STEPS, validation);
+            run.experiment = run.experiment.replace("generated", &text(sampling));
+            run
+        });
+        let found = compared(&base, &new, &[]);
+        of(&found, 0, ComparedMetric::Loss).refusal.clone()
+    };
+    assert_eq!(
+        refusal(|row| row.validation_data = Some("v".to_owned())),
+        None
+    );
+    assert_eq!(
+        refusal(|_| ()).as_deref(),
+        Some("`data.sampling` decides whether a recurrent model is evaluated with a memory")
+    );
+}

@@ -17,14 +17,38 @@ const OF_LOADING: [&str; 12] = [
     "data.longest_first",
 ];
 
+/// Decides how windows of text follow one another. The memory of a recurrent model is carried from
+/// window to window by `contiguous` alone, which makes its validation loss another one.
+const SAMPLING: &str = "data.sampling";
+
 /// Settings and facts that may change the training data alone: a table tells whether the validation
-/// data is the same under two of their values.
-const OF_TRAINING_DATA: [&str; 4] = [
+/// data is the same under two of their values, by a hash of the ids or labels that are evaluated.
+///
+/// The others stay: `data.kind` and `data.pad_token` decide more than the hash has, images in files
+/// are hashed by their lengths alone (`data.image_size`), and a panel has no hash (`data.target`).
+const OF_TRAINING_DATA: [&str; 11] = [
     "data.path",
     "data.valid_path",
     "data.valid_fraction",
     "data_sha256",
+    "data.images",
+    "data.characters",
+    "data.max_prompt_tokens",
+    "data.max_response_tokens",
+    "data.valid_rows",
+    "data.skip_bad",
+    SAMPLING,
 ];
+
+/// The number of validation rows that are answered, and the map that has it.
+const OF_ANSWERS: [&str; 2] = ["train.evaluate.generate", "train.evaluate.generate.rows"];
+/// Scores of answers.
+const ANSWER_SCORES: [&str; 2] = ["valid_bleu4", "valid_chrf"];
+
+/// The target, and its settings.
+const TARGET: [&str; 2] = ["train.target", "train.target.valid_loss"];
+/// The time and the steps until the target.
+pub const UNTIL_TARGET: [&str; 2] = ["seconds_to_target", "steps_to_target"];
 
 /// Whether a column of `trials.csv` has what was learned: a loss, or a metric of the validation data.
 pub fn is_learned(column: &str) -> bool {
@@ -40,6 +64,12 @@ pub enum OtherNumber {
     Loss,
     /// The training loss is the mean of another number of steps.
     Mean,
+    /// The memory of a recurrent model is carried on, or not.
+    Memory,
+    /// Other rows are answered.
+    Answers,
+    /// Another loss is to be reached.
+    Target,
 }
 
 /// The number of steps whose mean loss is a trial's training loss.
@@ -48,10 +78,16 @@ pub const LOG_EVERY: &str = "measure.log_every";
 impl OtherNumber {
     /// `None` if numbers of the column under two values of the key compare, or are not learned.
     pub fn of(key: &str, column: &str) -> Option<Self> {
+        if UNTIL_TARGET.contains(&column) && TARGET.contains(&key) {
+            return Some(Self::Target);
+        }
+        if ANSWER_SCORES.contains(&column) && OF_ANSWERS.contains(&key) {
+            return Some(Self::Answers);
+        }
         // The loss of a target is one of the validation data.
-        let column = match column {
-            "seconds_to_target" | "steps_to_target" => "valid_loss",
-            column => column,
+        let column = match UNTIL_TARGET.contains(&column) {
+            true => "valid_loss",
+            false => column,
         };
         if !is_learned(column) {
             return None;
@@ -71,8 +107,13 @@ impl OtherNumber {
 
     /// As [`Self::of`], of rows that are known to be evaluated on the same data, or not.
     pub fn given(key: &str, column: &str, has_same_validation: bool) -> Option<Self> {
-        let is_of_training = OF_TRAINING_DATA.contains(&key) && column != "train_loss";
-        Self::of(key, column).filter(|_| !(has_same_validation && is_of_training))
+        let is_validated =
+            UNTIL_TARGET.contains(&column) || (is_learned(column) && column != "train_loss");
+        if is_validated && has_same_validation && OF_TRAINING_DATA.contains(&key) {
+            return None;
+        }
+        let is_memory = is_validated && key == SAMPLING;
+        Self::of(key, column).or(is_memory.then_some(Self::Memory))
     }
 
     /// The first of these axes that varies and makes a column another number, with its place; `of`
@@ -98,6 +139,11 @@ impl OtherNumber {
             Self::Mean => {
                 format!("`{key}` makes the training loss a mean of another number of steps")
             }
+            Self::Memory => {
+                format!("`{key}` decides whether a recurrent model is evaluated with a memory")
+            }
+            Self::Answers => format!("`{key}` changes which rows are answered"),
+            Self::Target => format!("`{key}` makes the target another loss"),
         }
     }
 }
@@ -146,7 +192,7 @@ mod tests {
     #[test]
     fn other_training_data_leaves_a_loss_on_the_same_validation_data_what_it_is() {
         let other = Some(OtherNumber::Data);
-        for key in OF_TRAINING_DATA {
+        for key in OF_TRAINING_DATA.into_iter().filter(|key| *key != SAMPLING) {
             for column in ["valid_loss", "valid_top1", "seconds_to_target"] {
                 assert_eq!(OtherNumber::given(key, column, true), None);
                 assert_eq!(OtherNumber::given(key, column, false), other);
@@ -156,5 +202,34 @@ mod tests {
         for key in ["data.tokenizer", "data.target", "data.image_size"] {
             assert_eq!(OtherNumber::given(key, "valid_loss", true), other);
         }
+    }
+
+    #[test]
+    fn the_memory_of_an_evaluation_makes_another_loss_unless_the_hashes_are_equal() {
+        for column in ["valid_loss", "lowest_valid_loss", "seconds_to_target"] {
+            let given = |is_same| OtherNumber::given(SAMPLING, column, is_same);
+            assert_eq!(given(false), Some(OtherNumber::Memory));
+            assert_eq!(given(true), None);
+        }
+        for column in ["train_loss", "samples_per_second"] {
+            assert_eq!(OtherNumber::given(SAMPLING, column, false), None);
+        }
+    }
+
+    #[test]
+    fn other_answers_and_targets_make_other_numbers() {
+        let given = |key: &str, column: &str| OtherNumber::given(key, column, true);
+        let rows = "train.evaluate.generate.rows";
+        for column in ANSWER_SCORES {
+            assert_eq!(given(rows, column), Some(OtherNumber::Answers));
+            assert_eq!(given("train.evaluate.generate.beams", column), None);
+        }
+        assert_eq!(given(rows, "valid_loss"), None);
+        for column in UNTIL_TARGET {
+            for key in TARGET {
+                assert_eq!(given(key, column), Some(OtherNumber::Target));
+            }
+        }
+        assert_eq!(given("train.target.valid_loss", "valid_loss"), None);
     }
 }

@@ -4,7 +4,7 @@ use std::{collections::BTreeMap, path::Path, sync::Arc};
 
 use kiln_core::{
     kinds::{
-        Content, Data,
+        Content, Data, Model,
         data::{DataFacts, Sampling},
     },
     plan::TrialFile,
@@ -63,17 +63,26 @@ pub(crate) fn open(file: &TrialFile) -> Result<Opened, String> {
     let seq_len = file.model.seq_len().unwrap_or_default() as usize;
     match file.model.reads() {
         Content::Nothing => Err(format!("`model.kind` {} reads no data", file.model.kind())),
-        Content::Text => open_text(&file.data, folder, seq_len),
+        Content::Text => {
+            // The others know no memory: in any order, each window has the same loss.
+            let is_recurrent = !matches!(file.model, Model::Gpt(_) | Model::Mlp(_));
+            open_text(&file.data, folder, seq_len, is_recurrent)
+        }
         Content::Images => open_images(&file.data, folder, file.train.seed),
         Content::Panel => open_panel(&file.data, folder, seq_len),
         Content::Pairs => open_pairs(&file.data, folder),
     }
 }
 
-fn open_text(data: &Data, folder: Option<&Path>, seq_len: usize) -> Result<Opened, String> {
+fn open_text(
+    data: &Data,
+    folder: Option<&Path>,
+    seq_len: usize,
+    is_recurrent: bool,
+) -> Result<Opened, String> {
     let found = text::load(data, folder).map_err(|error| error.to_string())?;
     let unknown = notices::unknown_of_text(&found);
-    let validation = validation::of_text(&found);
+    let validation = validation::of_text(&found, is_recurrent && data.is_contiguous());
     let cut = data.sampling().cloned().unwrap_or_default();
     let stride = cut.stride.map_or(seq_len, |stride| stride.max(1) as usize);
     let strided = TextWindows {
@@ -252,7 +261,7 @@ mod tests {
                 path.display()
             );
             let data: Data = serde_yaml::from_str(&data).unwrap();
-            let unknown = open_text(&data, None, 2).unwrap().unknown?;
+            let unknown = open_text(&data, None, 2, false).unwrap().unknown?;
             Some(with_remedy(&unknown, &data))
         };
         assert_eq!(noted("a b c\na b c\n"), None);

@@ -16,13 +16,17 @@ use sha2::{Digest, Sha256};
 /// Digits of a hash in the table: enough to tell apart all data that anyone compares.
 const DIGITS: usize = 16;
 
-/// The hash of a text's validation tokens; `None` if there are none.
-pub(super) fn of_text(found: &LoadedText) -> Option<String> {
+/// The hash of a text's validation tokens, and of whether the model carries its memory through them;
+/// `None` if there are none.
+pub(super) fn of_text(found: &LoadedText, carries_memory: bool) -> Option<String> {
     let mut sum = Sum::default();
     sum.add(b"text");
     sum.add(found.vocabulary.sha256().as_bytes());
     sum.add(&(found.vocabulary.len() as u64).to_le_bytes());
     sum.add_ids(&found.valid);
+    if carries_memory {
+        sum.add(b"contiguous");
+    }
     (!found.valid.is_empty()).then(|| sum.digits())
 }
 
@@ -170,7 +174,7 @@ mod tests {
                 "{{kind: text, path: {}, valid_fraction: {share}, tokenizer: {tokenizer}}}",
                 path.display()
             ));
-            of_text(&text::load(&data, None).unwrap())
+            of_text(&text::load(&data, None).unwrap(), false)
         };
         // The last four characters validate.
         let base = |tokenizer| sum("ababbaab", 0.5, tokenizer);
@@ -183,5 +187,14 @@ mod tests {
         assert_ne!(longer("abcabcabcabc", "character"), base("character"));
         assert_ne!(sum("ababbaaa", 0.5, "byte"), base("byte"));
         assert_eq!(sum("ababbaab", 0.0, "byte"), None);
+    }
+
+    #[test]
+    fn a_memory_through_the_text_is_a_part_of_the_validation_data() {
+        let data = data("{kind: generated}");
+        let found = text::load(&data, None).unwrap();
+        let [without, with] = [false, true].map(|carries| of_text(&found, carries));
+        assert!(without.is_some() && with.is_some());
+        assert_ne!(without, with);
     }
 }
