@@ -78,9 +78,10 @@ impl Treatment {
             .filter_map(|key| changed(key, old, other))
             .collect();
         let sums = [base, new].map(data_sums);
+        let sides = [old, other];
         if let [Some(old), Some(other)] = sums {
             // Their paths decide nothing then.
-            treated.retain(|one| !Data::PATH_KEYS.contains(&one.key.as_str()));
+            treated.retain(|one| !is_path(&one.key, &sides));
             if old != other && !treated.iter().any(|one| one.key == "data.kind") {
                 treated.insert(
                     0,
@@ -145,6 +146,15 @@ impl Treatment {
         );
         by_settings([base, new], &axes, &self.values)
     }
+}
+
+/// Whether a key is a path in the data of both runs.
+fn is_path(key: &str, sides: &[&RunSettings; 2]) -> bool {
+    let is_one = |side: &&RunSettings| {
+        let kind = side.settings.get("data.kind").map(Setting::text);
+        Data::is_path_key(key, kind.as_deref().unwrap_or_default())
+    };
+    sides.iter().all(is_one)
 }
 
 fn keys<'a>(old: &'a RunSettings, other: &'a RunSettings) -> BTreeSet<&'a String> {

@@ -491,6 +491,31 @@ fn losses_on_other_data_are_not_compared() {
     let mut old = Run::of(1, 0, STEPS, same);
     old.experiment = old.experiment.replace("generated", "text, path: a.txt");
     assert_eq!(compared(&old, &new, &[]).treatment, []);
+    // Nor is that of a tokenizer's file; the name of a tokenizer is a setting.
+    let clipped = format!("{STEPS}, clip_norm: 1.0");
+    for (data, tokenizers, expected) in [
+        (
+            "sft-jsonl, path: a.jsonl",
+            ["a.json", "b.json"],
+            &["train.clip_norm"][..],
+        ),
+        (
+            "text, path: a.txt",
+            ["byte", "character"],
+            &["data.tokenizer", "train.clip_norm"],
+        ),
+    ] {
+        let run = |train: &str, tokenizer: &str| {
+            let mut run = Run::of(1, 0, train, same);
+            let data = format!("{data}, tokenizer: {tokenizer}");
+            run.experiment = run.experiment.replace("generated", &data);
+            run
+        };
+        let (one, other) = (run(STEPS, tokenizers[0]), run(&clipped, tokenizers[1]));
+        let settings = Treatment::between(one.subject(), other.subject()).settings;
+        let keys: Vec<&str> = settings.iter().map(|one| one.key.as_str()).collect();
+        assert_eq!(keys, expected);
+    }
     // Where the loader alone differs, losses are those of the same data.
     let prefetch = |to: &str| {
         let mut run = Run::of(11, 20, STEPS, same);

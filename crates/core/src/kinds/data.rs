@@ -95,6 +95,11 @@ impl Data {
     /// neither samples nor ids. `data.tokenizer` is a path for prompts and responses alone.
     pub const PATH_KEYS: [&str; 3] = ["data.path", "data.valid_path", "data.tokenizer_file"];
 
+    /// Whether this dotted key is a path in data of this kind.
+    pub fn is_path_key(key: &str, kind: &str) -> bool {
+        Self::PATH_KEYS.contains(&key) || (key == "data.tokenizer" && kind == "sft-jsonl")
+    }
+
     /// Whether each row of a batch continues the same row of the previous batch.
     pub fn is_contiguous(&self) -> bool {
         self.sampling()
