@@ -68,9 +68,15 @@ impl Twin {
 }
 
 fn why_the_same(axes: &[(String, Value)]) -> &'static str {
-    let others = ["data.tokenizer", "train.initial_weights.path"];
-    let is_path = |key: &str| Data::PATH_KEYS.contains(&key) || others.contains(&key);
-    if axes.iter().any(|(key, _)| is_path(key)) {
+    let is_of_data = |key: &str| Data::PATH_KEYS.contains(&key) || key == "data.tokenizer";
+    if axes.iter().any(|(key, _)| is_of_data(key)) {
+        return "; a different path does not make a different trial: run each in an experiment of \
+                its own (`--set name=…`), and compare the runs with `kiln compare`";
+    }
+    if axes
+        .iter()
+        .any(|(key, _)| key == "train.initial_weights.path")
+    {
         return "; a different path does not make a different trial";
     }
     if axes.iter().any(|(key, _)| key == "train.seed") {
@@ -138,4 +144,22 @@ fn matches(entry: &Map<String, Value>, axes: &[(String, Value)]) -> bool {
         let mut axes = axes.iter();
         axes.any(|(axis, own)| axis == key && own == value)
     })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_way_to_compare_files_of_data_is_named() {
+        let why = |key: &str| why_the_same(&[(key.to_owned(), Value::Null)]);
+        for key in ["data.path", "data.valid_path", "data.tokenizer"] {
+            assert!(
+                why(key).ends_with("compare the runs with `kiln compare`"),
+                "{key}"
+            );
+        }
+        assert!(!why("train.initial_weights.path").contains("kiln compare"));
+        assert_eq!(why("data.num_workers"), "");
+    }
 }
