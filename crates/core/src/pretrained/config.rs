@@ -42,3 +42,48 @@ pub(super) fn beside(path: &Path) -> Option<Value> {
 pub(super) fn is_of_export(config: &Value) -> bool {
     config.get("kiln_export").is_some()
 }
+
+/// Says that an export numbered its `classes` or `symbols` (`key`) otherwise than the data, whose names
+/// are `labels` in the order of their numbers. `part` of the model has a row for each.
+pub fn other_labels(weights: &Path, [key, part]: [&str; 2], labels: &[String]) -> Option<String> {
+    let config = beside(weights)?;
+    let theirs: Vec<&str> = config[key]
+        .as_array()?
+        .iter()
+        .filter_map(Value::as_str)
+        .collect();
+    let mut pairs = theirs.into_iter().zip(labels);
+    let (then, now) = pairs.find(|(then, now)| *then != now.as_str())?;
+    Some(format!(
+        "initial weights: the `{key}` in the `config.json` beside them are others than those of the \
+         data: `{now}` begins with the values of `{then}`; add `without: [{part}]` to \
+         `train.initial_weights` for random ones"
+    ))
+}
+
+#[cfg(test)]
+mod tests {
+    use std::fs;
+
+    use super::*;
+
+    #[test]
+    fn other_classes_of_the_same_number_are_noticed() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("model.safetensors");
+        let said = |labels: [&str; 2]| {
+            let labels = labels.map(str::to_owned);
+            other_labels(&path, ["classes", "head"], &labels)
+        };
+        assert_eq!(said(["cat", "dog"]), None);
+        let config = "{\"kiln_export\": 1, \"classes\": [\"cat\", \"dog\"]}";
+        fs::write(folder.path().join(CONFIG), config).unwrap();
+        assert_eq!(said(["cat", "dog"]), None);
+        let notice = said(["cat", "emu"]).unwrap();
+        assert!(
+            notice.contains("`emu` begins with the values of `dog`; add `without: [head]`"),
+            "{notice}"
+        );
+        assert_eq!(other_labels(&path, ["symbols", "embedding"], &[]), None);
+    }
+}

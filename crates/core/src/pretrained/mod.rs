@@ -16,6 +16,7 @@ use std::{collections::BTreeSet, path::Path};
 
 use serde_json::Value;
 
+pub use config::other_labels;
 pub use gpt2::HEAD as GPT2_HEAD;
 pub use header::{WeightsHeader, have_same_bits};
 pub use shapes::{TensorShape, tensors};

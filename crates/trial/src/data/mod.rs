@@ -23,7 +23,7 @@ pub use batch::{
 };
 pub use images::ImageSource;
 pub use loader::{BatchLoader, LoadedBatch, LoaderOptions};
-pub(crate) use open::{Opened, OpenedPairs, open};
+pub(crate) use open::{Labels, Opened, OpenedPairs, open};
 pub use pairs::PairRows;
 pub use panel::PanelWindows;
 pub use schedule::{BatchSchedule, EvaluationSchedule};

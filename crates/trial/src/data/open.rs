@@ -46,6 +46,17 @@ pub(crate) struct Opened {
     pub(crate) baselines: Option<Baselines>,
     /// Prompts and reference responses; for data of prompts and responses.
     pub(crate) pairs: Option<OpenedPairs>,
+    /// Names of classes or symbols.
+    pub(crate) labels: Option<Labels>,
+}
+
+/// Names in the order of their numbers.
+pub(crate) struct Labels {
+    /// The key of an export's `config.json` that has them.
+    pub(crate) key: &'static str,
+    /// The part of a model that has a row for each.
+    pub(crate) part: &'static str,
+    pub(crate) names: Vec<String>,
 }
 
 /// The rows and how their ids are read.
@@ -116,6 +127,7 @@ fn open_text(
         notice: None,
         baselines: None,
         pairs: None,
+        labels: None,
     })
 }
 
@@ -125,6 +137,12 @@ fn open_images(data: &Data, folder: Option<&Path>, seed: u64) -> Result<Opened, 
     let notice = notices::of_images(data, &found);
     let validation = validation::of_images(data, &found);
     let [train, valid] = ImageSource::both(data, found, seed);
+    let names = images::describe(data).ok().and_then(|it| it.classes);
+    let labels = names.map(|names| Labels {
+        key: "classes",
+        part: "head",
+        names,
+    });
     Ok(Opened {
         epoch_samples: train.sample_count(),
         train: Arc::new(train),
@@ -139,6 +157,7 @@ fn open_images(data: &Data, folder: Option<&Path>, seed: u64) -> Result<Opened, 
         notice,
         baselines: None,
         pairs: None,
+        labels,
     })
 }
 
@@ -149,6 +168,11 @@ fn open_panel(data: &Data, folder: Option<&Path>, seq_len: usize) -> Result<Open
         .map(|split| split.target)
         .unwrap_or_default();
     let [train, valid] = PanelWindows::both(&found, seq_len, target);
+    let labels = Labels {
+        key: "symbols",
+        part: "embedding",
+        names: found.symbols.iter().map(|one| one.symbol.clone()).collect(),
+    };
     Ok(Opened {
         epoch_samples: train.sample_count(),
         train: Arc::new(train),
@@ -163,6 +187,7 @@ fn open_panel(data: &Data, folder: Option<&Path>, seq_len: usize) -> Result<Open
         notice: found.chained.clone(),
         baselines: panel::baseline::baselines(&found, seq_len as u64),
         pairs: None,
+        labels: Some(labels),
     })
 }
 
@@ -198,6 +223,7 @@ fn open_pairs(data: &Data, folder: Option<&Path>) -> Result<Opened, String> {
             tokens,
         }),
         train,
+        labels: None,
     })
 }
 

@@ -67,7 +67,7 @@ use self::{
     measurement::{DeviceWork, Measurement},
     messages::Messenger,
     outcome::{Measured, conclude, empty_result, write_result},
-    pretrained::Pretrained,
+    pretrained::{Pretrained, other_labels},
     products::Products,
     replicas::Parallel,
     responses::Responses,
@@ -499,10 +499,15 @@ fn prepare(file: &TrialFile, result: &mut TrialResult) -> Result<Prepared, Trial
     let remedy = opened
         .unknown
         .map(|unknown| with_remedy(&unknown, &file.data));
+    let weights = file.train.initial_weights.as_ref();
+    let relabeled = opened
+        .labels
+        .and_then(|labels| other_labels(weights?, &labels));
     let notices = left_out_notice(epoch, &opened.left_out)
         .into_iter()
         .chain(remedy)
         .chain(opened.notice)
+        .chain(relabeled)
         .collect::<Vec<String>>();
     let notice = (!notices.is_empty()).then(|| notices.join("; "));
     result.data_sha256 = Some(opened.facts.sha256).filter(|hash| !hash.is_empty());

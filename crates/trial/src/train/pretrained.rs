@@ -5,14 +5,14 @@ use std::{cell::RefCell, collections::BTreeSet, io, path::Path};
 pub(crate) use kiln_core::pretrained::TOKENS;
 use kiln_core::{
     kinds,
-    pretrained::{MODEL, Needless, StoredTensor, WeightsFit},
+    pretrained::{self, MODEL, Needless, StoredTensor, WeightsFit},
     spec::InitialWeights,
 };
 use kiln_data::weights::{self, WeightsError};
 use serde_json::Value;
 
 use super::tensor_file::{Purpose, Said, TensorFile};
-use crate::error::TrialError;
+use crate::{data::Labels, error::TrialError};
 
 /// A file of parameters, each of which has its place in the model.
 #[derive(Debug)]
@@ -151,6 +151,15 @@ impl Pretrained {
             }
         }
     }
+}
+
+/// Says that the weights are of other classes or symbols than the data, if an export says which.
+pub(crate) fn other_labels(named: &InitialWeights, labels: &Labels) -> Option<String> {
+    if named.is_without(labels.part) {
+        return None;
+    }
+    let keys = [labels.key, labels.part];
+    pretrained::other_labels(Path::new(&named.path), keys, &labels.names)
 }
 
 /// A matrix [rows, columns] with its axes exchanged.

@@ -228,3 +228,36 @@ fn a_resnet_of_torchvision_is_read_without_its_head() {
         found.all_taken().unwrap();
     }
 }
+
+#[test]
+fn other_classes_of_an_export_are_noticed_unless_the_head_is_left_out() {
+    let folder = tempfile::tempdir().unwrap();
+    fs::write(
+        folder.path().join("config.json"),
+        "{\"classes\": [\"cat\", \"dog\"]}",
+    )
+    .unwrap();
+    let labels = Labels {
+        key: "classes",
+        part: "head",
+        names: ["dog", "cat"].map(str::to_owned).to_vec(),
+    };
+    let said = |without: &[&str]| {
+        let named = InitialWeights {
+            path: folder
+                .path()
+                .join("model.safetensors")
+                .display()
+                .to_string(),
+            sha256: String::new(),
+            without: without.iter().map(|part| (*part).to_owned()).collect(),
+        };
+        other_labels(&named, &labels)
+    };
+    assert!(
+        said(&[])
+            .unwrap()
+            .contains("`dog` begins with the values of `cat`")
+    );
+    assert_eq!(said(&["head"]), None);
+}
