@@ -207,7 +207,10 @@ fn of_halving(
         ));
     }
     let other = |key: &String| {
-        let other = OtherNumber::of(key, metric.name())?;
+        let other = match key == "data.sampling" && carries_memory(experiment, axes) {
+            true => OtherNumber::given(key, metric.name(), false)?,
+            false => OtherNumber::of(key, metric.name())?,
+        };
         Some(other.in_words(key, &format!("`{}`", metric.name())))
     };
     if let Some(why) = axes.keys().find_map(other) {
@@ -228,6 +231,13 @@ fn of_halving(
         faults.push(KeyFault::new("steps", message));
     }
     faults
+}
+
+/// Whether the model carries its memory through the text under some of the searched values.
+fn carries_memory(experiment: &Experiment, axes: &Map<String, Value>) -> bool {
+    let values = axes.get("data.sampling").and_then(Value::as_array);
+    let is_contiguous = values.is_some_and(|all| all.iter().any(|value| value == "contiguous"));
+    is_contiguous && experiment.model.kind() == "lstm"
 }
 
 /// Returns the fault of an `objective` that the trials do not have.
@@ -323,4 +333,37 @@ fn absence(metric: Metric, experiment: &Experiment) -> Option<String> {
             metric.name()
         )
     })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::spec::{ExperimentRequest, load};
+
+    #[test]
+    fn a_search_does_not_rank_losses_of_a_memory_and_of_none() {
+        let problems = |kind: &str, values: &str| {
+            let text = format!(
+                "kiln: 1\nname: x\nmodel: {{kind: {kind}}}\ndata: {{kind: generated}}\ntrain: \
+                 {{steps: 50}}\nsweep: {{search: {{kind: successive-halving, metric: valid_loss, \
+                 steps: 5, axes: {{data.sampling: [{values}]}}}}}}\n"
+            );
+            let request = ExperimentRequest {
+                file: "x.yaml".into(),
+                text: Some(text),
+                ..ExperimentRequest::default()
+            };
+            load(&request).map_or_else(|problems| problems.to_string(), |_| String::new())
+        };
+        let why = "`data.sampling` decides whether a recurrent model is evaluated with a memory";
+        let refused = problems("lstm", "shuffled, contiguous");
+        assert!(refused.contains(why), "{refused}");
+        for (kind, values) in [
+            ("lstm", "shuffled, random"),
+            ("gpt", "shuffled, contiguous"),
+        ] {
+            let other = problems(kind, values);
+            assert!(!other.contains(why), "{other}");
+        }
+    }
 }
