@@ -149,7 +149,7 @@ fn without_time_nothing_is_begun_and_a_time_that_cannot_be_kept_is_refused() {
 #[test]
 fn a_signal_ends_a_launch_with_a_time_as_any_other() {
     let place = Place::of_command(
-        "  argv: [sh, -c, 'touch at-work; exec sleep 500']\n  values: {n: 1}",
+        "  argv: [sh, -c, 'touch at-work; exec sleep 500', '{n}']\n  values: {n: 1}",
         "sweep: {grid: {model.values.n: [1, 2]}}",
     );
     let kiln = place

@@ -337,7 +337,6 @@ fn absence(metric: Metric, experiment: &Experiment) -> Option<String> {
 
 #[cfg(test)]
 mod tests {
-    use super::*;
     use crate::spec::{ExperimentRequest, load};
 
     #[test]
