@@ -140,7 +140,7 @@ fn the_file_of_another_experiment_is_refused_with_the_key() {
     }
     let set = format!("{RATE}=0.01");
     let arguments = [&command[1..], &["--set", &set]].concat();
-    assert_eq!(planned(&place, &arguments), [trial.clone()]);
+    assert_eq!(planned(&place, &arguments), std::slice::from_ref(&trial));
     file("1.0e-2");
     assert_eq!(planned(&place, &command[1..]), [trial]);
 }
@@ -165,7 +165,7 @@ fn a_written_file_of_a_trial_plans_that_trial_alone() {
     let trial = with_rate(&place, 1.0e-2);
     let ended = place.succeeds(&["init", "one.yaml", "--from", &format!("x:{trial}")]);
     assert!(ended.stdout.contains("wrote one.yaml"), "{}", ended.stdout);
-    assert_eq!(planned(&place, &["one.yaml"]), [trial.clone()]);
+    assert_eq!(planned(&place, &["one.yaml"]), std::slice::from_ref(&trial));
     let best = best(&place);
     place.succeeds(&["init", "best.yaml", "--from", "x"]);
     assert_eq!(planned(&place, &["best.yaml"]), [best]);

@@ -202,7 +202,10 @@ fn time_and_memory_are_those_of_trials_that_ran_here_before() {
     let text = planned(&longer).stdout;
     let told =
         "one trial after the other, by steps: from trials that differ in their number of steps";
-    assert!(text.contains(told) && text.contains("  by steps\n"), "{text}");
+    assert!(
+        text.contains(told) && text.contains("  by steps\n"),
+        "{text}"
+    );
     let json: Value =
         serde_json::from_str(&planned(&[&longer[..], &["--json"]].concat()).stdout).unwrap();
     let of_longer = &json["trials"][0];

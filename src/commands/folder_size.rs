@@ -81,10 +81,7 @@ mod tests {
         fs::hard_link(one.join("trials/weights"), other.join("trials/weights")).unwrap();
         let found = size(&other).unwrap();
         assert_eq!((found.all, found.shared), (3072, 2048));
-        assert_eq!(
-            found.to_string(),
-            "1.0 KiB; shares 2.0 KiB with other runs"
-        );
+        assert_eq!(found.to_string(), "1.0 KiB; shares 2.0 KiB with other runs");
         fs::remove_dir_all(&one).unwrap();
         assert_eq!(size(&other).unwrap().to_string(), "3.0 KiB");
     }

@@ -309,13 +309,11 @@ fn nodes(run: &RunFolder, queue: &TicketQueue) -> String {
 fn listed(results: &Path, is_named: bool) -> Result<Vec<NamedRun>, Stop> {
     match newest_listed(results) {
         Err(error) if error.kind() == io::ErrorKind::NotFound && !is_named => Ok(Vec::new()),
-        Err(error) if error.kind() == io::ErrorKind::NotFound => {
-            Err(Stop::bad_input(format!(
-                "{}: there is no such folder; name the folder of the runs, such as `results`, or \
+        Err(error) if error.kind() == io::ErrorKind::NotFound => Err(Stop::bad_input(format!(
+            "{}: there is no such folder; name the folder of the runs, such as `results`, or \
                  an experiment that has runs under `results`",
-                results.display()
-            )))
-        }
+            results.display()
+        ))),
         Err(error) if error.kind() == io::ErrorKind::NotADirectory => {
             Err(Stop::bad_input(format!(
                 "{}: this is not a folder; name the folder of the runs, such as `results`",

@@ -271,7 +271,11 @@ fn read(wanted: &WantedTrials, folder: &RunFolder) -> Result<ReadRun, RunStop> {
 
 /// Counts the attempts of a settled trial that came after its last row as killed: where a trial with a
 /// result was run again and that launch was killed, the rows alone would say that nothing is to do.
-pub(super) fn add_lost(history: &mut History, folder: &RunFolder, plan: &[TrialId]) -> io::Result<()> {
+pub(super) fn add_lost(
+    history: &mut History,
+    folder: &RunFolder,
+    plan: &[TrialId],
+) -> io::Result<()> {
     for trial in plan {
         if !history.last(trial).is_some_and(Outcome::is_final) {
             continue;

@@ -507,8 +507,11 @@ fn losses_on_other_data_are_not_compared() {
     ] {
         let run = |train: &str, tokenizer: &str| {
             let mut run = Run::of(1, 0, train, same);
-            let data = format!("{data}, tokenizer: {tokenizer}");
-            run.experiment = run.experiment.replace("generated", &data);
+            let cut = format!("{data}, tokenizer: {tokenizer}");
+            run.experiment = run.experiment.replace("generated", &cut);
+            if data.starts_with("sft") {
+                run.experiment = run.experiment.replace("kind: mlp", "kind: seq2seq");
+            }
             run
         };
         let (one, other) = (run(STEPS, tokenizers[0]), run(&clipped, tokenizers[1]));

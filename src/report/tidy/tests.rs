@@ -228,7 +228,7 @@ fn points_have_the_exact_means_of_the_trials_that_completed() {
     let mut reader = ::csv::Reader::from_reader(whole.as_bytes());
     let rows: Vec<::csv::StringRecord> = reader.records().map(Result::unwrap).collect();
     assert_eq!(rows.len(), 1);
-    assert_eq!(rows[0].iter().last(), Some("2"));
+    assert_eq!(rows[0].iter().next_back(), Some("2"));
 }
 
 #[test]

@@ -265,7 +265,8 @@ fn notice(copied: &CopiedRun, wanted: &WantedTrials, selection: &Selection) -> S
 /// Why no trial is kept, where no change of the experiment is the cause.
 fn other_cause(planned: &[Trial], file: &RunFile, table: &TrialTable) -> Option<String> {
     if table.rows.is_empty() {
-        let why = "no trial of it has ended, so none can be kept; leave `--keep` out to run all trials";
+        let why =
+            "no trial of it has ended, so none can be kept; leave `--keep` out to run all trials";
         return Some(why.to_owned());
     }
     let origin = file.continues.values().next()?;

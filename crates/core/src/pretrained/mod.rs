@@ -212,7 +212,8 @@ impl WeightsFit {
         if is_turned {
             expected.reverse();
         }
-        if !is_of_shape(found, &expected) && !(path == GPT_POSITIONS && is_cut(found, shape)) {
+        let fits = is_of_shape(found, &expected) || path == GPT_POSITIONS && is_cut(found, shape);
+        if !fits {
             let what = format!(
                 "has shape {found:?}, and the model's parameter {}",
                 shape_text(&expected)

@@ -89,7 +89,10 @@ fn other_files(launches: &[&Launch]) -> Vec<String> {
     let mut contents: BTreeMap<&str, Vec<String>> = BTreeMap::new();
     let programs = launches.iter().flat_map(|launch| launch.programs.values());
     for (path, sha256) in programs.flat_map(|program| &program.files) {
-        let (known, hash) = (contents.entry(path.as_str()).or_default(), short_hash(sha256));
+        let (known, hash) = (
+            contents.entry(path.as_str()).or_default(),
+            short_hash(sha256),
+        );
         if !known.contains(&hash) {
             known.push(hash);
         }
