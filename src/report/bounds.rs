@@ -142,10 +142,8 @@ impl RunAnswers {
             GateCondition::Beyond(bound) => {
                 let of_point = |point: &&Point<'_>| beyond(bound, point, subject);
                 let mut answers: Vec<PointAnswer> = judged.iter().map(of_point).collect();
-                let reason = match is_best {
-                    true => unmarked.clone(),
-                    false => not_ended(subject),
-                };
+                // A trial that has not ended may belong to the best point, or make another the best.
+                let reason = unmarked.clone().or_else(|| not_ended(subject));
                 answers.extend(reason.map(|reason| PointAnswer::of_run(None, reason)));
                 answers
             }

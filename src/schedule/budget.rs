@@ -51,6 +51,8 @@ pub(super) enum Verdict {
 #[derive(Debug)]
 struct Judge {
     whole: Duration,
+    /// What was left of it at the first judgement, which nothing longer can fit into.
+    most: Option<Duration>,
     known: KnownTimes,
     /// The blocks that have begun in this launch.
     begun: HashSet<u64>,
@@ -60,6 +62,7 @@ impl Judge {
     fn new(whole: Duration, known: KnownTimes) -> Self {
         Self {
             whole,
+            most: None,
             known,
             begun: HashSet::new(),
         }
@@ -74,15 +77,16 @@ impl Judge {
     }
 
     /// Judges a trial that may start now. `block` has all trials of its block that are left, it
-    /// included; it is empty if there is one block only. A block that needs more than the whole budget
-    /// would never begin, so its trials are judged one by one.
+    /// included; it is empty if there is one block only. A block that needs more than was left when the
+    /// launch began would never begin, so its trials are judged one by one.
     fn judge(&mut self, trial: &Trial, block: &[&Trial], left: Duration) -> Verdict {
         if left.is_zero() {
             return Verdict::LeaveTrial;
         }
+        let most = *self.most.get_or_insert(left);
         if !self.begun.contains(&trial.block) {
             let needed = self.needed(block);
-            if needed > left && needed <= self.whole {
+            if needed > left && needed <= most {
                 return Verdict::LeaveBlock;
             }
         }
@@ -160,7 +164,8 @@ pub struct FittingTrials {
     pub seconds: f64,
     /// Number of trials without an estimate that would begin if time is left.
     pub unknown: usize,
-    /// Number of blocks of which all that is left fits; `None` if there is one block only.
+    /// Number of blocks of which all that is left has an estimate and fits; `None` if there is one block
+    /// only.
     pub blocks: Option<usize>,
     /// Number of blocks with trials that are left.
     pub all_blocks: usize,
@@ -205,7 +210,10 @@ pub fn fitting_trials(
                     fitting.trials += 1;
                     fitting.seconds += estimate.median;
                 }
-                None => fitting.unknown += 1,
+                None => {
+                    fitting.unknown += 1;
+                    cut_blocks.insert(trial.block);
+                }
             },
         }
     }

@@ -66,10 +66,15 @@ impl Estimate {
 
     fn among(grade: EstimateGrade, mut seconds: Vec<f64>) -> Option<Self> {
         seconds.sort_by(f64::total_cmp);
+        let middle = seconds.len() / 2;
+        let upper = *seconds.get(middle)?;
         Some(Self {
             grade,
             lowest: *seconds.first()?,
-            median: *seconds.get(seconds.len() / 2)?,
+            median: match seconds.len() % 2 {
+                0 => f64::midpoint(seconds[middle - 1], upper),
+                _ => upper,
+            },
             highest: *seconds.last()?,
         })
     }

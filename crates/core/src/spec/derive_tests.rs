@@ -108,6 +108,10 @@ fn a_faulty_expression_says_what_is_wrong() {
             "`train.seed` is derived while `sweep.repeats` is 2",
         ),
         (
+            derive("{train.grad_accumulation: 8 * train.seed}, repeats: 2"),
+            "uses `train.seed` while `sweep.repeats` is 2",
+        ),
+        (
             derive("{train.seed: train.batch_size}, together: [train.seed]"),
             "which is not an axis of this sweep",
         ),

@@ -79,6 +79,11 @@ impl<'a> SweepChecker<'a> {
                 "`{full}` uses `{used}`, which is derived too; write the expression of `{used}` in \
                  its place"
             ),
+            _ if used == "train.seed" && self.repeats() > 1 => format!(
+                "`{full}` uses `train.seed` while `sweep.repeats` is {}, and repeats vary the seed; \
+                 leave one of them out",
+                self.repeats()
+            ),
             KeyLookup::Shapes(_) if !may_vary(used) => format!(
                 "`{full}` uses `{used}`; expressions use keys of `model`, `data` and `train`, and \
                  {RUN_AXES_IN_WORDS}"
@@ -99,6 +104,12 @@ impl<'a> SweepChecker<'a> {
             }
         };
         self.push(location, full, message);
+    }
+
+    /// The number of repeats of each point.
+    fn repeats(&self) -> u64 {
+        let repeats = self.sweep.get("repeats").map(Node::to_json);
+        repeats.and_then(|value| value.as_u64()).unwrap_or(1)
     }
 
     /// The section that also gives values to a derived key.
