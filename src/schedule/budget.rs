@@ -303,11 +303,23 @@ mod tests {
         let at = |seconds| Duration::from_secs(seconds);
         let (first, second) = (&trials[0], &trials[1]);
         let both = [first, second];
+        let other = judge.judge(&trials[2], &[&trials[2], &trials[3]], at(100));
+        assert_eq!(other, Verdict::Begin);
         assert_eq!(judge.judge(first, &both, at(30)), Verdict::LeaveBlock);
         assert_eq!(judge.judge(first, &both, at(40)), Verdict::Begin);
         assert_eq!(judge.judge(second, &[second], at(24)), Verdict::Begin);
         assert_eq!(judge.judge(second, &[second], at(23)), Verdict::LeaveTrial);
         assert_eq!(judge.judge(first, &both, at(0)), Verdict::LeaveTrial);
+    }
+
+    #[test]
+    fn a_round_for_which_too_little_was_left_at_the_start_goes_trial_by_trial() {
+        let trials = trials("steps: 10", ROUNDS);
+        let (both, at) = ([&trials[0], &trials[1]], Duration::from_secs);
+        // A round needs 36 s, and some of the 36 s are over before the first trial.
+        let mut judge = Judge::new(at(36), known(&trials, &[10.0, 20.0]));
+        assert_eq!(judge.judge(both[0], &both, at(35)), Verdict::Begin);
+        assert_eq!(judge.judge(both[1], &[both[1]], at(25)), Verdict::Begin);
     }
 
     #[test]
@@ -325,7 +337,7 @@ mod tests {
         let judge = |watch: &mut BudgetWatch<'_>, round: usize, now| {
             watch.judge(&trials[2 * round], &block(round), at(now))
         };
-        assert_eq!(judge(&mut watch, 0, 99), Verdict::Begin);
+        assert_eq!(judge(&mut watch, 0, 0), Verdict::Begin);
         watch.learn(&trials[0], &took(10.0));
         watch.learn(&trials[1], &took(20.0));
         assert_eq!(judge(&mut watch, 1, 64), Verdict::Begin);
