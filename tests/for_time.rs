@@ -76,8 +76,10 @@ fn a_trial_that_does_not_fit_is_left_and_the_same_command_resumes() {
 
 #[test]
 fn a_round_begins_only_if_all_that_is_left_of_it_fits() {
+    // The program takes its time where a file says so.
+    let model = MODEL.replace("echo", "[ ! -e slow ] || sleep 2.5; echo");
     let place = Place::of_command(
-        MODEL,
+        &model,
         "sweep: {grid: {model.values.n: [1, 2]}, repeats: 3, order: interleaved}",
     );
     assert_eq!(place.run("", &[]).status, Some(0));
@@ -86,8 +88,10 @@ fn a_round_begins_only_if_all_that_is_left_of_it_fits() {
     let one = place.run("", &["--fresh", "--only", &ids[0], "--for", "40m"]);
     assert_eq!(one.status, Some(0), "{one:?}");
     assert_eq!(place.column("trial"), ids[..1]);
-    // A whole round needs 40 min, and some of them have passed when it could begin.
-    let ended = place.run("", &["--for", "40m", "--progress", "json"]);
+    // A whole round needs 40 min, which are left at first, and no more when it could begin.
+    fs::write(place.path("slow"), "").unwrap();
+    let ended = place.run("", &["--for", "2402s", "--progress", "json"]);
+    fs::remove_file(place.path("slow")).unwrap();
     assert_eq!(ended.status, Some(0), "{ended:?}");
     assert_eq!(place.column("trial"), ids[..2]);
     assert!(
