@@ -5,6 +5,7 @@
 mod copies;
 pub(super) mod keep;
 mod read_again;
+mod source;
 
 use std::{
     borrow::Cow,
@@ -26,6 +27,7 @@ use kiln_core::{
     units::counted,
 };
 
+use self::source::SourceFolders;
 use super::{
     RunRequest, RunStop, WantedTrials,
     disk::{cannot_write, full_of_copies},
@@ -72,6 +74,8 @@ pub(super) struct CopiedRun {
     file: RunFile,
     programs: OldPrograms,
     rows: Vec<CopiedRow>,
+    /// The folders of its trials that are to be copied.
+    folders: SourceFolders,
     purpose: CopyPurpose,
     /// Number of planned trials, without those that replace trials that ran out of memory.
     planned: usize,
@@ -173,7 +177,8 @@ impl CopiedRun {
     /// appears whole, as a run to resume.
     ///
     /// # Errors
-    /// A file cannot be read or written, or a signal set `asked`; then there is no new run.
+    /// A file cannot be read or written, the old run was removed or changed meanwhile, or a signal set
+    /// `asked`; then there is no new run.
     pub(super) fn make_run(self, request: &RunRequest, asked: &AtomicBool) -> Result<Old, RunStop> {
         let planned = RunRequest {
             trials: &request.trials[..self.planned.min(request.trials.len())],
@@ -185,7 +190,8 @@ impl CopiedRun {
             for copied in &self.rows {
                 store.keep(&copied.row)?;
             }
-            copies::copy_records(&self.run, new, &self.attempts())
+            copies::copy_records(&self.run, new, &self.attempts())?;
+            self.folders.check(&self.run, &self.file)
         });
         let (folder, file) = made.map_err(|error| self.not_made(request, error))?;
         let ends = self.ends();

@@ -280,7 +280,7 @@ fn copy_bytes(old: &Path, new: &Path) -> io::Result<()> {
 
 /// Names what was copied. The kind of the error says whether a disk is full; what to do then is told
 /// by the caller.
-fn not_copied(path: &Path) -> impl Fn(io::Error) -> io::Error {
+pub(super) fn not_copied(path: &Path) -> impl Fn(io::Error) -> io::Error {
     let path = path.to_owned();
     move |error| {
         let path = path.display();

@@ -17,7 +17,8 @@ use kiln_core::{
 };
 
 use super::{
-    CopiedRow, CopiedRun, CopyPurpose, can_be_copied, compare_programs, in_plan, name_of, with_axes,
+    CopiedRow, CopiedRun, CopyPurpose, SourceFolders, can_be_copied, compare_programs, in_plan,
+    name_of, with_axes,
 };
 use crate::schedule::{
     RunStop, WantedTrials,
@@ -94,11 +95,14 @@ pub(super) fn gather(
              leave `--keep` out to run all trials on this one"
         )));
     }
+    let trials = rows.iter().map(|copied| &copied.row.fixed.trial);
+    let folders = SourceFolders::of(place.run, trials);
     let mut copied = CopiedRun {
         run: place.run.clone(),
         file,
         programs,
         rows,
+        folders,
         purpose: CopyPurpose::Keep {
             across_programs: place.across_programs,
         },

@@ -17,8 +17,8 @@ use kiln_core::{
 };
 
 use super::{
-    CopiedRow, CopiedRun, CopyPurpose, OldPrograms, can_be_copied, compare_programs, in_plan,
-    name_of, with_axes,
+    CopiedRow, CopiedRun, CopyPurpose, OldPrograms, SourceFolders, can_be_copied, compare_programs,
+    in_plan, name_of, with_axes,
 };
 use crate::{
     readings::{Paths, Privacy},
@@ -70,6 +70,8 @@ pub(super) fn gather(
         file,
         programs,
         rows,
+        // The copying of an attempt fails if its folder is missing.
+        folders: SourceFolders::default(),
         purpose: CopyPurpose::ReadAgain,
         planned: request.trials.len(),
         notices: Vec::new(),
