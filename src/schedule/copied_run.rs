@@ -188,9 +188,10 @@ impl CopiedRun {
         let made = open::create_with(&planned, record, |new, store| {
             self.copy_files(new, asked)?;
             for copied in &self.rows {
+                copies::heed(asked)?;
                 store.keep(&copied.row)?;
             }
-            copies::copy_records(&self.run, new, &self.attempts())?;
+            copies::copy_records(&self.run, new, &self.attempts(), asked)?;
             self.folders.check(&self.run, &self.file)
         });
         let (folder, file) = made.map_err(|error| self.not_made(request, error))?;

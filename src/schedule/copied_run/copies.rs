@@ -5,7 +5,7 @@ use std::{
     collections::HashSet,
     ffi::OsStr,
     fs::{self, File, FileType},
-    io,
+    io::{self, Read},
     os::unix::fs::symlink,
     path::{Path, PathBuf},
     sync::atomic::{AtomicBool, Ordering},
@@ -22,6 +22,18 @@ use kiln_core::{
 };
 
 use super::CopiedRow;
+
+/// Bytes that are copied between two looks for a signal.
+const CHUNK: u64 = 8 << 20;
+
+/// # Errors
+/// A signal set `asked`: [`io::ErrorKind::Interrupted`].
+pub(super) fn heed(asked: &AtomicBool) -> io::Result<()> {
+    match asked.load(Ordering::Relaxed) {
+        true => Err(io::ErrorKind::Interrupted.into()),
+        false => Ok(()),
+    }
+}
 
 /// Makes the folder of an attempt in the new run: the old files, and the result of now.
 ///
@@ -45,7 +57,7 @@ pub(super) fn copy_attempt(
     }
     let [from, to] = [old, new].map(|run| run.trial(&row.trial).join(TRIAL_YAML));
     match from.symlink_metadata().is_ok_and(|found| found.is_file()) {
-        true => copy(&from, &to),
+        true => copy(&from, &to, asked),
         false => Ok(()),
     }
 }
@@ -105,15 +117,16 @@ pub(super) fn copy_trial(
 /// trial that runs again may have an attempt of the same number as one that is not taken over.
 ///
 /// # Errors
-/// A file cannot be read or written.
+/// As [`copy_attempt`].
 pub(super) fn copy_records(
     old: &RunFolder,
     new: &RunFolder,
     attempts: &HashSet<(TrialId, u64)>,
+    asked: &AtomicBool,
 ) -> io::Result<()> {
     for name in names_in(old.path())? {
         if name.to_str().is_some_and(is_of_launches) {
-            copy(&old.path().join(&name), &new.path().join(&name))?;
+            copy(&old.path().join(&name), &new.path().join(&name), asked)?;
         }
     }
     let tables = samples_tables(old);
@@ -121,7 +134,7 @@ pub(super) fn copy_records(
         return Ok(());
     }
     let to = new.samples_table();
-    copy_samples(&tables, &to, attempts).map_err(not_copied(&to))
+    copy_samples(&tables, &to, attempts, asked).map_err(not_copied(&to))
 }
 
 /// Whether a name is that of `snapshots.csv`, of a page of it, or of a list of packages.
@@ -137,6 +150,7 @@ fn copy_samples(
     tables: &[PathBuf],
     to: &Path,
     attempts: &HashSet<(TrialId, u64)>,
+    asked: &AtomicBool,
 ) -> io::Result<()> {
     let file = File::create_new(to)?;
     let mut writer = Writer::from_writer(&file);
@@ -152,6 +166,7 @@ fn copy_samples(
         }
         let mut record = ByteRecord::new();
         while reader.read_byte_record(&mut record)? {
+            heed(asked)?;
             let cell = |at: Option<usize>| {
                 let bytes = record.get(at?)?;
                 std::str::from_utf8(bytes).ok()
@@ -217,9 +232,7 @@ fn put_all(
     is_left_out: &dyn Fn(&OsStr) -> bool,
 ) -> io::Result<()> {
     for entry in fs::read_dir(from).map_err(not_copied(from))? {
-        if way.asked.load(Ordering::Relaxed) {
-            return Err(io::ErrorKind::Interrupted.into());
-        }
+        heed(way.asked)?;
         let entry = entry.map_err(not_copied(from))?;
         let name = entry.file_name();
         if is_left_out(&name) {
@@ -242,9 +255,9 @@ fn put(old: &Path, new: &Path, kind: FileType, way: &Way<'_>) -> io::Result<()> 
     } else if kind.is_symlink() {
         symlink(target_below(&fs::read_link(old)?, old, way.root), new)
     } else if kind.is_file() && way.links {
-        fs::hard_link(old, new).or_else(|_| copy_bytes(old, new))
+        fs::hard_link(old, new).or_else(|_| copy_bytes(old, new, way.asked))
     } else if kind.is_file() {
-        copy_bytes(old, new)
+        copy_bytes(old, new, way.asked)
     } else {
         Ok(())
     }
@@ -265,16 +278,19 @@ fn target_below(target: &Path, link: &Path, root: &Path) -> PathBuf {
     relative.join(below)
 }
 
-fn copy(old: &Path, new: &Path) -> io::Result<()> {
-    copy_bytes(old, new).map_err(not_copied(old))
+fn copy(old: &Path, new: &Path, asked: &AtomicBool) -> io::Result<()> {
+    copy_bytes(old, new, asked).map_err(not_copied(old))
 }
 
 /// Copies a regular file.
-fn copy_bytes(old: &Path, new: &Path) -> io::Result<()> {
+fn copy_bytes(old: &Path, new: &Path, asked: &AtomicBool) -> io::Result<()> {
     let (folder, name) = split(old)?;
     let mut from = Folder::open(folder)?.read(name)?;
     let mut to = File::create_new(new)?;
-    io::copy(&mut from, &mut to)?;
+    heed(asked)?;
+    while io::copy(&mut from.by_ref().take(CHUNK), &mut to)? > 0 {
+        heed(asked)?;
+    }
     to.sync_all()
 }
 
@@ -341,6 +357,20 @@ mod tests {
     }
 
     #[test]
+    fn a_file_of_several_chunks_is_copied_whole_unless_a_signal_ends_it() {
+        let place = tempfile::tempdir().unwrap();
+        let [from, to, other] = ["from", "to", "other"].map(|name| place.path().join(name));
+        let length = 2 * usize::try_from(CHUNK).unwrap() + 3;
+        let bytes: Vec<u8> = (0..length).map(|at| (at % 251) as u8).collect();
+        fs::write(&from, &bytes).unwrap();
+        copy_bytes(&from, &to, &AtomicBool::new(false)).unwrap();
+        assert!(fs::read(&to).unwrap() == bytes);
+        let ended = copy_bytes(&from, &other, &AtomicBool::new(true));
+        assert_eq!(ended.unwrap_err().kind(), io::ErrorKind::Interrupted);
+        assert_eq!(other.metadata().unwrap().len(), 0);
+    }
+
+    #[test]
     fn the_size_of_a_folder_is_that_of_the_files_in_it_and_in_its_folders() {
         let place = tempfile::tempdir().unwrap();
         let folder = place.path().join("attempt");
@@ -367,9 +397,13 @@ mod tests {
         fs::write(&two, of("2,1.5,t000000000b,2,cpu\n2,2.5,t000000000b,2")).unwrap();
         let attempts = [("t000000000a", 1), ("t000000000b", 2)];
         let attempts = attempts.map(|(trial, attempt)| (TrialId(trial.to_owned()), attempt));
-        copy_samples(&[one, two], &to, &HashSet::from(attempts)).unwrap();
+        let (tables, attempts) = ([one, two], HashSet::from(attempts));
+        copy_samples(&tables, &to, &attempts, &AtomicBool::new(false)).unwrap();
         let wanted = of("1,0.5,t000000000a,1,cpu\n2,1.5,t000000000b,2,cpu\n");
         assert_eq!(fs::read_to_string(to).unwrap(), wanted);
+        let other = place.path().join("other");
+        let ended = copy_samples(&tables, &other, &attempts, &AtomicBool::new(true));
+        assert_eq!(ended.unwrap_err().kind(), io::ErrorKind::Interrupted);
     }
 
     #[test]
