@@ -279,6 +279,13 @@ fn options_that_do_not_go_with_it_are_refused() {
             "{more:?}: {refused:?}"
         );
     }
+    let on_workers = "plan x.yaml --keep latest --set run.on=workers";
+    let planned = kiln(&place, &on_workers.split(' ').collect::<Vec<_>>());
+    let told = "cannot run here: `--keep` runs the other trials in this";
+    assert!(
+        planned.status == Some(0) && planned.stdout.contains(told),
+        "{planned:?}"
+    );
     let of_commit = place.run("completes", &["--keep", "HEAD:results/x/latest"]);
     let told = "not the files of its trials";
     assert!(
@@ -474,6 +481,12 @@ fn a_changed_sweep_names_the_option_and_what_it_would_save() {
             && refused.stderr.contains(told)
             && refused.stderr.contains("keeps 1 of its 2 trials"),
         "{refused:?}"
+    );
+    let told = "or start a new one with `--fresh`";
+    let workers = place.run("completes", &["--on", "workers"]).stderr;
+    assert!(
+        workers.contains(told) && !workers.contains("--keep"),
+        "{workers}"
     );
     place.write(TWO);
     place.run("completes", &[]);

@@ -2,7 +2,10 @@
 
 use std::path::Path;
 
-use kiln_core::record::{RunFolder, lock, run_folder};
+use kiln_core::{
+    record::{RunFolder, lock, run_folder},
+    spec::RunPlace,
+};
 
 use super::{Stop, runs, sources, tickets};
 use crate::schedule::CopyPurpose;
@@ -39,6 +42,16 @@ impl KeepArgs {
             across_programs: self.is_across_programs(),
         }
     }
+}
+
+/// Why no run is copied where the trials do not run in the command itself.
+pub(super) fn refused_elsewhere(place: RunPlace, purpose: CopyPurpose) -> Option<String> {
+    (place != RunPlace::Here).then(|| {
+        format!(
+            "`{}` runs the other trials in this command; give `--on here`",
+            purpose.option()
+        )
+    })
 }
 
 /// Finds the run to copy.
@@ -85,4 +98,21 @@ fn launch_on(run: &RunFolder) -> Option<String> {
     };
     let newest = all.pop();
     (newest.as_ref() == Some(run)).then_some(holder.0)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_run_is_copied_only_where_the_trials_run_here() {
+        let purpose = CopyPurpose::Keep {
+            across_programs: false,
+        };
+        assert_eq!(refused_elsewhere(RunPlace::Here, purpose), None);
+        for place in [RunPlace::Workers, RunPlace::Slurm] {
+            let why = refused_elsewhere(place, purpose).unwrap();
+            assert!(why.starts_with("`--keep` runs the other trials"), "{why}");
+        }
+    }
 }

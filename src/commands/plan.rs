@@ -27,7 +27,7 @@ pub(super) use self::known_rows::known_times;
 use self::{expectation::Expectations, table::TrialsBefore};
 use super::{
     RESULTS, Status, Stop, at, continuation,
-    copied_run::{KeepArgs, run_to_copy},
+    copied_run::{KeepArgs, refused_elsewhere, run_to_copy},
     initial_weights,
     json_option::JsonFormat,
     launched::slurm_in_words,
@@ -138,7 +138,14 @@ fn foretold(planned: &Planned, args: &Args) -> Result<Foretold, Stop> {
     let Some(named) = &args.keeping.keep else {
         return Ok(schedule::foretell(&wanted, &instruments));
     };
-    let run = run_to_copy(named, args.keeping.purpose(), &args.results)?;
+    let purpose = args.keeping.purpose();
+    let run = run_to_copy(named, purpose, &args.results)?;
+    if let Some(why) = refused_elsewhere(wanted.experiment.run.on, purpose) {
+        return Ok(Foretold {
+            refusal: Some(why),
+            ..Foretold::default()
+        });
+    }
     let source = (&run, args.keeping.is_across_programs());
     Ok(schedule::foretell_kept(&wanted, source, &instruments))
 }

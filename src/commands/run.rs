@@ -13,7 +13,7 @@ use kiln_core::{
 
 use super::{
     Status, Stop, at, continuation,
-    copied_run::{KeepArgs, run_to_copy},
+    copied_run::{KeepArgs, refused_elsewhere, run_to_copy},
     launched::{PlannedFile, dry_run, nothing_to_do, show, start, status},
     launching::{FOR_IS_HERE, Launching, stopped},
     machine::trial_program,
@@ -229,17 +229,15 @@ fn plan(file: &Path, args: &Args, begun: Instant) -> Result<(PlannedFile, Option
 
 fn run_one(asked: PlannedFile, again: &Again<'_>, program: &Path) -> Result<Status, Stop> {
     let args = again.args;
+    let copied = args.copied();
+    if let Some(why) = copied.and_then(|(_, purpose)| refused_elsewhere(asked.place(), purpose)) {
+        return Err(Stop::bad_input(why));
+    }
     if args.launch.dry_run {
         let style = args.launch.style();
         return asked.request(&args.launch, program, |request| dry_run(request, style));
     }
     if asked.place() != RunPlace::Here {
-        if let Some((_, purpose)) = args.copied() {
-            return Err(Stop::bad_input(format!(
-                "`{}` runs the other trials in this command; give `--on here`",
-                purpose.option()
-            )));
-        }
         return workers::run_on_workers(asked, &args.launch, program, args.detach);
     }
     if args.detach {

@@ -1,6 +1,6 @@
 //! Says what `kiln run --keep` would save, where a run cannot be resumed.
 
-use kiln_core::units::counted;
+use kiln_core::{spec::RunPlace, units::counted};
 
 use super::{
     super::{
@@ -52,6 +52,10 @@ fn savable(
     across_programs: bool,
     here: &dyn Fn() -> MachineIdentity,
 ) -> usize {
+    // Workers take no kept trials.
+    if wanted.experiment.run.on != RunPlace::Here {
+        return 0;
+    }
     let Ok(experiment) = experiment_of(&old.folder) else {
         return 0;
     };
