@@ -169,6 +169,27 @@ fn a_rerun_is_told_by_ls_and_removed_as_a_whole() {
 }
 
 #[test]
+fn a_rerun_without_runs_is_not_removed_without_a_yes() {
+    let (place, _) = with_runs(1);
+    let rerun = "results/rerun-20261123T160618Z";
+    let notes = place.path(&format!("{rerun}/base/notes.txt"));
+    fs::create_dir_all(place.path(&format!("{rerun}/base"))).unwrap();
+    fs::write(&notes, "mine").unwrap();
+    let refused = rm(&place, &[rerun]);
+    assert!(
+        refused.status == Some(2) && refused.stderr.contains("add `--yes`"),
+        "{refused:?}"
+    );
+    assert!(notes.exists());
+    let removed = rm(&place, &[rerun, "--yes"]);
+    assert_eq!(
+        (removed.status, removed.stdout),
+        (Some(0), format!("removed {rerun}\n"))
+    );
+    assert!(!place.path(rerun).exists());
+}
+
+#[test]
 fn nothing_is_removed_without_a_yes() {
     let (place, _) = with_runs(1);
     let refused = rm(&place, &["latest"]);

@@ -72,9 +72,7 @@ fn remove_runs(args: &Args, doomed: &Doomed) -> Result<Status, Stop> {
             refuse_tracked(&folder, &[folder.path().to_owned()], "of this run", "it")?;
         }
     }
-    let lines: Vec<String> = doomed.runs.iter().map(with_size).collect();
-    let what = counted(doomed.runs.len(), "run");
-    if !args.yes && !lines.is_empty() && !is_wanted(&lines, &what)? {
+    if !args.yes && !is_wanted(&doomed.lines(), &doomed.in_words())? {
         note("nothing was removed");
         return Ok(Status::Failed);
     }
@@ -120,7 +118,9 @@ impl Doomed {
                 }
                 let inside = reruns::runs_in(&rerun).map_err(unread)?;
                 inside.into_iter().for_each(|run| doomed.add(run));
-                doomed.reruns.push(rerun);
+                if !doomed.reruns.contains(&rerun) {
+                    doomed.reruns.push(rerun);
+                }
                 continue;
             }
             refuse_leftover(named, &args.results)?;
@@ -136,9 +136,29 @@ impl Doomed {
             self.runs.push(run);
         }
     }
+
+    /// Each run, then each folder of a rerun, with its size: the folder goes with everything in it.
+    fn lines(&self) -> Vec<String> {
+        let folders = self.reruns.iter().map(|rerun| {
+            let line = with_size(&RunFolder::at(rerun));
+            format!("{line} with everything in it")
+        });
+        self.runs.iter().map(with_size).chain(folders).collect()
+    }
+
+    /// How many runs and folders.
+    fn in_words(&self) -> String {
+        let runs = counted(self.runs.len(), "run");
+        let folders = counted(self.reruns.len(), "rerun folder");
+        match (self.runs.len(), self.reruns.len()) {
+            (_, 0) => runs,
+            (0, _) => folders,
+            _ => format!("{runs} and {folders}"),
+        }
+    }
 }
 
-/// Removes what is left of a rerun whose runs were removed; one that was named twice is gone.
+/// Removes what is left of a rerun whose runs were removed.
 fn remove_rerun(rerun: &Path) -> Result<(), Stop> {
     let unread = |error| unread(rerun, &error);
     let is_gone = input::find(rerun).map_err(unread)?.is_none();
@@ -378,5 +398,27 @@ mod tests {
         fs::remove_file(&git).unwrap();
         fs::create_dir(&git).unwrap();
         assert!(may_be_repository(folder.path()));
+    }
+
+    #[test]
+    fn the_question_tells_a_rerun_without_runs_too() {
+        let place = tempfile::tempdir().unwrap();
+        let rerun = place.path().join("rerun-20261123T160618Z");
+        fs::create_dir_all(rerun.join("base")).unwrap();
+        fs::write(rerun.join("base/notes"), [b' '; 1024]).unwrap();
+        let mut doomed = Doomed {
+            runs: Vec::new(),
+            reruns: vec![rerun],
+        };
+        let lines = doomed.lines();
+        assert!(
+            lines.len() == 1
+                && lines[0].ends_with("rerun-20261123T160618Z (1.0 KiB) with everything in it"),
+            "{lines:?}"
+        );
+        assert_eq!(doomed.in_words(), "1 rerun folder");
+        doomed.add(RunFolder::at(place.path().join("x/20261123T160618Z-x")));
+        assert_eq!(doomed.in_words(), "1 run and 1 rerun folder");
+        assert_eq!(doomed.lines().len(), 2);
     }
 }
