@@ -99,24 +99,30 @@ impl Listing {
             .headers
             .len()
             .saturating_sub(usize::try_from(newest).unwrap_or(usize::MAX));
-        // The best may be one whose loss could not be read, or not by this kiln.
-        let may_be_best = |header: &Result<Header, Unusable>| {
-            matches!(header, Err(Unusable::Unread(_) | Unusable::Newer(_)))
-        };
         self.headers[..old]
             .iter()
-            .filter(|(step, header)| best != Some(*step) && !may_be_best(header))
+            .filter(|(step, header)| best != Some(*step) && !may_be_usable(header))
             .map(|(step, _)| *step)
             .collect()
     }
 
-    /// The steps of all but the trial's result.
+    /// The steps of all but the trial's result; those that may be it stay.
     pub(super) fn all_but_result(&self) -> Vec<u64> {
-        match self.lowest() {
-            Some(_) => self.superfluous(0, true),
-            None => self.superfluous(1, false),
-        }
+        let Some(result) = self.result() else {
+            // None is usable: the newest stays, as evidence.
+            return self.superfluous(1, false);
+        };
+        self.headers
+            .iter()
+            .filter(|(step, header)| *step != result.step && !may_be_usable(header))
+            .map(|(step, _)| *step)
+            .collect()
     }
+}
+
+/// Whether a header could be used another time, or by a newer kiln: its loss may be the lowest.
+fn may_be_usable(header: &Result<Header, Unusable>) -> bool {
+    matches!(header, Err(Unusable::Unread(_) | Unusable::Newer(_)))
 }
 
 /// The error of a checkpoint that the system could not read.

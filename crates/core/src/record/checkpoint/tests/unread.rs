@@ -51,6 +51,21 @@ fn the_result_is_kept_and_one_that_may_be_it() {
 }
 
 #[test]
+fn without_a_loss_the_newest_usable_one_is_kept_in_place_of_a_damaged_one() {
+    let (_folder, checkpoints) = checkpoints();
+    [1, 2, 3]
+        .into_iter()
+        .for_each(|step| write(&checkpoints, step, None));
+    fs::write(checkpoints.at(3).join(HEADER), "{").unwrap();
+    checkpoints.keep_result().unwrap();
+    assert_eq!(checkpoints.steps(), [2]);
+    // Without a usable one nothing says which is the result.
+    fs::write(checkpoints.at(2).join(HEADER), "{").unwrap();
+    checkpoints.keep_result().unwrap();
+    assert_eq!(checkpoints.steps(), [2]);
+}
+
+#[test]
 fn no_older_one_is_continued_in_place_of_one_that_is_unread() {
     let (_folder, checkpoints) = checkpoints();
     [1, 2]
