@@ -1,7 +1,7 @@
 //! A run that goes on in one `kiln run`, without a queue for workers: what `kiln wait` and `kiln
 //! stop` do with it. Only its files and its lock are read.
 
-use std::{collections::HashMap, thread, time::Duration};
+use std::{collections::HashMap, io, thread, time::Duration};
 
 use kiln_core::{
     input,
@@ -11,15 +11,22 @@ use kiln_core::{
     spec,
 };
 
-use super::{Status, Stop, page_style, print};
-use crate::{follow::RunFollower, report};
+use super::{Status, Stop, page_style, print, runs};
+use crate::{
+    follow::{Life, RunFollower},
+    report,
+};
 
 /// From one look at the run to the next.
 const BETWEEN_LOOKS: Duration = Duration::from_secs(1);
 
 /// A run without a queue that goes on.
 pub(super) struct LocalRun {
+    run: RunFolder,
     follower: RunFollower,
+    /// The last launch of the run, where another one holds the lock and is not recorded yet: it may
+    /// begin a new run.
+    before: Option<Option<u64>>,
     /// The process that runs it; `None` if its lock is not visible here, as on another machine.
     pid: Option<u32>,
 }
@@ -28,9 +35,11 @@ impl LocalRun {
     /// `None` if nobody works on the run, as far as its files and its lock tell.
     pub(super) fn of(run: &RunFolder) -> Option<Self> {
         let mut follower = RunFollower::new(run.clone());
-        let goes_on = follower.look().life.goes_on();
-        goes_on.then(|| Self {
+        let state = follower.look();
+        state.life.goes_on().then(|| Self {
+            run: run.clone(),
             follower,
+            before: (state.life == Life::Beginning).then_some(state.launch),
             pid: holder_of(run),
         })
     }
@@ -59,10 +68,23 @@ impl LocalRun {
         format!("waiting for the run in {process}; Ctrl-C leaves it running")
     }
 
-    /// Returns once the run has ended.
-    pub(super) fn wait(mut self) {
-        while self.follower.look().life.goes_on() {
+    /// Returns once the run has ended, with the newest run of the experiment where the launch that was
+    /// waited for began that one instead.
+    ///
+    /// # Errors
+    /// The runs of the experiment cannot be listed.
+    pub(super) fn wait(mut self) -> io::Result<Option<RunFolder>> {
+        let mut state = self.follower.look();
+        while state.life.goes_on() {
             thread::sleep(BETWEEN_LOOKS);
+            state = self.follower.look();
+        }
+        match (self.before, self.run.path().parent()) {
+            (Some(before), Some(experiment)) if before == state.launch => {
+                let newest = runs::newest_of(experiment)?;
+                Ok(newest.filter(|newest| newest.name() != self.run.name()))
+            }
+            _ => Ok(None),
         }
     }
 }
@@ -122,8 +144,28 @@ mod tests {
         let how = going.how_to_stop();
         assert!(how.contains(&format!("`kill -INT {pid}`")), "{how}");
         drop(held);
-        going.wait();
+        assert_eq!(going.wait().unwrap(), None);
         assert!(LocalRun::of(&run).is_none());
+    }
+
+    #[test]
+    fn a_new_run_of_the_launch_that_is_waited_for_is_told() {
+        let results = tempfile::tempdir().unwrap();
+        let experiment = results.path().canonicalize().unwrap().join("x");
+        let made = |name: &str| {
+            let run = experiment.join(name);
+            fs::create_dir_all(&run).unwrap();
+            RunFolder::at(run)
+        };
+        let old = made("20260101T000000Z-0d1f9ad");
+        let pid = std::process::id();
+        let held = lock(results.path(), "x", pid, "today").unwrap().unwrap();
+        let going = LocalRun::of(&old).unwrap();
+        let new = made("20260102T000000Z-0d1f9ad");
+        let going_new = LocalRun::of(&new).unwrap();
+        drop(held);
+        assert_eq!(going.wait().unwrap(), Some(new));
+        assert_eq!(going_new.wait().unwrap(), None);
     }
 
     #[test]

@@ -333,14 +333,21 @@ fn quoted(path: &Path) -> String {
 
 pub(super) fn wait(args: WaitArgs) -> Result<Status, Stop> {
     let run = runs::run_folder(&args.run, &args.output.results)?;
-    let Some(queue) = queue_in(&run)? else {
-        return wait_for_local(&run, &args);
-    };
+    match queue_in(&run)? {
+        Some(queue) => wait_for_queue(&run, &queue, &args),
+        None => match LocalRun::of(&run) {
+            Some(going) => wait_for_local(&run, going, &args),
+            None => Err(without_queue(&run, None)),
+        },
+    }
+}
+
+fn wait_for_queue(run: &RunFolder, queue: &TicketQueue, args: &WaitArgs) -> Result<Status, Stop> {
     let OutputArgs {
         quiet, progress, ..
     } = args.output;
-    let launch = Launching::of_worker(results_of(&run), quiet, progress);
-    let planned = planned(&run, &launch)?;
+    let launch = Launching::of_worker(results_of(run), quiet, progress);
+    let planned = planned(run, &launch)?;
     let attendance = match args.once {
         true => Attendance::Once,
         false => Attendance::UntilDone,
@@ -349,23 +356,37 @@ pub(super) fn wait(args: WaitArgs) -> Result<Status, Stop> {
         planned,
         &launch,
         &trial_program()?,
-        (&run, &queue),
+        (run, queue),
         attendance,
     )
 }
 
-/// Waits for the end of a run that goes on without a queue; with `--once` looks at it once.
-fn wait_for_local(run: &RunFolder, args: &WaitArgs) -> Result<Status, Stop> {
-    let Some(going) = LocalRun::of(run) else {
-        return Err(without_queue(run, None));
-    };
+/// Waits for the end of a run that goes on without a queue, or of the new run that its launch begins;
+/// with `--once` looks at it once.
+fn wait_for_local(run: &RunFolder, going: LocalRun, args: &WaitArgs) -> Result<Status, Stop> {
+    let mut ended = run.clone();
     if !args.once {
         if !args.output.quiet {
             note(&going.in_words());
         }
-        going.wait();
+        let newer = going
+            .wait()
+            .map_err(|error| runs::uncertain(run.path().display(), &error))?;
+        if let Some(newer) = newer {
+            if !args.output.quiet {
+                let new = runs::below_here(newer.path());
+                note(&format!("the launch began a new run, {}", new.display()));
+            }
+            if let Some(queue) = queue_in(&newer)? {
+                return wait_for_queue(&newer, &queue, args);
+            }
+            if let Some(going) = LocalRun::of(&newer) {
+                return wait_for_local(&newer, going, args);
+            }
+            ended = newer;
+        }
     }
-    local_run::result(run, args.output.progress != Telling::Json)
+    local_run::result(&ended, args.output.progress != Telling::Json)
 }
 
 fn attended(
