@@ -70,7 +70,11 @@ fn a_trial_that_does_not_fit_is_left_and_the_same_command_resumes() {
     // A trial with a result that is to run again is left all the same.
     let again = place.run("", &["--rerun", "completed", "--for", "1h"]);
     assert_eq!(again.status, Some(0), "{again:?}");
-    assert!(again.stderr.contains("1 trial left: "), "{again:?}");
+    let only = format!("`--only {}` runs what is left", place.column("trial")[2]);
+    assert!(
+        again.stderr.contains("1 trial left: ") && again.stderr.contains(&only),
+        "{again:?}"
+    );
     assert_eq!(place.column("model.values.n")[3..], ["1", "3"]);
 }
 

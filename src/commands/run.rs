@@ -6,9 +6,9 @@ use std::{
 };
 
 use kiln_core::{
-    plan::Outcome,
+    plan::{Outcome, TrialId},
     spec::RunPlace,
-    units::{Seconds, TimeSpan, counted, shell_word, without_controls},
+    units::{Seconds, TimeSpan, counted, few, shell_word, without_controls},
 };
 
 use super::{
@@ -278,12 +278,17 @@ struct Again<'a> {
 
 fn say_how_to_go_on(report: &LaunchReport, again: &Again<'_>) {
     let args = again.args;
-    if let Some((end, span)) = report.budget.zip(args.for_time)
+    if let Some((end, span)) = report.budget.as_ref().zip(args.for_time)
         && report.end == LaunchEnd::Finished
     {
         let copying = args.copied().map(|(_, purpose)| purpose.option());
         let without = copying.or(args.launch.fresh.then_some("--fresh"));
-        if let Some(text) = end_of_time(end, span, without) {
+        let resume = match (without, args.rerun.is_empty()) {
+            (_, false) => only_these(&end.ids),
+            (Some(option), true) => format!("the same command without `{option}` resumes"),
+            (None, true) => "the same command resumes".to_owned(),
+        };
+        if let Some(text) = end_of_time(end, span, &resume) {
             let with = match end.left {
                 0 => String::new(),
                 _ => again.with_at(),
@@ -315,6 +320,11 @@ fn say_how_to_go_on(report: &LaunchReport, again: &Again<'_>) {
         (LaunchEnd::Interrupted, Some(option)) => {
             format!("interrupted; run the same command without `{option}` to resume")
         }
+        (LaunchEnd::Interrupted, None) if !args.rerun.is_empty() => {
+            "interrupted; the same command runs what is left, and may retry again what was retried \
+             already; with `--only ID,…` it runs only the trials that you name"
+                .to_owned()
+        }
         (LaunchEnd::Interrupted, None) => "interrupted; run the same command to resume".to_owned(),
         (LaunchEnd::Finished, Some(option)) if report.left > 0 => format!(
             "some trials have no final result yet; run the same command without `{option}` and \
@@ -337,9 +347,28 @@ fn say_how_to_go_on(report: &LaunchReport, again: &Again<'_>) {
 /// A shorter time beyond the budget is not worth a line.
 const WORTH_SAYING: Duration = Duration::from_secs(1);
 
-/// What became of the time of `--for`: which trials are left and how to run them, without the option
-/// that made the run anew, and by how much the launch took longer. `None` if all is as asked.
-fn end_of_time(end: BudgetEnd, span: TimeSpan, without: Option<&str>) -> Option<String> {
+/// Most ids that a message lists.
+const MOST_IDS: usize = 5;
+
+/// How to run the trials that `--for` left of `--rerun`: the same command would begin with those that
+/// were retried already.
+fn only_these(ids: &[TrialId]) -> String {
+    let ids: Vec<String> = ids.iter().map(|id| id.0.clone()).collect();
+    match ids.len() > MOST_IDS {
+        true => format!(
+            "the same command with `--only` and their ids runs them: {}",
+            few(&ids, MOST_IDS)
+        ),
+        false => format!(
+            "the same command with `--only {}` runs what is left",
+            ids.join(",")
+        ),
+    }
+}
+
+/// What became of the time of `--for`: how many trials are left and how to run them (`resume`), and by
+/// how much the launch took longer. `None` if all is as asked.
+fn end_of_time(end: &BudgetEnd, span: TimeSpan, resume: &str) -> Option<String> {
     let in_words = |time: Duration| Seconds(time.as_secs_f64());
     let is_over = end.over >= WORTH_SAYING;
     if end.left == 0 {
@@ -364,10 +393,6 @@ fn end_of_time(end: BudgetEnd, span: TimeSpan, without: Option<&str>) -> Option<
     let too_long = match end.too_long {
         0 => String::new(),
         count => format!("; {count} of them may take longer than the whole time"),
-    };
-    let resume = match without {
-        Some(option) => format!("the same command without `{option}` resumes"),
-        None => "the same command resumes".to_owned(),
     };
     Some(format!(
         "{} left: {why}{too_long}; {resume}",
@@ -437,7 +462,7 @@ mod tests {
 
     #[test]
     fn the_end_of_the_time_says_what_is_left_and_by_how_much_it_was_exceeded() {
-        let said = |end, without| end_of_time(end, TimeSpan::from_secs(7200), without);
+        let said = |end: &BudgetEnd, resume| end_of_time(end, TimeSpan::from_secs(7200), resume);
         let seconds = Duration::from_secs;
         let end = BudgetEnd {
             left: 3,
@@ -445,7 +470,7 @@ mod tests {
             ..BudgetEnd::default()
         };
         assert_eq!(
-            said(end, None).unwrap(),
+            said(&end, "the same command resumes").unwrap(),
             "3 trials left: no other trial or whole round fits into the 40 s that remain of `--for 2h`; \
              the same command resumes"
         );
@@ -453,17 +478,33 @@ mod tests {
             rest: Duration::ZERO,
             over: seconds(90),
             too_long: 1,
-            ..end
+            ..end.clone()
         };
         assert_eq!(
-            said(over, Some("--fresh")).unwrap(),
+            said(&over, "the same command without `--fresh` resumes").unwrap(),
             "3 trials left: the time of `--for 2h` is used up, and 1 min 30 s more by the last trial; 1 \
              of them may take longer than the whole time; the same command without `--fresh` resumes"
         );
         let all_ran = BudgetEnd { left: 0, ..over };
-        let longer = said(all_ran, None).unwrap();
+        let longer = said(&all_ran, "").unwrap();
         assert!(longer.starts_with("the launch took 1 min 30 s longer than `--for 2h`: "));
-        assert_eq!(said(BudgetEnd { left: 0, ..end }, None), None);
+        assert_eq!(said(&BudgetEnd { left: 0, ..end }, ""), None);
+    }
+
+    #[test]
+    fn the_trials_that_a_retry_left_are_named() {
+        let left = |count: usize| {
+            let ids: Vec<TrialId> = (1..=count).map(|id| TrialId(format!("t{id}"))).collect();
+            only_these(&ids)
+        };
+        assert_eq!(
+            left(5),
+            "the same command with `--only t1,t2,t3,t4,t5` runs what is left"
+        );
+        assert_eq!(
+            left(7),
+            "the same command with `--only` and their ids runs them: t1, t2, t3, t4, t5 and 2 more"
+        );
     }
 
     #[test]

@@ -9,7 +9,11 @@ use std::{
     time::{Duration, Instant},
 };
 
-use kiln_core::{plan::Trial, record::TrialRow, units::TimeSpan};
+use kiln_core::{
+    plan::{Trial, TrialId},
+    record::TrialRow,
+    units::TimeSpan,
+};
 
 use super::{
     estimate::{KnownTimes, with_margin},
@@ -27,10 +31,12 @@ pub struct Budget {
 }
 
 /// The budget at the end of a launch.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct BudgetEnd {
     /// Number of trials that were not begun because of it.
     pub left: usize,
+    /// Their ids; of a replacement that of the planned trial.
+    pub ids: Vec<TrialId>,
     /// Number of those that may take longer than the whole budget.
     pub too_long: usize,
     /// What is left of it.
@@ -103,7 +109,7 @@ impl Judge {
 pub(super) struct BudgetWatch<'b> {
     budget: &'b Budget,
     judge: Judge,
-    left: usize,
+    left: Vec<TrialId>,
     too_long: usize,
 }
 
@@ -112,7 +118,7 @@ impl<'b> BudgetWatch<'b> {
         Self {
             judge: Judge::new(budget.span.0, budget.known.clone()),
             budget,
-            left: 0,
+            left: Vec::new(),
             too_long: 0,
         }
     }
@@ -134,7 +140,7 @@ impl<'b> BudgetWatch<'b> {
     /// These trials are not begun.
     pub(super) fn leave<'t>(&mut self, trials: impl IntoIterator<Item = &'t Trial>) {
         for trial in trials {
-            self.left += 1;
+            self.left.push(trial.planned().clone());
             self.too_long += usize::from(self.judge.needed(&[trial]) > self.judge.whole);
         }
     }
@@ -142,7 +148,8 @@ impl<'b> BudgetWatch<'b> {
     pub(super) fn end(&self, now: Instant) -> BudgetEnd {
         let used = now.saturating_duration_since(self.budget.begun);
         BudgetEnd {
-            left: self.left,
+            left: self.left.len(),
+            ids: self.left.clone(),
             too_long: self.too_long,
             rest: self.rest(now),
             over: used.saturating_sub(self.budget.span.0),
@@ -346,6 +353,7 @@ mod tests {
         assert!(!watch.is_used_up(at(99)) && watch.is_used_up(at(100)));
         let end = BudgetEnd {
             left: 2,
+            ids: block(2).map(|trial| trial.id.clone()).to_vec(),
             too_long: 0,
             rest: Duration::ZERO,
             over: Duration::from_secs(7),

@@ -33,7 +33,7 @@ impl LaunchState<'_> {
             report.end = LaunchEnd::Interrupted;
         }
         report.budget = self.budget.as_ref().map(|watch| watch.end(Instant::now()));
-        let unbegun = report.budget.map_or(0, |budget| budget.left);
+        let unbegun = report.budget.as_ref().map_or(0, |budget| budget.left);
         let how = match (&self.failure, report.end, report.left) {
             (Some(stop), ..) => stop.to_string(),
             (None, LaunchEnd::Finished, _) if unbegun > 0 => {
