@@ -82,6 +82,9 @@ fn the_table_is_refused_beside_other_forms_of_the_report() {
     for other in others {
         let both = [&["--csv", "trials"], other].concat();
         refused(&both, "cannot be used with");
+        // Clap does not ask for `--csv` beside an option that excludes it.
+        let columns = [&["--columns", "trial"], other].concat();
+        refused(&columns, "cannot be used with");
     }
     refused(&["--columns", "trial"], "--csv <ROWS>");
     refused(

@@ -58,7 +58,13 @@ pub(super) struct Args {
     )]
     csv: Option<RowKind>,
     /// Columns of `--csv` behind the axes, separated by commas. Default: all.
-    #[arg(long, value_name = "COLUMNS", value_delimiter = ',', requires = "csv")]
+    #[arg(
+        long,
+        value_name = "COLUMNS",
+        value_delimiter = ',',
+        requires = "csv",
+        conflicts_with_all = ["format", "json", "html", "svg", "write", "fail_on"]
+    )]
     columns: Vec<String>,
     /// Exit with 1 if a number of a point is beyond a bound, and with 4 if its runs cannot decide it:
     /// `--fail-on "valid_loss>2.6,samples_per_second<1000"`. The word `not-completed`: exit with 1 if
