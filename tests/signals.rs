@@ -65,6 +65,32 @@ fn the_first_ctrl_c_finishes_the_running_trial_and_starts_no_more() {
 }
 
 #[test]
+fn an_interrupted_retry_says_what_the_same_command_would_do() {
+    let place = Place::with(TWO);
+    let interrupt = |mut kiln: Child| {
+        signal(&kiln, "INT");
+        hear(&mut kiln, "finishing 1 running trial and starting no more");
+        place.release();
+        end(kiln)
+    };
+    assert_eq!(interrupt(started(&place, "waits")).status, Some(130));
+    assert_eq!(place.column("outcome"), ["completed"]);
+    fs::remove_file(place.path("release")).unwrap();
+    let retry = ["run", "x.yaml", "--progress", "plain", "--rerun", "completed"];
+    let mut retry = place.kiln(&retry);
+    let kiln = retry.env("SCRIPTED_CHILD", "waits").spawn().unwrap();
+    wait_until("a child is at work", || !place.processes().is_empty());
+    let ended = interrupt(kiln);
+    assert_eq!(ended.status, Some(130), "{ended:?}");
+    assert!(
+        ended
+            .stderr
+            .contains("may retry again what was retried already; with `--only ID,…` it runs only"),
+        "{ended:?}"
+    );
+}
+
+#[test]
 fn ctrl_c_ends_a_rerun_after_the_running_trial() {
     let place = Place::with(TWO);
     let mut kiln = place
