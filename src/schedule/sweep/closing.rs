@@ -29,7 +29,9 @@ impl LaunchState<'_> {
             self.open.ends(),
         );
         report.is_stop_asked = self.asked.is_some();
-        if report.is_stop_asked && (report.asked_left > 0 || self.open.file.is_searching) {
+        // Of `--rerun` trials may wait that have a final row.
+        let has_more = report.asked_left > 0 || !self.queue.is_empty();
+        if report.is_stop_asked && (has_more || self.open.file.is_searching) {
             report.end = LaunchEnd::Interrupted;
         }
         report.budget = self.budget.as_ref().map(|watch| watch.end(Instant::now()));
