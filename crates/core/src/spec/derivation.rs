@@ -4,7 +4,7 @@
 use serde_json::{Map, Value};
 
 use super::{
-    expression::Expression,
+    expression::{Expression, to_digits, without_noise},
     keys,
     node::Node,
     problem::Location,
@@ -15,9 +15,6 @@ use super::{
 /// An expression, as a message shows one.
 pub(super) const EXAMPLE: &str = "64 / train.batch_size";
 
-/// Significant digits of a computed value that is not an integer: `0.1 * 3` is then `0.3`, the
-/// number that one would write.
-const DIGITS: usize = 15;
 /// Significant digits of a value in a message.
 const SHOWN_DIGITS: usize = 6;
 /// Integers below this are exact.
@@ -124,19 +121,11 @@ pub(crate) fn sources(derive: &Map<String, Value>) -> Vec<String> {
 
 /// The number as one would write it: an integer without a point.
 fn as_written(number: f64) -> Value {
-    let rounded = match number.fract() == 0.0 {
-        true => number,
-        false => to_digits(number, DIGITS),
-    };
+    let rounded = without_noise(number);
     match rounded.fract() == 0.0 && rounded.abs() < LARGEST_EXACT {
         true => Value::from(rounded as i64),
         false => Value::from(rounded),
     }
-}
-
-fn to_digits(number: f64, digits: usize) -> f64 {
-    let rounded = format!("{number:.*e}", digits - 1);
-    rounded.parse().unwrap_or(number)
 }
 
 #[cfg(test)]

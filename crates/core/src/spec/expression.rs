@@ -10,6 +10,9 @@ use crate::units::shorten_line;
 const MOST_PARTS: usize = 200;
 /// Characters of the text that a message shows.
 const LONGEST_SHOWN: usize = 30;
+/// Significant digits of a number that is not an integer: `0.1 * 3` is then `0.3`, the number that
+/// one would write.
+const DIGITS: usize = 15;
 
 /// A parsed expression.
 #[derive(Clone, Debug, PartialEq)]
@@ -161,11 +164,27 @@ impl Function {
             Self::Sqrt => Ok(first.sqrt()),
             Self::Min => Ok(all.fold(first, f64::min)),
             Self::Max => Ok(all.fold(first, f64::max)),
-            Self::Floor => Ok(first.floor()),
-            Self::Ceil => Ok(first.ceil()),
-            Self::Round => Ok(first.round()),
+            // `100 * 0.29` is 28.999999999999996 in binary.
+            Self::Floor => Ok(without_noise(first).floor()),
+            Self::Ceil => Ok(without_noise(first).ceil()),
+            Self::Round => Ok(without_noise(first).round()),
         }
     }
+}
+
+/// The number without the noise of binary fractions: an integer as it is, any other to 15
+/// significant digits.
+pub(super) fn without_noise(number: f64) -> f64 {
+    match number.fract() == 0.0 {
+        true => number,
+        false => to_digits(number, DIGITS),
+    }
+}
+
+/// The number to this many significant digits.
+pub(super) fn to_digits(number: f64, digits: usize) -> f64 {
+    let rounded = format!("{number:.*e}", digits - 1);
+    rounded.parse().unwrap_or(number)
 }
 
 /// Reads a text by recursive descent: a sum of products of factors.
@@ -372,6 +391,22 @@ mod tests {
             ("  .5 + 5. + 1E+1 ", 15.5),
             ("min(a.b, 8, c) + max(1, c)", 4.0),
             ("floor(2.5) + ceil(2.5) + round(2.5)", 8.0),
+        ];
+        for (text, expected) in cases {
+            assert_eq!(value(text), Ok(expected), "{text}");
+        }
+    }
+
+    #[test]
+    fn integers_are_taken_of_the_number_that_one_would_write() {
+        let cases = [
+            ("floor(100 * 0.29)", 29.0),
+            ("floor(-100 * 1.1)", -110.0),
+            ("ceil(100 * 1.1)", 110.0),
+            ("round(50 * 0.29)", 15.0),
+            ("floor(28.9999)", 28.0),
+            ("ceil(110.0001)", 111.0),
+            ("floor(9007199254740991)", 9_007_199_254_740_991.0),
         ];
         for (text, expected) in cases {
             assert_eq!(value(text), Ok(expected), "{text}");
