@@ -9,6 +9,7 @@
 use serde_json::{Value, json};
 
 use super::{Experiment, ExperimentRequest, Sweep, load, write_resolved};
+use crate::plan::expand;
 
 const BASE: &str = "kiln: 1\nname: x\nmodel: {kind: mlp}\ndata: {kind: generated}\n\
     train: {steps: 5}\n";
@@ -60,6 +61,21 @@ fn an_upper_layer_adds_replaces_and_removes_an_expression() {
     let of_one = sweep(DERIVED, &["train.batch_size=32"]);
     assert_eq!(of_one.grid["train.batch_size"], json!([32]));
     assert_eq!(of_one.derive.len(), 1);
+}
+
+#[test]
+fn a_value_for_a_derived_key_adds_no_point_to_included_ones() {
+    let included = "{include: [{train.batch_size: 8}, {train.batch_size: 16}], derive: \
+                    {train.grad_accumulation: 64 / train.batch_size}}";
+    let loaded = load(&request(included, &["train.grad_accumulation=4"])).unwrap();
+    let sweep = &loaded.experiment.sweep;
+    assert!(sweep.derive.is_empty() && sweep.grid.is_empty());
+    let trials = expand(&loaded.experiment, &|_| None).unwrap().trials;
+    let sizes: Vec<(u64, u64)> = trials
+        .iter()
+        .map(|trial| (trial.train.batch_size, trial.train.grad_accumulation))
+        .collect();
+    assert_eq!(sizes, [(8, 4), (16, 4)]);
 }
 
 #[test]

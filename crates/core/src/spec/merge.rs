@@ -134,7 +134,8 @@ pub(super) fn lay(layers: &mut Vec<SpecLayer>, mut layer: SpecLayer) {
     layers.push(layer);
 }
 
-/// Applies a `--set` to a swept key: the axis stays, with this one value; `null` removes it.
+/// Applies a `--set` to a swept key: the axis stays, with this one value; `null` removes it. Of a
+/// derived key the expression goes, and an axis takes its place.
 fn override_axis(beneath: &Node, key: &str, layer: &mut SpecLayer, layers: &mut [SpecLayer]) {
     let names: Vec<&str> = key.split('.').collect();
     let Some(value) = layer.tree.get_path(&names).cloned() else {
@@ -145,13 +146,14 @@ fn override_axis(beneath: &Node, key: &str, layer: &mut SpecLayer, layers: &mut 
         Some(section) if !section.contains(&"zip") => section,
         // A list of `zip` becomes independent once it has one value.
         Some(_) => AXES[0],
+        None if swept(DERIVED) && has_only_included_points(beneath) => {
+            return remove_from_all(layers, &[DERIVED, &[key]].concat());
+        }
         None if swept(DERIVED) => AXES[0],
         None => return,
     };
-    for lower in layers.iter_mut() {
-        lower.tree.remove_path(&["sweep", "zip", key]);
-        lower.tree.remove_path(&[DERIVED, &[key]].concat());
-    }
+    remove_from_all(layers, &["sweep", "zip", key]);
+    remove_from_all(layers, &[DERIVED, &[key]].concat());
     let location = value.location.clone();
     let axis = if value.is_null() {
         value
@@ -162,6 +164,21 @@ fn override_axis(beneath: &Node, key: &str, layer: &mut SpecLayer, layers: &mut 
         }
     };
     layer.tree.set_path(&[section, &[key]].concat(), axis);
+}
+
+/// Whether all points are those of `include`: an axis would add one.
+fn has_only_included_points(tree: &Node) -> bool {
+    let has_axes = AXES
+        .into_iter()
+        .any(|section| !given_keys(tree, section).is_empty());
+    let included = tree.get_path(&["sweep", "include"]).map(Node::items);
+    !has_axes && !included.unwrap_or_default().is_empty()
+}
+
+fn remove_from_all(layers: &mut [SpecLayer], path: &[&str]) {
+    for layer in layers {
+        layer.tree.remove_path(path);
+    }
 }
 
 /// A key is listed or derived: the axes of a layer replace the expressions beneath for the same
