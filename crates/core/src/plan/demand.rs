@@ -24,6 +24,15 @@ const GROWING: [&str; 13] = [
     "data.max_response_tokens",
 ];
 
+/// Keys of `train` that change no tensor's size.
+const WITHOUT_MEMORY: [&str; 5] = [
+    "seed",
+    "initial_weights",
+    "steps",
+    "epochs",
+    "learning_rate_schedule",
+];
+
 /// The part of a [`MemoryDemand`] in which trials must be equal to be compared.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct DemandKind {
@@ -57,8 +66,9 @@ impl Trial {
     /// True if it is `failed` with no smaller batch, sequence or width: in the same memory it would
     /// fail too.
     ///
-    /// Seeds and initial weights do not count. The amount of accumulation does not count either,
-    /// only whether there is any: then gradients outlive a forward pass.
+    /// Seeds, initial weights, the learning rate with its schedule and the length of the training
+    /// do not count. Of weight decay only whether there is any does, and of accumulation too: then
+    /// gradients outlive a forward pass.
     pub fn needs_no_less_than(&self, failed: &Self) -> bool {
         let (mine, failed) = (self.memory_demand(), failed.memory_demand());
         mine.kind == failed.kind && mine.size.is_no_less_than(&failed.size)
@@ -93,8 +103,15 @@ impl Trial {
     fn memory_settings(&self) -> Value {
         let mut train = json!(self.train);
         if let Value::Object(train) = &mut train {
-            train.remove("seed");
-            train.remove("initial_weights");
+            for key in WITHOUT_MEMORY {
+                train.remove(key);
+            }
+            if let Some(Value::Object(optimizer)) = train.get_mut("optimizer") {
+                optimizer.remove("learning_rate");
+                if let Some(decay) = optimizer.get_mut("weight_decay") {
+                    *decay = json!(decay.as_f64() != Some(0.0));
+                }
+            }
             train.insert(
                 "grad_accumulation".to_owned(),
                 json!(self.train.grad_accumulation.min(2)),
@@ -174,6 +191,32 @@ mod tests {
         let experiment: Experiment =
             serde_yaml::from_str(&format!("{{kiln: 1, name: x, {text}}}")).unwrap();
         expand(&experiment, &|_| None).unwrap().trials
+    }
+
+    #[test]
+    fn what_the_learning_rate_and_the_length_are_does_not_count() {
+        let trials = planned(
+            "model: {kind: mlp}, data: {kind: generated}, train: {steps: 10}, sweep: {grid: \
+             {train.batch_size: [8, 16, 32]}, derive: {train.optimizer.learning_rate: 1e-4 * \
+             train.batch_size, train.optimizer.weight_decay: 0.8 / train.batch_size, train.steps: \
+             320 / train.batch_size, train.learning_rate_schedule.warmup_steps: 64 / \
+             train.batch_size}}",
+        );
+        let [small, middle, large] = trials.as_slice() else {
+            panic!("{} trials", trials.len());
+        };
+        assert!(large.needs_no_less_than(middle) && middle.needs_no_less_than(small));
+        assert!(!small.needs_no_less_than(middle));
+    }
+
+    #[test]
+    fn weight_decay_and_none_are_not_compared() {
+        let trials = planned(
+            "model: {kind: mlp}, data: {kind: generated}, train: {steps: 10}, sweep: {grid: \
+             {train.optimizer.weight_decay: [0.0, 0.1]}}",
+        );
+        assert!(!trials[0].needs_no_less_than(&trials[1]));
+        assert!(!trials[1].needs_no_less_than(&trials[0]));
     }
 
     #[test]
