@@ -392,8 +392,8 @@ fn a_t5_of_hugging_face_has_the_loss_that_it_has_there() {
         (
             T5,
             &untied,
-            "untied.safetensors, `lm_head.weight` is not a parameter of the model; set `model` as \
-             it was",
+            "untied.safetensors, `lm_head.weight` is a head of its own, which `model.kind: seq2seq` \
+             does not have; set `model` as it was",
         ),
         (
             &T5.replace("decoder_layers: 2", "decoder_layers: 1"),
