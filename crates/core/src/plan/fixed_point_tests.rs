@@ -1,4 +1,4 @@
-//! A point in place of a sweep is the trial that the sweep has there.
+//! A point in place of a sweep is the trial that the sweep has there; a value in place of an expression.
 
 #![allow(
     clippy::unwrap_used,
@@ -29,6 +29,20 @@ fn trials(request: &ExperimentRequest) -> Vec<(String, Vec<(String, Value)>)> {
     let trials = expand(&experiment, &|_| None).unwrap().trials;
     let pairs = trials.into_iter().map(|trial| (trial.id.0, trial.axes));
     pairs.collect()
+}
+
+#[test]
+fn a_value_for_a_derived_key_adds_no_point_to_included_ones() {
+    let included = "{include: [{train.batch_size: 8}, {train.batch_size: 16}], derive: \
+                    {train.grad_accumulation: 64 / train.batch_size}}";
+    let request = request(included, &["train.grad_accumulation=4"]);
+    let experiment = load(&request).unwrap().experiment;
+    let trials = expand(&experiment, &|_| None).unwrap().trials;
+    let sizes: Vec<(u64, u64)> = trials
+        .iter()
+        .map(|trial| (trial.train.batch_size, trial.train.grad_accumulation))
+        .collect();
+    assert_eq!(sizes, [(8, 4), (16, 4)]);
 }
 
 fn fixed(sweep: &str, values: Vec<(String, Value)>, set: &[&str]) -> ExperimentRequest {
