@@ -399,7 +399,7 @@ mod tests {
 
     use super::*;
 
-    /// What `--set` reads of this word, after a shell.
+    /// The value that `--set` reads from this word, after a shell.
     fn read_back(word: &str) -> Value {
         let script = format!("printf %s {word}");
         let printed = Command::new("sh").args(["-c", &script]).output().unwrap();

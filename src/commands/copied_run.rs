@@ -24,7 +24,7 @@ pub(super) struct KeepArgs {
     across: Option<Across>,
 }
 
-/// What may differ from the run that is kept.
+/// Differences to the run that is kept that the user allows.
 #[derive(Clone, Copy, PartialEq, Eq, clap::ValueEnum)]
 enum Across {
     /// The files of the programs of the trials.

@@ -8,9 +8,9 @@ use kiln_core::{input::is_absent, patience::patiently, units::Bytes};
 /// Bytes of the files below a folder.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(super) struct FolderSize {
-    /// Of all files.
+    /// Bytes of all files.
     pub(super) all: u64,
-    /// Of the files that have further links, mostly in other runs: removing the folder frees none of
+    /// Bytes of files with further links, mostly in other runs; removing the folder does not free
     /// them.
     pub(super) shared: u64,
 }
@@ -31,7 +31,7 @@ impl FolderSize {
     }
 }
 
-/// What a removal frees, and what it does not.
+/// The bytes that a removal frees, then those that it shares with other runs.
 impl fmt::Display for FolderSize {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "{}", Bytes(self.all - self.shared))?;

@@ -44,7 +44,7 @@ impl LocalRun {
         })
     }
 
-    /// Where it goes on, and how to end it.
+    /// Says which process runs it, and how to stop that.
     pub(super) fn how_to_stop(&self) -> String {
         match self.pid {
             Some(pid) => format!(
@@ -59,7 +59,7 @@ impl LocalRun {
         }
     }
 
-    /// What is waited for.
+    /// The run that is waited for, in words.
     pub(super) fn in_words(&self) -> String {
         let process = match self.pid {
             Some(pid) => format!("process {pid}"),

@@ -316,7 +316,7 @@ struct PlanJson<'a> {
     trials: TrialsJson<'a>,
 }
 
-/// What fits into the time of `--for`.
+/// The trials and rounds that fit into the time of `--for`.
 #[derive(Serialize)]
 struct FittingJson {
     for_seconds: f64,

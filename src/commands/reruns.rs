@@ -61,7 +61,7 @@ pub(super) fn runs_in(rerun: &Path) -> io::Result<Vec<RunFolder>> {
     Ok(all)
 }
 
-/// What a switch to another branch has left of one of its runs.
+/// The rest of one of its runs that a switch to another branch has left.
 ///
 /// # Errors
 /// As [`runs_in`].
@@ -76,7 +76,7 @@ pub(super) fn leftover_in(rerun: &Path) -> io::Result<Option<RunFolder>> {
     Ok(None)
 }
 
-/// What is in a side; nothing if there is no such side.
+/// The entries of a side; none if there is no such side.
 fn listed<T>(side: io::Result<Vec<T>>) -> io::Result<Vec<T>> {
     match side {
         Err(error) if is_absent(&error) => Ok(Vec::new()),

@@ -97,7 +97,7 @@ fn with_size(run: &RunFolder) -> String {
     format!("{} ({size})", shown(run))
 }
 
-/// What to remove.
+/// The runs and the folders of reruns to remove.
 #[derive(Default)]
 struct Doomed {
     runs: Vec<RunFolder>,

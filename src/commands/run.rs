@@ -366,8 +366,8 @@ fn only_these(ids: &[TrialId]) -> String {
     }
 }
 
-/// What became of the time of `--for`: how many trials are left and how to run them (`resume`), and by
-/// how much the launch took longer. `None` if all is as asked.
+/// Says of the time of `--for` how many trials are left and how to run them (`resume`), and by how much
+/// the launch took longer. `None` if all is as asked.
 fn end_of_time(end: &BudgetEnd, span: TimeSpan, resume: &str) -> Option<String> {
     let in_words = |time: Duration| Seconds(time.as_secs_f64());
     let is_over = end.over >= WORTH_SAYING;

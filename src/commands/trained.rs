@@ -341,7 +341,7 @@ fn best_trial(run: &RunFolder, axes: &[String], all: &[&TableRow]) -> Result<Tri
     }
 }
 
-/// That the weights of a trial were removed; `None` if they were not.
+/// Says that the weights of a trial were removed; `None` if they were not.
 fn removal_of(run: &RunFolder, trial: &TrialId) -> Option<String> {
     removal_in(&run.trial(trial))
 }

@@ -47,7 +47,7 @@ pub struct Bounds<'a> {
 
 /// The answers of a run.
 struct RunAnswers {
-    /// Where its table is.
+    /// The path of its table.
     name: String,
     /// The points, of each condition.
     answers: Vec<Vec<PointAnswer>>,

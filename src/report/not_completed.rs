@@ -47,8 +47,8 @@ pub(super) struct NotCompleted<'a> {
 /// One entry of the list.
 pub(super) struct EndEntry {
     pub(super) head: String,
-    /// What the trials of a group have in common, and the log of the first one; `None` of a single
-    /// trial.
+    /// Names what the trials of a group have in common, and the log of the first one; `None` for a
+    /// single trial.
     pub(super) detail: Option<String>,
 }
 
@@ -164,7 +164,7 @@ impl<'a> NotCompleted<'a> {
         ))
     }
 
-    /// What the trials of a group have in common, most telling first, then the values of other axes
+    /// Names what the trials of a group have in common, most telling first, then the values of other axes
     /// that only some trials of the table have, then the first log.
     fn detail(&self, group: &EndGroup<'_>) -> String {
         let mut common: Vec<(usize, String)> = Vec::new();

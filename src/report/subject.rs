@@ -23,7 +23,7 @@ pub struct Subject<'a> {
     pub folder: Option<&'a RunFolder>,
 }
 
-/// What the experiment of a run asks for, as far as it changes the findings.
+/// The requests of a run's experiment that change the findings.
 #[derive(Clone, Copy, Debug, Default)]
 pub(super) struct AskedRun {
     /// Whether a search chooses the trials.
@@ -58,7 +58,7 @@ impl<'a> Subject<'a> {
         spec::objective_of(self.experiment?)
     }
 
-    /// What its experiment asks for, if it is known.
+    /// The requests of its experiment, if it is known.
     pub(super) fn asked(&self) -> AskedRun {
         let experiment = self.experiment.and_then(|text| spec::read_yaml(text).ok());
         experiment.map_or_else(AskedRun::default, |experiment: Value| AskedRun {

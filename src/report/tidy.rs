@@ -29,7 +29,7 @@ use super::{
     run_settings::complete_experiment,
 };
 
-/// What a row is of.
+/// The kind of rows of a table.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, clap::ValueEnum)]
 pub enum RowKind {
     /// The last attempt of a trial, with the columns of `trials.csv`.
@@ -341,7 +341,7 @@ fn has_file(folder: &RunFolder, row: &TrialRow, file: &str) -> bool {
 struct TidyRun<'a> {
     subject: Subject<'a>,
     experiment: String,
-    /// That of its folder; of a commit, where it lies there.
+    /// The name of its folder; the path within the commit for a run of a commit.
     name: String,
     /// The resolved experiment.
     settings: Option<Value>,

@@ -39,7 +39,7 @@ pub struct BudgetEnd {
     pub ids: Vec<TrialId>,
     /// Number of those that may take longer than the whole budget.
     pub too_long: usize,
-    /// What is left of it.
+    /// The time that is left.
     pub rest: Duration,
     /// Time by which the launch took longer.
     pub over: Duration,
@@ -57,7 +57,7 @@ pub(super) enum Verdict {
 #[derive(Debug)]
 struct Judge {
     whole: Duration,
-    /// What was left of it at the first judgement, which nothing longer can fit into.
+    /// The time that was left at the first judgement; nothing longer can fit.
     most: Option<Duration>,
     known: KnownTimes,
     /// The blocks that have begun in this launch.

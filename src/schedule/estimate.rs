@@ -116,7 +116,7 @@ fn step_seconds(row: &TrialRow) -> Option<f64> {
     (seconds.is_finite() && seconds > 0.0).then_some(seconds)
 }
 
-/// What the time of a training is made of.
+/// The parts of the time of a training.
 #[derive(Clone, Copy, Debug, PartialEq)]
 struct TimeParts {
     steps: u64,

@@ -105,7 +105,7 @@ impl Old {
     }
 }
 
-/// What a run measured that is something else now.
+/// Content that a run measured and that has changed since.
 struct OtherContent {
     /// Changes of its programs that refuse a resume, and what to do about them.
     programs: Vec<String>,
@@ -423,14 +423,14 @@ fn has_attempts(folder: &RunFolder) -> bool {
     }
 }
 
-/// What a run measured that is something else now, for a message.
+/// Content that a run measured and that has changed since, for a message.
 struct ContentChange<'a> {
     what: &'a str,
     /// A sentence each.
     each: &'a [String],
     /// How to keep it from changing; may be empty.
     advice: &'a str,
-    /// What `--keep` would save; may be empty.
+    /// Says how many trials `--keep` would save; may be empty.
     keeping: &'a str,
 }
 

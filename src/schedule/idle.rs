@@ -13,7 +13,7 @@ use super::devices::DeviceRequest;
 /// Least share of the devices' time that is worth a line.
 const WORTH_SAYING: f64 = 0.25;
 
-/// What is known of a launch before it has devices.
+/// The facts of a launch before it has devices.
 pub struct IdleForecast<'a> {
     pub experiment: &'a Experiment,
     /// The whole plan.

@@ -199,7 +199,7 @@ pub struct LaunchReport {
     pub failure: Option<RunStop>,
     /// Why a worker ended although there is more to do.
     pub cause: Option<EndCause>,
-    /// What became of [`RunRequest::budget`], if trials may have been begun.
+    /// The end of [`RunRequest::budget`], if trials may have been begun.
     pub budget: Option<BudgetEnd>,
     /// Reason why not all events reached their reader.
     pub lost_events: Option<String>,

@@ -56,7 +56,7 @@ fn regular(kind: FileType) -> io::Result<()> {
     }
 }
 
-/// What is at a path, links followed; `None` if nothing is there.
+/// The metadata of a path, links followed; `None` if nothing is there.
 ///
 /// # Errors
 /// It cannot be told, such as behind a folder that this user may not search. This is not `None`:

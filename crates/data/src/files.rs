@@ -52,7 +52,7 @@ pub fn existing(path: &Path) -> Result<Option<PathBuf>, DataError> {
     Ok(None)
 }
 
-/// What is at a path; `None` if nothing is there.
+/// The metadata of a path; `None` if nothing is there.
 ///
 /// # Errors
 /// It cannot be told.

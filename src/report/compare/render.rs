@@ -50,7 +50,7 @@ enum TableForm {
 }
 
 impl TableForm {
-    /// What separates a line from a table above it.
+    /// The separator of a line from a table above it.
     fn paragraph(&self) -> &'static str {
         match self {
             Self::Text(_) => "",

@@ -28,8 +28,8 @@ pub(super) fn without_own_details(row: &TrialRow, reason: &str) -> String {
     }
 }
 
-/// Of `was killed from outside by signal 9 after 41 s, at step 118; see trials/…/stderr.txt: <line>`
-/// the first words and the line.
+/// Keeps the first words and the line of `was killed from outside by signal 9 after 41 s, at step 118;
+/// see trials/…/stderr.txt: <line>`.
 fn common_end(row: &TrialRow, end: &str) -> String {
     let log = format!("; see trials/{}/{}/stderr.txt", row.trial, row.attempt);
     let (what, line) = end.split_once(&log).unwrap_or((end, ""));

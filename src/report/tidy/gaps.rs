@@ -6,16 +6,16 @@ use kiln_core::{plan::TrialId, units::few};
 /// Most ids that a sentence lists.
 const MOST_LISTED: usize = 10;
 
-/// What is not whole in the series of a run.
+/// The gaps in the series of a run.
 #[derive(Default)]
 pub(super) struct Gaps {
     /// Trials that ran.
     pub(super) count: usize,
-    /// Those of which no table is here.
+    /// Number of trials of which no table is here.
     pub(super) missing: usize,
-    /// Those whose first row is not of the first step.
+    /// Trials whose first row is not of the first step.
     pub(super) without_beginning: Vec<TrialId>,
-    /// Those whose last attempt ended before its first step, with the attempt that the rows are of.
+    /// Trials whose last attempt ended before its first step, with the attempt that the rows are of.
     pub(super) without_step: Vec<(TrialId, u64)>,
 }
 

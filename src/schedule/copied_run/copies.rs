@@ -62,7 +62,7 @@ pub(super) fn copy_attempt(
     }
 }
 
-/// What the new run has of the folder of a trial.
+/// The parts of a trial's folder that the new run takes over.
 pub(super) struct TrialParts<'a> {
     /// The attempts with a row.
     pub(super) attempts: &'a HashSet<(TrialId, u64)>,

@@ -9,7 +9,7 @@ use crate::{input, limits::STATE_BYTES};
 /// The file beside weights that describes their model, of Hugging Face's and of an export.
 const CONFIG: &str = "config.json";
 
-/// What the file says against a model, and notices for the user.
+/// The reasons of the file against a model, and notices for the user.
 #[derive(Debug, Default)]
 pub(super) struct ConfigCheck {
     pub(super) fault: Option<String>,

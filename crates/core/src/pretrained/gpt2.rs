@@ -138,7 +138,7 @@ const BY_TANH: [&str; 5] = [
     "gelu_fast",
     "gelu_accurate",
 ];
-/// Those of a configuration without these keys.
+/// The values of a configuration without these keys.
 const DEFAULT_ACTIVATION: &str = "gelu_new";
 const DEFAULT_HEADS: u64 = 12;
 

@@ -34,7 +34,7 @@ pub struct WeightsHeader {
 struct Entry {
     dtype: String,
     shape: Vec<u64>,
-    /// Where its bytes begin and end, counted from the end of the header.
+    /// Begin and end of its bytes, counted from the end of the header.
     data_offsets: [u64; 2],
 }
 
@@ -60,7 +60,7 @@ impl WeightsHeader {
 /// A file whose header was read.
 struct Opened {
     file: File,
-    /// Where the header ends.
+    /// The end of the header, in bytes.
     begin: u64,
     entries: Entries,
     metadata: BTreeMap<String, String>,

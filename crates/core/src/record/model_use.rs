@@ -109,7 +109,7 @@ pub enum UseAnswer {
         device_name: String,
         parameters: u64,
     },
-    /// What the user should know; on standard error.
+    /// A notice for the user, on standard error.
     Notice { text: String },
     /// The next letters of a text, which begins with the prompt if the model continues it.
     Piece { sample: u64, text: String },

@@ -23,7 +23,7 @@ const MOST_CONTENTS: usize = 3;
 pub struct RowsOfSeveralPrograms {
     /// Number of completed rows before a launch with other programs, and from it on.
     pub rows: [usize; 2],
-    /// That launch: the first with the programs of now, if it or a later one has a completed row.
+    /// The first launch with the present programs, if it or a later one has a completed row.
     pub launch: u64,
     /// The files that differ, each with its hashes in the order of the launches that have these rows.
     pub files: Vec<String>,

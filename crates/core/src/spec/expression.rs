@@ -53,7 +53,7 @@ impl Expression {
     /// Parses a text.
     ///
     /// # Errors
-    /// What was expected, and what was found.
+    /// The text is not an expression; the message says what was expected and found.
     pub(super) fn read(text: &str) -> Result<Self, String> {
         let mut parser = Parser {
             rest: text,
@@ -78,7 +78,7 @@ impl Expression {
     /// Computes the value; `of_keys` are the values of [`Expression::keys`].
     ///
     /// # Errors
-    /// What has no value, in words that follow the expression.
+    /// The expression has no value; the words follow the expression.
     pub(super) fn value(&self, of_keys: &[f64]) -> Result<f64, &'static str> {
         self.root.value(of_keys)
     }

@@ -1,4 +1,4 @@
-//! Where the mean of a sample lies.
+//! Student's interval of the mean of a sample.
 
 use super::{deviation, mean, student::quantile};
 

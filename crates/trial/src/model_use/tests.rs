@@ -253,7 +253,7 @@ fn exported_models_compute_in_pytorch_what_they_compute_here() {
     }
 }
 
-/// What the runner compares with the header of a file of weights.
+/// The shapes that the runner compares with the header of a file of weights.
 #[test]
 fn a_checkpoint_has_the_tensors_that_are_known_beforehand() {
     for (name, model, data) in MODELS {

@@ -1,4 +1,4 @@
-//! What a program needs to make a model's inputs and to read its outputs: the vocabulary or the
+//! The files that a program needs for a model's inputs and outputs: the vocabulary or the
 //! tokenizer, the normalization, and the names of classes, columns and symbols. Where the data is
 //! not there any more, that is left out by name.
 
