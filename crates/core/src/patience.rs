@@ -42,6 +42,25 @@ pub fn patiently<T, E: Passing>(mut work: impl FnMut() -> Result<T, E>) -> Resul
     }
 }
 
+/// Does it again after each of these waits while `is_unread` says that the system could not read: for
+/// work that takes so long, as a hash of a large file does, that [`patiently`] makes one try.
+///
+/// # Errors
+/// That of the last try.
+pub(crate) fn again_after<T, E>(
+    waits: &[Duration],
+    is_unread: impl Fn(&E) -> bool,
+    mut work: impl FnMut() -> Result<T, E>,
+) -> Result<T, E> {
+    for wait in waits {
+        match work() {
+            Err(error) if is_unread(&error) => thread::sleep(*wait),
+            done => return done,
+        }
+    }
+    work()
+}
+
 /// Whether a file server may succeed at the next try: it did not reply in time, or its handle of the
 /// file is stale.
 fn passes(error: &impl Passing) -> bool {

@@ -5,7 +5,6 @@ use std::{
     ffi::OsString,
     fmt, io,
     path::{Path, PathBuf},
-    thread,
     time::Duration,
 };
 
@@ -16,6 +15,7 @@ use crate::{
     folder::{may_be_read_later, names_in},
     input,
     limits::{RESULT_BYTES, STATE_BYTES},
+    patience::again_after,
     plan::TrialId,
 };
 
@@ -138,13 +138,8 @@ pub const RESULT_FILE: &str = "trial.json";
 /// # Errors
 /// See [`ResultError`].
 pub fn result_patiently(folder: &Path) -> Result<TrialResult, ResultError> {
-    for wait in UNREAD_AGAIN {
-        match result(folder) {
-            Err(ResultError::Unread(_)) => thread::sleep(wait),
-            read => return read,
-        }
-    }
-    result(folder)
+    let is_unread = |error: &ResultError| matches!(error, ResultError::Unread(_));
+    again_after(&UNREAD_AGAIN, is_unread, || result(folder))
 }
 
 /// Reads the result that the child of an attempt wrote at its end.

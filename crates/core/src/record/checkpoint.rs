@@ -16,7 +16,6 @@ use std::{
     ffi::{OsStr, OsString},
     io,
     path::{Path, PathBuf},
-    thread,
     time::Duration,
 };
 
@@ -27,6 +26,7 @@ use crate::{
     folder::{self, Folder, system_error},
     input,
     limits::STATE_BYTES,
+    patience::again_after,
     plan::TrialId,
 };
 pub use draft::Draft;
@@ -154,27 +154,16 @@ impl Checkpoints {
         Ok((None, refused))
     }
 
-    /// Reads it again where the system could not. `patiently` ends after a second, which the hash of a large
-    /// file takes.
+    /// Reads it again where the system could not.
     fn read_patiently(&self, step: u64) -> Result<UsableCheckpoint, Unusable> {
-        for wait in UNREAD_AGAIN {
-            match self.read(step) {
-                Err(Unusable::Unread(_)) => thread::sleep(wait),
-                read => return read,
-            }
-        }
-        self.read(step)
+        let is_unread = |why: &Unusable| matches!(why, Unusable::Unread(_));
+        again_after(&UNREAD_AGAIN, is_unread, || self.read(step))
     }
 
     /// Lists them again where the system could not.
     fn listed_patiently(&self) -> io::Result<Vec<u64>> {
-        for wait in UNREAD_AGAIN {
-            match self.listed() {
-                Err(error) if system_error(&error).is_some() => thread::sleep(wait),
-                listed => return listed,
-            }
-        }
-        self.listed()
+        let is_unread = |error: &io::Error| system_error(error).is_some();
+        again_after(&UNREAD_AGAIN, is_unread, || self.listed())
     }
 
     /// Adds the result of an evaluation to the checkpoint of a step, if the evaluation came after
