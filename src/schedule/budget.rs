@@ -56,7 +56,6 @@ pub(super) enum Verdict {
 /// Judges trials by what is known of their times.
 #[derive(Debug)]
 struct Judge {
-    whole: Duration,
     /// The time that was left at the first judgement; nothing longer can fit.
     most: Option<Duration>,
     known: KnownTimes,
@@ -65,9 +64,8 @@ struct Judge {
 }
 
 impl Judge {
-    fn new(whole: Duration, known: KnownTimes) -> Self {
+    fn new(known: KnownTimes) -> Self {
         Self {
-            whole,
             most: None,
             known,
             begun: HashSet::new(),
@@ -116,7 +114,7 @@ pub(super) struct BudgetWatch<'b> {
 impl<'b> BudgetWatch<'b> {
     pub(super) fn new(budget: &'b Budget) -> Self {
         Self {
-            judge: Judge::new(budget.span.0, budget.known.clone()),
+            judge: Judge::new(budget.known.clone()),
             budget,
             left: Vec::new(),
             too_long: 0,
@@ -141,7 +139,7 @@ impl<'b> BudgetWatch<'b> {
     pub(super) fn leave<'t>(&mut self, trials: impl IntoIterator<Item = &'t Trial>) {
         for trial in trials {
             self.left.push(trial.planned().clone());
-            self.too_long += usize::from(self.judge.needed(&[trial]) > self.judge.whole);
+            self.too_long += usize::from(self.judge.needed(&[trial]) > self.budget.span.0);
         }
     }
 
@@ -195,7 +193,7 @@ pub fn fitting_trials(
         all_blocks: blocks.len(),
         ..FittingTrials::default()
     };
-    let mut judge = Judge::new(whole, known.clone());
+    let mut judge = Judge::new(known.clone());
     // Blocks of which nothing begins, and blocks of which not all begins.
     let (mut left_blocks, mut cut_blocks) = (HashSet::new(), HashSet::new());
     for trial in left {
@@ -306,7 +304,7 @@ mod tests {
     #[test]
     fn a_block_that_has_begun_goes_on_as_far_as_its_trials_fit() {
         let trials = trials("steps: 10", ROUNDS);
-        let mut judge = Judge::new(Duration::from_secs(100), known(&trials, &[10.0, 20.0]));
+        let mut judge = Judge::new(known(&trials, &[10.0, 20.0]));
         let at = |seconds| Duration::from_secs(seconds);
         let (first, second) = (&trials[0], &trials[1]);
         let both = [first, second];
@@ -324,7 +322,7 @@ mod tests {
         let trials = trials("steps: 10", ROUNDS);
         let (both, at) = ([&trials[0], &trials[1]], Duration::from_secs);
         // A round needs 36 s, and some of the 36 s are over before the first trial.
-        let mut judge = Judge::new(at(36), known(&trials, &[10.0, 20.0]));
+        let mut judge = Judge::new(known(&trials, &[10.0, 20.0]));
         assert_eq!(judge.judge(both[0], &both, at(35)), Verdict::Begin);
         assert_eq!(judge.judge(both[1], &[both[1]], at(25)), Verdict::Begin);
     }
