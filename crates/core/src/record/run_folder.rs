@@ -392,14 +392,20 @@ pub fn remove(run: &RunFolder) -> io::Result<()> {
 /// # Errors
 /// The folder cannot be listed; the text names it.
 pub fn runs(results: &Path, experiment: &str) -> io::Result<Vec<RunFolder>> {
-    let mut runs = folders(results, experiment)?;
-    runs.retain(|run| !run.is_leftover());
+    let runs = unordered_runs(results, experiment)?;
     // A single run needs no order, and no file is read.
     if runs.len() < 2 {
         return Ok(runs);
     }
     let numbered = runs.into_iter().map(|run| (run.number().ok(), run));
     Ok(in_order(numbered.collect(), |run| run))
+}
+
+/// The runs of one experiment in any order; no file is read.
+fn unordered_runs(results: &Path, experiment: &str) -> io::Result<Vec<RunFolder>> {
+    let mut runs = folders(results, experiment)?;
+    runs.retain(|run| !run.is_leftover());
+    Ok(runs)
 }
 
 /// The folders of one experiment that hold only the leftovers of a run, by name.
@@ -454,7 +460,7 @@ fn named(path: &Path, error: &io::Error) -> io::Error {
 /// # Errors
 /// As [`runs`].
 pub fn next_number(results: &Path, experiment: &str) -> io::Result<u64> {
-    let runs = runs(results, experiment)?;
+    let runs = unordered_runs(results, experiment)?;
     let numbers = runs.iter().filter_map(|run| run.number().ok());
     Ok(numbers.max().unwrap_or(0) + 1)
 }
