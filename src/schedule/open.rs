@@ -387,10 +387,7 @@ pub(super) fn open_among_others(
 fn next_launch(found: &ExistingRun) -> u64 {
     match found {
         ExistingRun::New { .. } => 1,
-        ExistingRun::Old(old) => {
-            let last = old.file.launches.iter().map(|launch| launch.launch).max();
-            last.unwrap_or(0) + 1
-        }
+        ExistingRun::Old(old) => old.file.last_launch() + 1,
     }
 }
 
@@ -408,10 +405,9 @@ fn add_launch(
         ..
     } = old;
     let anchor = clock::anchor();
-    let last = file.launches.iter().map(|launch| launch.launch).max();
     let run = file.launches.first().map_or(&anchor, |first| &first.anchor);
     let run_anchor = clock::run_anchor(run, &anchor);
-    let mut launch = gather(last.unwrap_or(0) + 1, anchor, run_anchor, sources);
+    let mut launch = gather(file.last_launch() + 1, anchor, run_anchor, sources);
     // The run has no measurement yet; it now belongs to the new device.
     let has_moved = changed.iter().any(KeyChange::is_of_the_device);
     if has_moved {

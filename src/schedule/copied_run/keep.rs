@@ -218,7 +218,6 @@ fn kept_from(
     wanted: &WantedTrials,
     mixes_programs: bool,
 ) -> KeptFrom {
-    let last = copied.file.launches.iter().map(|launch| launch.launch);
     let before = copied.file.kept_from.as_ref();
     let before = before.and_then(|kept| kept.programs_from);
     let is_of_rows = |first: &u64| {
@@ -229,7 +228,7 @@ fn kept_from(
         run: name_of(place.run),
         trials: kept(wanted, &copied.rows),
         programs_from: match mixes_programs {
-            true => Some(last.max().unwrap_or(0) + 1),
+            true => Some(copied.file.last_launch() + 1),
             false => before.filter(is_of_rows),
         },
     }

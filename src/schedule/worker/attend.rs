@@ -499,8 +499,7 @@ fn own_store<'s>(
     if own.is_none() {
         let canonical = RunFolder::at(run.path().canonicalize()?);
         let file = RunFile::read(&run.run_file()).map_err(io::Error::other)?;
-        let last = file.launches.iter().map(|launch| launch.launch).max();
-        let launch = launch_folder::make(&canonical, last.unwrap_or(0))?;
+        let launch = launch_folder::make(&canonical, file.last_launch())?;
         let place = WorkerPlace {
             run: &canonical,
             launch,

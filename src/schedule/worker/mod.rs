@@ -226,8 +226,7 @@ impl Worker<'_> {
 
     /// Makes the folder of this launch, with its first record.
     fn open(&self, instruments: &Instruments, checks: &[Check]) -> Result<OpenRun, RunStop> {
-        let last = self.file.launches.iter().map(|launch| launch.launch).max();
-        let launch = launch_folder::make(self.run, last.unwrap_or(0))
+        let launch = launch_folder::make(self.run, self.file.last_launch())
             .map_err(disk::cannot_write(self.request))?;
         let place = open::WorkerPlace {
             run: self.run,

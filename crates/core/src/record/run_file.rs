@@ -276,6 +276,12 @@ impl RunFile {
         is_new || launch.libraries.len() + launch.flags.len() > known
     }
 
+    /// The highest number of a launch; 0 if there is none.
+    pub fn last_launch(&self) -> u64 {
+        let numbers = self.launches.iter().map(|launch| launch.launch);
+        numbers.max().unwrap_or(0)
+    }
+
     /// Whether the programs of a launch are to be those of the trials that run now.
     pub fn has_present_programs(&self, launch: u64) -> bool {
         let kept = self.kept_from.as_ref();
