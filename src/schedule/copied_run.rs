@@ -11,7 +11,7 @@ use std::{
     borrow::Cow,
     collections::{BTreeSet, HashMap, HashSet},
     io,
-    path::Path,
+    path::{Path, PathBuf},
     sync::atomic::AtomicBool,
 };
 
@@ -219,8 +219,7 @@ impl CopiedRun {
             }
             CopyPurpose::Keep { .. } => {
                 let (history, attempts) = (self.history(), self.attempts());
-                let trials: HashSet<&TrialId> = attempts.iter().map(|(trial, _)| trial).collect();
-                trials.into_iter().try_for_each(|trial| {
+                self.trials().into_iter().try_for_each(|trial| {
                     // Another attempt may go on with the checkpoints of one that did not complete, and
                     // a program may write into their files.
                     let has_completed = history.last(trial) == Some(Outcome::Completed);
@@ -243,20 +242,15 @@ impl CopiedRun {
         if !is_full(&error) {
             return cannot_write(request)(error);
         }
-        let attempts = self.attempts();
-        let bytes = match self.purpose {
-            CopyPurpose::ReadAgain => {
-                let folders = attempts
-                    .iter()
-                    .map(|(id, number)| self.run.attempt(id, *number));
-                folders.map(|folder| copies::bytes_in(&folder)).sum()
-            }
+        let of_attempt = |(trial, number): &(TrialId, u64)| self.run.attempt(trial, *number);
+        let folders: Vec<PathBuf> = match self.purpose {
+            CopyPurpose::ReadAgain => self.attempts().iter().map(of_attempt).collect(),
             CopyPurpose::Keep { .. } => {
-                let trials: HashSet<&TrialId> = attempts.iter().map(|(trial, _)| trial).collect();
-                let folders = trials.into_iter().map(|trial| self.run.trial(trial));
-                folders.map(|folder| copies::bytes_in(&folder)).sum()
+                let trials = self.trials().into_iter();
+                trials.map(|trial| self.run.trial(trial)).collect()
             }
         };
+        let bytes = folders.iter().map(|folder| copies::bytes_in(folder)).sum();
         let place = request.results.join(&request.experiment.name);
         RunStop::CannotRun(full_of_copies(&place, &self.run, bytes, &error))
     }
@@ -265,6 +259,12 @@ impl CopiedRun {
     fn attempts(&self) -> HashSet<(TrialId, u64)> {
         let rows = self.rows.iter().map(|copied| &copied.row.fixed);
         rows.map(|row| (row.trial.clone(), row.attempt)).collect()
+    }
+
+    /// The trials of the attempts that the new run has.
+    fn trials(&self) -> HashSet<&TrialId> {
+        let trials = self.rows.iter().map(|copied| &copied.row.fixed.trial);
+        trials.collect()
     }
 
     /// Says that rows are of another machine than this one; `what` says which trials they are of.
@@ -278,12 +278,10 @@ impl CopiedRun {
         let elsewhere = rows.filter_map(|row| Some((&row.trial, differences.get(&row.launch)?)));
         let elsewhere: HashMap<&TrialId, &String> = elsewhere.collect();
         let difference = elsewhere.values().next()?;
-        let trials = self.rows.iter().map(|copied| &copied.row.fixed.trial);
-        let trials: HashSet<&TrialId> = trials.collect();
         Some(format!(
             "{} of {} that are {what} ran on another machine ({difference})",
             elsewhere.len(),
-            counted(trials.len(), "trial")
+            counted(self.trials().len(), "trial")
         ))
     }
 }
