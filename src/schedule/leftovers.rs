@@ -91,12 +91,7 @@ pub(super) fn adopt(
             }
             None => killed(open, of, &devices),
         };
-        for cell in [&mut row.fixed.reason, &mut row.fixed.notes]
-            .into_iter()
-            .flatten()
-        {
-            *cell = paths.hide(cell);
-        }
+        row::hide_paths(&mut row.fixed, &paths);
         let changes = open
             .store
             .keep(&row)

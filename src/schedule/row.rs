@@ -15,6 +15,7 @@ use kiln_core::{
 use serde_json::Value;
 
 use super::instruments::{AttemptReadings, LeasedGpu};
+use crate::readings::Paths;
 
 /// All facts about an ended attempt.
 #[derive(Clone, Debug)]
@@ -341,6 +342,13 @@ fn no_peak(facts: &AttemptFacts) -> String {
         (_, [_, ..]) => {
             "no peak is known for this device and precision, try `kiln calibrate`".to_owned()
         }
+    }
+}
+
+/// Hides the user's folders in the texts of a row.
+pub(super) fn hide_paths(row: &mut TrialRow, paths: &Paths) {
+    for cell in [&mut row.reason, &mut row.notes].into_iter().flatten() {
+        *cell = paths.hide(cell);
     }
 }
 

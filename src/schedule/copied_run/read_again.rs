@@ -28,7 +28,7 @@ use crate::{
         changes::{KeyChange, changes, describe},
         existing_run::experiment_of,
         machine::MachineIdentity,
-        row::{in_one_line, own_metrics},
+        row::{hide_paths, in_one_line, own_metrics},
     },
 };
 
@@ -257,9 +257,7 @@ fn read_one(
     notes.insert(READ_AGAIN.to_owned(), origin);
     let mut row = row(trial, command, old, &read).map_err(|_| NotReadable::NoRecord)?;
     row.notes = notes_cell(&notes);
-    for cell in [&mut row.reason, &mut row.notes].into_iter().flatten() {
-        *cell = paths.hide(cell);
-    }
+    hide_paths(&mut row, &paths);
     Ok(CopiedRow {
         row: with_axes(row, trial),
         result: Some(read),

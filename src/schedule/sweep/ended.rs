@@ -15,7 +15,7 @@ use crate::schedule::{
     devices::cpu_instead,
     disk,
     instruments::LeasedGpu,
-    programs,
+    programs, row,
 };
 
 impl LaunchState<'_> {
@@ -80,12 +80,7 @@ impl LaunchState<'_> {
             ..
         } = finished;
         let trial = &self.trials[index].clone();
-        for cell in [&mut row.fixed.reason, &mut row.fixed.notes]
-            .into_iter()
-            .flatten()
-        {
-            *cell = self.paths.hide(cell);
-        }
+        row::hide_paths(&mut row.fixed, &self.paths);
         // Its process has ended, so nobody writes them.
         let _ = attempt::sweep_drafts(&self.open.folder, trial, row.fixed.attempt);
         if let Some(reason) = disk_full.filter(|_| !is_full) {
