@@ -608,7 +608,7 @@ fn invalid(what: &str) -> io::Error {
 }
 
 /// Puts the path before the error; the kind stays.
-fn named(path: &Path, error: io::Error) -> io::Error {
+pub(crate) fn named(path: &Path, error: io::Error) -> io::Error {
     let path = path.to_owned();
     io::Error::new(error.kind(), NamedError { path, error })
 }

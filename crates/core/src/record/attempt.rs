@@ -12,7 +12,7 @@ use serde::{Deserialize, Serialize};
 
 use super::{RunFolder, TrialResult, run_file::json, trial_result::TRIAL_RESULT};
 use crate::{
-    folder::{may_be_read_later, names_in},
+    folder::{may_be_read_later, named, names_in},
     input,
     limits::{RESULT_BYTES, STATE_BYTES},
     patience::again_after,
@@ -59,10 +59,7 @@ impl AttemptFile {
         let path = folder.join(ATTEMPT);
         match input::read(&path, &STATE_BYTES) {
             Ok(bytes) => Ok(serde_json::from_slice(&bytes).ok()),
-            Err(error) if may_be_read_later(&error) => Err(io::Error::new(
-                error.kind(),
-                format!("{}: {error}", path.display()),
-            )),
+            Err(error) if may_be_read_later(&error) => Err(named(&path, error)),
             Err(_) => Ok(None),
         }
     }

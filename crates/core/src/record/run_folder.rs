@@ -18,7 +18,7 @@ use self::gitignore::{GITIGNORE, OF_RUN_IGNORED, write_gitignore, write_gitignor
 pub use self::order::{in_order, is_run_name};
 use super::attempt::attempts;
 use crate::{
-    folder::{self, Folder, system_error},
+    folder::{self, Folder, named, system_error},
     input,
     limits::RUN_FILE_BYTES,
     patience::patiently,
@@ -447,12 +447,8 @@ fn has_run_file(run: &RunFolder) -> io::Result<bool> {
     match input::find(&path) {
         Ok(found) => Ok(found.is_some_and(|found| found.is_file())),
         Err(error) if error.kind() == io::ErrorKind::PermissionDenied => Ok(false),
-        Err(error) => Err(named(&path, &error)),
+        Err(error) => Err(named(&path, error)),
     }
-}
-
-fn named(path: &Path, error: &io::Error) -> io::Error {
-    io::Error::new(error.kind(), format!("{}: {error}", path.display()))
 }
 
 /// The number for one more run of an experiment.
@@ -482,7 +478,7 @@ pub fn experiments(results: &Path) -> io::Result<Vec<String>> {
         if name.starts_with('.') || name == LOST_AND_FOUND {
             continue;
         }
-        if let Some(place) = real_folder(&path).map_err(|error| named(&path, &error))? {
+        if let Some(place) = real_folder(&path).map_err(|error| named(&path, error))? {
             found.push((path.is_symlink(), name, place));
         }
     }

@@ -11,7 +11,12 @@ use super::{
     launch_folder::{make_numbered, numbered},
     run_file::json,
 };
-use crate::{folder::may_be_read_later, input, limits::RUN_FILE_BYTES, spec::Slurm};
+use crate::{
+    folder::{may_be_read_later, named},
+    input,
+    limits::RUN_FILE_BYTES,
+    spec::Slurm,
+};
 
 /// Folder of the submissions in a run.
 const SUBMIT: &str = "submit";
@@ -128,10 +133,7 @@ impl Submission {
         let path = folder(run, submission).join(SUBMISSION);
         let bytes = match input::read(&path, &RUN_FILE_BYTES) {
             Ok(bytes) => bytes,
-            Err(error) if may_be_read_later(&error) => {
-                let text = format!("{}: {error}", path.display());
-                return Err(io::Error::new(error.kind(), text));
-            }
+            Err(error) if may_be_read_later(&error) => return Err(named(&path, error)),
             Err(_) => return Ok(None),
         };
         let file: Option<Self> = serde_json::from_slice(&bytes).ok();

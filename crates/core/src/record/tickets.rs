@@ -16,7 +16,12 @@ use std::{
 use rustix::fs::FileType;
 
 use super::RunFolder;
-use crate::{folder::Folder, input::is_absent, patience::patiently, plan::TrialId};
+use crate::{
+    folder::{Folder, named},
+    input::is_absent,
+    patience::patiently,
+    plan::TrialId,
+};
 
 /// Name of the folder.
 pub const QUEUE: &str = "queue";
@@ -169,10 +174,7 @@ impl TicketQueue {
         match patiently(|| path.symlink_metadata()) {
             Ok(found) => Ok(found.is_dir().then(|| Self { run: run.clone() })),
             Err(error) if is_absent(&error) => Ok(None),
-            Err(error) => Err(io::Error::new(
-                error.kind(),
-                format!("{}: {error}", path.display()),
-            )),
+            Err(error) => Err(named(&path, error)),
         }
     }
 
