@@ -104,7 +104,7 @@ struct OldPrograms {
 /// Reads what the new run takes over; changes nothing. `None` if no copy is asked for.
 ///
 /// # Errors
-/// What was measured there is not what the experiment measures, or no trial can be taken over.
+/// The experiment measures something else than that run, or no trial can be taken over.
 pub(super) fn gather(
     request: &RunRequest,
     here: &dyn Fn() -> MachineIdentity,

@@ -286,7 +286,7 @@ impl Metric {
                 false => Ok(None),
             };
         }
-        // Of a file that was not read to its end, the numbers so far are not all.
+        // A file that was not read to its end may have more numbers.
         let value = self.value().filter(|_| self.file_fault.is_none());
         let Some(value) = value else {
             return match self.is_needed() {

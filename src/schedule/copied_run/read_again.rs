@@ -40,8 +40,8 @@ const ALL_ELSE: &str = ", to which all other cells belong";
 /// Reads what a run kept of the selected trials; changes nothing.
 ///
 /// # Errors
-/// What was measured there is not what the experiment measures, no trial can be read again, or a kept
-/// file cannot be read.
+/// The experiment measures something else than that run, no trial can be read again, or a kept file
+/// cannot be read.
 pub(super) fn gather(
     request: &RunRequest,
     run: &RunFolder,

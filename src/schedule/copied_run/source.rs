@@ -26,7 +26,7 @@ impl SourceFolders {
         let places = trials.into_iter().map(|trial| run.trial(trial));
         let mut folders = Vec::new();
         for folder in places.filter(|place| is_folder(place)) {
-            // What cannot be read is told by the copying.
+            // The copying fails with the error of a folder that cannot be read.
             let entries = fs::read_dir(&folder).into_iter().flatten().flatten();
             folders.extend(
                 entries

@@ -412,8 +412,8 @@ pub(super) fn looked_up(
     Ok(one)
 }
 
-/// The jobs of these submissions of a run with their numbers of tasks. A reply that never came is looked up: a job that
-/// is not found by its name was never made.
+/// The jobs of these submissions of a run with their numbers of tasks. A reply that never came is
+/// looked up: a job that is not found by its name was never made.
 ///
 /// # Errors
 /// Slurm does not answer.

@@ -29,7 +29,7 @@ impl LaunchState<'_> {
             self.open.ends(),
         );
         report.is_stop_asked = self.asked.is_some();
-        // Of `--rerun` trials may wait that have a final row.
+        // Trials of `--rerun` that have a final row may wait.
         let has_more = report.asked_left > 0 || !self.queue.is_empty();
         if report.is_stop_asked && (has_more || self.open.file.is_searching) {
             report.end = LaunchEnd::Interrupted;

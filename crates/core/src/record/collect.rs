@@ -220,7 +220,7 @@ pub fn is_collected(run: &RunFolder) -> bool {
     let launches = run.path().join(launch_folder::LAUNCHES);
     match launches.symlink_metadata() {
         Ok(found) => found.is_dir(),
-        // Who collects then finds out.
+        // The collection reads the folder, and fails with the error.
         Err(error) => !input::is_absent(&error),
     }
 }

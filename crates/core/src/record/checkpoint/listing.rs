@@ -57,8 +57,8 @@ impl Listing {
         losses.min_by(|(a, _), (b, _)| a.total_cmp(b))
     }
 
-    /// Why the newest of those whose header the system could not read could not be read; `None` if all
-    /// could.
+    /// The error of the newest checkpoint whose header the system could not read; `None` if it could read
+    /// all.
     pub fn unread(&self) -> Option<io::Error> {
         self.newest_fault(|step, fault| match fault {
             Unusable::Unread(cause) => Some(unread_at(&self.folder.join(step.to_string()), cause)),
@@ -66,8 +66,8 @@ impl Listing {
         })
     }
 
-    /// Why the newest of those whose header is damaged, or of another version, cannot be used; `None` if
-    /// there is none.
+    /// The fault of the newest checkpoint whose header is damaged, or of another version; `None` if there
+    /// is none.
     pub fn damaged(&self) -> Option<String> {
         self.newest_fault(|step, fault| match fault {
             Unusable::Content(why) | Unusable::Newer(why) => {
@@ -77,7 +77,7 @@ impl Listing {
         })
     }
 
-    /// Why the newest of those that a newer kiln wrote cannot be used; `None` if there is none.
+    /// The fault of the newest checkpoint that a newer kiln wrote; `None` if there is none.
     pub fn newer(&self) -> Option<String> {
         self.newest_fault(|step, fault| match fault {
             Unusable::Newer(why) => Some(format!("the checkpoint of step {step}: {why}")),
