@@ -1,20 +1,19 @@
 //! `kiln run`: runs an experiment, or resumes its newest unfinished run.
 
+mod advice;
+
 use std::{
     path::{Path, PathBuf},
-    time::{Duration, Instant},
+    time::Instant,
 };
 
-use kiln_core::{
-    plan::{Outcome, TrialId},
-    spec::RunPlace,
-    units::{Seconds, TimeSpan, counted, few, shell_word, without_controls},
-};
+use kiln_core::{plan::Outcome, spec::RunPlace, units::TimeSpan};
 
+use self::advice::{Again, say_how_to_go_on};
 use super::{
     Status, Stop, at, continuation,
     copied_run::{KeepArgs, refused_elsewhere, run_to_copy},
-    launched::{PlannedFile, dry_run, nothing_to_do, show, start, status},
+    launched::{PlannedFile, dry_run, show, start, status},
     launching::{FOR_IS_HERE, Launching, stopped},
     machine::trial_program,
     note,
@@ -22,7 +21,7 @@ use super::{
     planned::{plan_request, request},
     same_name, workers,
 };
-use crate::schedule::{self, Budget, BudgetEnd, CopyPurpose, LaunchEnd, LaunchReport, Selection};
+use crate::schedule::{self, Budget, CopyPurpose, Selection};
 
 #[derive(clap::Args)]
 pub(super) struct Args {
@@ -265,259 +264,5 @@ fn run_one(asked: PlannedFile, again: &Again<'_>, program: &Path) -> Result<Stat
             Ok(status)
         }
         _ => Ok(status),
-    }
-}
-
-/// The command that ran a file, to be run again.
-struct Again<'a> {
-    file: &'a Path,
-    /// The trial of `--at` by a name that stays, if there is one.
-    at: Option<&'a str>,
-    args: &'a Args,
-}
-
-fn say_how_to_go_on(report: &LaunchReport, again: &Again<'_>) {
-    let args = again.args;
-    if let Some((end, span)) = report.budget.as_ref().zip(args.for_time)
-        && report.end == LaunchEnd::Finished
-    {
-        let copying = args.copied().map(|(_, purpose)| purpose.option());
-        let without = copying.or(args.launch.fresh.then_some("--fresh"));
-        let resume = match (without, args.rerun.is_empty()) {
-            (_, false) => only_these(&end.ids),
-            (Some(option), true) => format!("the same command without `{option}` resumes"),
-            (None, true) => "the same command resumes".to_owned(),
-        };
-        if let Some(text) = end_of_time(end, span, &resume) {
-            let with = match end.left {
-                0 => String::new(),
-                _ => again.with_at(),
-            };
-            note(&format!("{text}{with}"));
-        }
-        if end.left > 0 {
-            return;
-        }
-    }
-    let is_new_try = args.rerun.is_empty() && args.continued.is_none();
-    if report.end == LaunchEnd::Finished && report.left == 0 && is_new_try {
-        let ends = report.last_attempts.iter();
-        let outcomes: Vec<Outcome> = ends.map(|end| end.outcome).collect();
-        if let Some(text) = how_to_retry(&again.command(), &outcomes) {
-            note(&text);
-        }
-        return;
-    }
-    let copying = args.copied().map(|(_, purpose)| purpose.option());
-    if report.end == LaunchEnd::NothingToDo {
-        note(&nothing_to_do(report.left == 0, &report.last_attempts));
-        return;
-    }
-    let text = match (report.end, copying) {
-        (LaunchEnd::Interrupted, _) if args.launch.fresh => {
-            "interrupted; run the same command without `--fresh` to resume".to_owned()
-        }
-        (LaunchEnd::Interrupted, Some(option)) => {
-            format!("interrupted; run the same command without `{option}` to resume")
-        }
-        (LaunchEnd::Interrupted, None) if !args.rerun.is_empty() => {
-            "interrupted; the same command runs what is left, and may retry again what was retried \
-             already; with `--only ID,…` it runs only the trials that you name"
-                .to_owned()
-        }
-        (LaunchEnd::Interrupted, None) => "interrupted; run the same command to resume".to_owned(),
-        (LaunchEnd::Finished, Some(option)) if report.left > 0 => format!(
-            "some trials have no final result yet; run the same command without `{option}` and \
-             `--only` to run them"
-        ),
-        (LaunchEnd::Finished, None) if report.left > 0 && args.only.is_empty() => {
-            "some trials have no final result yet; run the same command again to run them"
-                .to_owned()
-        }
-        (LaunchEnd::Finished, None) if report.left > 0 => {
-            "some trials have no final result yet; run the same command without `--only` to run \
-             them"
-                .to_owned()
-        }
-        (LaunchEnd::Finished | LaunchEnd::NothingToDo, _) => return,
-    };
-    note(&format!("{text}{}", again.with_at()));
-}
-
-/// A shorter time beyond the budget is not worth a line.
-const WORTH_SAYING: Duration = Duration::from_secs(1);
-
-/// Most ids that a message lists.
-const MOST_IDS: usize = 5;
-
-/// How to run the trials that `--for` left of `--rerun`: the same command would begin with those that
-/// were retried already.
-fn only_these(ids: &[TrialId]) -> String {
-    let ids: Vec<String> = ids.iter().map(|id| id.0.clone()).collect();
-    match ids.len() > MOST_IDS {
-        true => format!(
-            "the same command with `--only` and their ids runs them: {}",
-            few(&ids, MOST_IDS)
-        ),
-        false => format!(
-            "the same command with `--only {}` runs what is left",
-            ids.join(",")
-        ),
-    }
-}
-
-/// Says of the time of `--for` how many trials are left and how to run them (`resume`), and by how much
-/// the launch took longer. `None` if all is as asked.
-fn end_of_time(end: &BudgetEnd, span: TimeSpan, resume: &str) -> Option<String> {
-    let in_words = |time: Duration| Seconds(time.as_secs_f64());
-    let is_over = end.over >= WORTH_SAYING;
-    if end.left == 0 {
-        return is_over.then(|| {
-            format!(
-                "the launch took {} longer than `--for {span}`: running trials are not stopped",
-                in_words(end.over)
-            )
-        });
-    }
-    let why = match (end.rest.is_zero(), is_over) {
-        (false, _) => format!(
-            "no other trial or whole round fits into the {} that remain of `--for {span}`",
-            in_words(end.rest)
-        ),
-        (true, true) => format!(
-            "the time of `--for {span}` is used up, and {} more by the last trial",
-            in_words(end.over)
-        ),
-        (true, false) => format!("the time of `--for {span}` is used up"),
-    };
-    let too_long = match end.too_long {
-        0 => String::new(),
-        count => format!("; {count} of them may take longer than the whole time"),
-    };
-    Some(format!(
-        "{} left: {why}{too_long}; {resume}",
-        counted(end.left, "trial")
-    ))
-}
-
-impl Again<'_> {
-    /// The command in words of a shell.
-    fn command(&self) -> String {
-        let args = self.args;
-        let set = args.launch.settings().into_iter();
-        let set = set.map(|setting| format!(" --set {}", word(&setting)));
-        let at = self.at.or(args.at.as_deref());
-        let at = at.map(|named| format!(" --at {}", word(named)));
-        let at = at.unwrap_or_default();
-        let only = match args.only.as_slice() {
-            [] => String::new(),
-            only => format!(" --only {}", word(&only.join(","))),
-        };
-        let results = match args.launch.results.as_path() {
-            usual if usual == Path::new("results") => String::new(),
-            other => format!(" --results {}", word(&other.to_string_lossy())),
-        };
-        format!(
-            "kiln run {}{at}{}{only}{results}",
-            word(&self.file.to_string_lossy()),
-            set.collect::<String>()
-        )
-    }
-
-    /// `, with --at FOLDER:TRIAL`, where the same command has a name that may mean another trial now.
-    fn with_at(&self) -> String {
-        let at = self.at.filter(|at| self.args.at.as_deref() != Some(*at));
-        at.map_or_else(String::new, |at| format!(", with `--at {}`", word(at)))
-    }
-}
-
-/// A word of a command line in a message.
-fn word(text: &str) -> String {
-    shell_word(&without_controls(text))
-}
-
-/// How to retry the trials that ended without a result; `None` if each has one.
-fn how_to_retry(command: &str, ends: &[Outcome]) -> Option<String> {
-    let count = |outcome: Outcome| ends.iter().filter(|end| **end == outcome).count();
-    let mut names: Vec<&str> = Vec::new();
-    let mut all = 0;
-    for outcome in [Outcome::Failed, Outcome::TimedOut] {
-        if count(outcome) > 0 {
-            names.push(outcome.name());
-            all += count(outcome);
-        }
-    }
-    (all > 0).then(|| {
-        format!(
-            "`{command} --rerun {}` retries {}, as long as the experiment and its program are unchanged",
-            names.join(","),
-            counted(all, "trial")
-        )
-    })
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn the_end_of_the_time_says_what_is_left_and_by_how_much_it_was_exceeded() {
-        let said = |end: &BudgetEnd, resume| end_of_time(end, TimeSpan::from_secs(7200), resume);
-        let seconds = Duration::from_secs;
-        let end = BudgetEnd {
-            left: 3,
-            rest: seconds(40),
-            ..BudgetEnd::default()
-        };
-        assert_eq!(
-            said(&end, "the same command resumes").unwrap(),
-            "3 trials left: no other trial or whole round fits into the 40 s that remain of `--for 2h`; \
-             the same command resumes"
-        );
-        let over = BudgetEnd {
-            rest: Duration::ZERO,
-            over: seconds(90),
-            too_long: 1,
-            ..end.clone()
-        };
-        assert_eq!(
-            said(&over, "the same command without `--fresh` resumes").unwrap(),
-            "3 trials left: the time of `--for 2h` is used up, and 1 min 30 s more by the last trial; 1 \
-             of them may take longer than the whole time; the same command without `--fresh` resumes"
-        );
-        let all_ran = BudgetEnd { left: 0, ..over };
-        let longer = said(&all_ran, "").unwrap();
-        assert!(longer.starts_with("the launch took 1 min 30 s longer than `--for 2h`: "));
-        assert_eq!(said(&BudgetEnd { left: 0, ..end }, ""), None);
-    }
-
-    #[test]
-    fn the_trials_that_a_retry_left_are_named() {
-        let left = |count: usize| {
-            let ids: Vec<TrialId> = (1..=count).map(|id| TrialId(format!("t{id}"))).collect();
-            only_these(&ids)
-        };
-        assert_eq!(
-            left(5),
-            "the same command with `--only t1,t2,t3,t4,t5` runs what is left"
-        );
-        assert_eq!(
-            left(7),
-            "the same command with `--only` and their ids runs them: t1, t2, t3, t4, t5 and 2 more"
-        );
-    }
-
-    #[test]
-    fn the_retry_names_the_outcomes_that_are_there() {
-        use Outcome::{Completed, Failed, Oom, TimedOut};
-        let retry = |ends: &[Outcome]| how_to_retry("kiln run x.yaml", ends);
-        assert_eq!(retry(&[Completed, Oom]), None);
-        let both = retry(&[TimedOut, Completed, Failed, Failed]).unwrap();
-        assert!(
-            both.starts_with("`kiln run x.yaml --rerun failed,timed-out` retries 3 trials, "),
-            "{both}"
-        );
-        let one = retry(&[Failed, Completed]).unwrap();
-        assert!(one.contains(" --rerun failed` retries 1 trial, "), "{one}");
     }
 }
