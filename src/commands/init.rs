@@ -24,7 +24,7 @@ use self::{
     machine::Machine,
     sections::{Sections, sections},
 };
-use super::{Status, Stop, at::RecordedTrial, note, print, same_name};
+use super::{RESULTS, Status, Stop, at::RecordedTrial, note, print, same_name};
 
 #[derive(clap::Args)]
 pub(super) struct Args {
@@ -44,7 +44,7 @@ pub(super) struct Args {
     #[arg(long, value_name = "RUN[:TRIAL]", conflicts_with_all = ["kind", "data"])]
     from: Option<String>,
     /// Folder of the runs, for `--from`.
-    #[arg(long, value_name = "DIR", default_value = "results")]
+    #[arg(long, value_name = "DIR", default_value = RESULTS)]
     results: PathBuf,
     /// Overwrite the file.
     #[arg(long)]

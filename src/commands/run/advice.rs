@@ -12,7 +12,7 @@ use kiln_core::{
 
 use super::Args;
 use crate::{
-    commands::{launched::nothing_to_do, note},
+    commands::{RESULTS, launched::nothing_to_do, note},
     schedule::{BudgetEnd, LaunchEnd, LaunchReport},
 };
 
@@ -27,10 +27,10 @@ pub(super) struct Again<'a> {
 /// Says how to resume what is left, or to retry what failed.
 pub(super) fn say_how_to_go_on(report: &LaunchReport, again: &Again<'_>) {
     let args = again.args;
+    let copying = args.copied().map(|(_, purpose)| purpose.option());
     if let Some((end, span)) = report.budget.as_ref().zip(args.for_time)
         && report.end == LaunchEnd::Finished
     {
-        let copying = args.copied().map(|(_, purpose)| purpose.option());
         let without = copying.or(args.launch.fresh.then_some("--fresh"));
         let resume = match (without, args.rerun.is_empty()) {
             (_, false) => only_these(&end.ids),
@@ -57,7 +57,6 @@ pub(super) fn say_how_to_go_on(report: &LaunchReport, again: &Again<'_>) {
         }
         return;
     }
-    let copying = args.copied().map(|(_, purpose)| purpose.option());
     if report.end == LaunchEnd::NothingToDo {
         note(&nothing_to_do(report.left == 0, &report.last_attempts));
         return;
@@ -163,7 +162,7 @@ impl Again<'_> {
             only => format!(" --only {}", word(&only.join(","))),
         };
         let results = match args.launch.results.as_path() {
-            usual if usual == Path::new("results") => String::new(),
+            usual if usual == Path::new(RESULTS) => String::new(),
             other => format!(" --results {}", word(&other.to_string_lossy())),
         };
         format!(
