@@ -408,8 +408,12 @@ fn line(experiment: &str, run: &RunFolder, is_newest: bool, holder: Option<&Hold
         .and_then(|text| spec::objective_of(&text));
     let started = file.launches.last().map(|last| &last.anchor.started_utc);
     let work = Work::of(run, holder.filter(|_| is_newest), done == trials);
-    let is_cut_off = is_newest && was_killed_in_a_rerun(run, &file, &table);
-    let is_complete = done == trials && !file.is_searching && !work.is_open && !is_cut_off;
+    // The last of these lists the folder of each trial.
+    let is_complete = done == trials
+        && !file.is_searching
+        && !work.is_running
+        && !work.is_open
+        && !(is_newest && was_killed_in_a_rerun(run, &file, &table));
     let state = match (is_newest, work.is_running, is_complete) {
         (_, true, _) => RunState::Running,
         (_, _, true) => RunState::Finished,
@@ -513,8 +517,8 @@ fn was_killed_in_a_rerun(run: &RunFolder, file: &RunFile, table: &TrialTable) ->
             .last()
             .is_some_and(|last| *last > row.fixed.attempt)
     };
-    matches!(TicketQueue::of(run), Ok(None))
-        && file.launches.last().is_some_and(is_killed)
+    file.launches.last().is_some_and(is_killed)
+        && matches!(TicketQueue::of(run), Ok(None))
         && table.last_attempts().into_iter().any(is_lost)
 }
 
