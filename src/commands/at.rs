@@ -39,9 +39,9 @@ pub(super) struct RecordedTrial {
     pub(super) id: TrialId,
     /// The run as it was named.
     run: String,
-    /// Its folder; `None` for a run of a commit.
+    /// The run's folder; `None` for a run of a commit.
     folder: Option<RunFolder>,
-    /// Why it was chosen, if no trial was named.
+    /// The note on the chosen trial, if none was named.
     choice: Option<String>,
     seed: u64,
     /// Its value on each axis of its run.

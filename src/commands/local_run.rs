@@ -110,7 +110,7 @@ pub(super) fn result(run: &RunFolder, is_shown: bool) -> Result<Status, Stop> {
     Ok(status(&file.plan, &table))
 }
 
-/// As of `kiln wait`: 1 if a trial has no row, or its last attempt is without a result.
+/// The exit status of `kiln wait`: 1 if a trial has no row, or its last attempt is without a result.
 fn status(plan: &[TrialId], table: &TrialTable) -> Status {
     let rows = table.last_attempts().into_iter();
     let ends: HashMap<&TrialId, Outcome> = rows

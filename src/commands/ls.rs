@@ -118,10 +118,10 @@ struct RunLine {
     age_seconds: Option<f64>,
     /// `None` until it is measured, which takes a look at each file of the run.
     size_bytes: Option<u64>,
-    /// Whether it could not be measured.
+    /// Whether the size was asked for and a file of the run could not be looked at.
     #[serde(skip)]
     is_size_unknown: bool,
-    /// Who runs it, or why it cannot be read.
+    /// The launch or the workers that run it, or the reason why it cannot be read.
     note: Option<String>,
 }
 

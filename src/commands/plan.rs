@@ -123,7 +123,7 @@ fn planned_file(file: &Path, args: &Args) -> Result<Planned, Stop> {
 /// reason if it would refuse to.
 ///
 /// # Errors
-/// There is no run of the name that `--keep` has.
+/// `--keep` names no run, or one that is running or is of a commit.
 fn foretold(planned: &Planned, args: &Args) -> Result<Foretold, Stop> {
     let wanted = WantedTrials {
         experiment: &planned.loaded.experiment,
@@ -320,12 +320,12 @@ struct PlanJson<'a> {
 #[derive(Serialize)]
 struct FittingJson {
     for_seconds: f64,
-    /// With an estimate.
+    /// Number of trials with an estimate that fit.
     trials: usize,
     seconds: f64,
     /// Trials without an estimate.
     unknown: usize,
-    /// Whole ones; `null` if there is one block only.
+    /// Number of whole rounds or blocks that fit; `null` if the plan has only one.
     blocks: Option<usize>,
 }
 

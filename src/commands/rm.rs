@@ -146,7 +146,7 @@ impl Doomed {
         self.runs.iter().map(with_size).chain(folders).collect()
     }
 
-    /// How many runs and folders.
+    /// The numbers of runs and folders of reruns, in words.
     fn in_words(&self) -> String {
         let runs = counted(self.runs.len(), "run");
         let folders = counted(self.reruns.len(), "rerun folder");

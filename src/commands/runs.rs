@@ -53,7 +53,8 @@ pub(super) fn newest_first(results: &Path) -> io::Result<Vec<NamedRun>> {
     unlisted.into_iter().next().map_or(Ok(all), Err)
 }
 
-/// The same of the experiments whose folder can be listed, and why that of each other one cannot.
+/// The runs of the experiments whose folder can be listed, newest first, and the error of each other
+/// folder.
 ///
 /// # Errors
 /// The folder cannot be listed.

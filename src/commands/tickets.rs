@@ -15,7 +15,7 @@ pub(super) fn queue_in(run: &RunFolder) -> Result<Option<TicketQueue>, Stop> {
     TicketQueue::of(run).map_err(unread)
 }
 
-/// How many tickets of a run workers have.
+/// The number of tickets of a run that workers have.
 ///
 /// # Errors
 /// The tickets cannot be read.
@@ -33,7 +33,7 @@ fn unread(error: io::Error) -> Stop {
     )
 }
 
-/// That tickets are held, and what opens them; `None` if none is.
+/// Says that tickets are held, and what opens them; `None` if none is.
 pub(super) fn held(counts: TicketCounts) -> Option<String> {
     (counts.held > 0).then(|| {
         format!(
@@ -49,7 +49,7 @@ pub(super) fn later(counts: TicketCounts) -> Option<String> {
     (counts.later > 0).then(|| schedule::for_later(counts.later))
 }
 
-/// That workers have written rows that are not in the run's table; `None` if there are none.
+/// Says that workers have written rows that are not in the run's table; `None` if there are none.
 pub(super) fn uncollected(rows: usize) -> Option<String> {
     match rows {
         0 => None,

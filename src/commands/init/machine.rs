@@ -13,7 +13,7 @@ use crate::{
 
 /// The device on which the experiment will run.
 pub(super) struct Machine {
-    /// In words.
+    /// The device, the cores and the memory, in words.
     pub(super) about: String,
     has_gpu: bool,
     pub(super) workers: u64,

@@ -16,11 +16,11 @@ use crate::schedule::{Estimate, EstimateGrade, FittingTrials, KnownTimes, fittin
 /// Expected time and memory of one trial.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub(super) struct Expected {
-    /// By the trials like it.
+    /// Estimate from trials like it.
     pub(super) time: Option<Estimate>,
     /// Most that a trial like it has used.
     pub(super) memory_bytes: Option<u64>,
-    /// Parameters, gradients and optimizer.
+    /// Bytes of parameters, gradients and optimizer.
     pub(super) least_memory_bytes: Option<u64>,
 }
 

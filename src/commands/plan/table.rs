@@ -78,7 +78,7 @@ fn shell_words(argv: &[String]) -> String {
 pub(super) struct TrialsBefore<'a> {
     /// The outcomes in the run that would be resumed, or whose trials would be kept.
     pub(super) ended: &'a HashMap<TrialId, Outcome>,
-    /// How many would be kept.
+    /// Sentence on the number of trials that would be kept; `None` without `--keep`.
     pub(super) kept: Option<&'a str>,
 }
 

@@ -37,9 +37,9 @@ const MOST_DIGITS: usize = 6;
 /// The trials that keep their weights.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) enum KeptTrials {
-    /// So many with the lowest validation loss, as `kiln sample` ranks them.
+    /// This number of trials with the lowest validation loss, as `kiln sample` ranks them.
     Best(usize),
-    /// These, by the beginnings of their ids.
+    /// The trials with these ids, each given by its beginning.
     Named(Vec<String>),
 }
 
@@ -77,7 +77,7 @@ pub(super) struct DoomedWeights {
 }
 
 impl DoomedWeights {
-    /// Finds them, and says on standard error which trials keep theirs.
+    /// Finds the checkpoints to remove, and says on standard error which trials keep theirs.
     ///
     /// # Errors
     /// The table or a folder cannot be read, it is not certain which trials are to keep theirs, or an
@@ -127,10 +127,10 @@ impl DoomedWeights {
         folders.collect()
     }
 
-    /// Removes them.
+    /// Removes the checkpoints.
     ///
     /// # Errors
-    /// One cannot be removed; those before it are.
+    /// The checkpoints of a trial cannot be removed; those of the trials before it are gone.
     pub(super) fn remove(&self) -> io::Result<()> {
         let now = clock::utc_now().to_string();
         self.trials
@@ -233,7 +233,7 @@ fn is_unfinished(run: &RunFolder, trial: &TrialId, row: Option<&TableRow>) -> io
     Ok(!row.fixed.outcome.is_final() || newest.is_some_and(|newest| newest > row.fixed.attempt))
 }
 
-/// Whether it is the newest run of its experiment.
+/// Tells whether a run is the newest of its experiment.
 fn is_newest(run: &RunFolder) -> io::Result<bool> {
     let above = run.path().parent();
     let results = above.and_then(Path::parent);
