@@ -91,9 +91,8 @@ impl LocalRun {
 
 /// The process that holds the lock of the run's experiment.
 fn holder_of(run: &RunFolder) -> Option<u32> {
-    let experiment = run.path().parent()?;
-    let name = experiment.file_name()?.to_string_lossy();
-    launch_at_work(experiment.parent()?, &name)?.pid()
+    let (results, experiment) = runs::place_of(run)?;
+    launch_at_work(results, &experiment)?.pid()
 }
 
 /// Prints the page of a run if it `is_shown`. The exit status is by all trials of its plan.

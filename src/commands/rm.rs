@@ -249,12 +249,11 @@ fn refuse_unordered(named: &str, run: &RunFolder) -> Result<(), Stop> {
     if is_path || named.ends_with(&run.name()) {
         return Ok(());
     }
-    let above = run.path().parent().unwrap_or(Path::new(""));
-    let (Some(results), Some(experiment)) = (above.parent(), above.file_name()) else {
+    let Some((results, experiment)) = runs::place_of(run) else {
         return Ok(());
     };
-    let all = run_folder::runs(results, &experiment.to_string_lossy())
-        .map_err(|error| runs::uncertain(named, &error))?;
+    let all =
+        run_folder::runs(results, &experiment).map_err(|error| runs::uncertain(named, &error))?;
     if all.len() == 1 {
         return Ok(());
     }
@@ -285,11 +284,9 @@ fn refuse_worked_on(run: &RunFolder) -> Result<(), Stop> {
 /// the newest cannot be resumed, and needs none.
 fn unused(run: &RunFolder) -> Result<Option<Lock>, Stop> {
     let refuse = |what: String| Stop::bad_input(format!("{}: {what}", shown(run)));
-    let above = run.path().parent().unwrap_or(Path::new(""));
-    let (Some(results), Some(experiment)) = (above.parent(), above.file_name()) else {
+    let Some((results, experiment)) = runs::place_of(run) else {
         return Ok(None);
     };
-    let experiment = experiment.to_string_lossy();
     let now = clock::utc_now().to_string();
     let lock = lock::lock_to_remove(results, &experiment, std::process::id(), &now)
         .map_err(|error| refuse(error.to_string()))?;

@@ -9,6 +9,7 @@
 mod latest_link;
 
 use std::{
+    borrow::Cow,
     ffi::OsStr,
     fmt::Display,
     io,
@@ -81,6 +82,13 @@ pub(super) fn newest_listed(results: &Path) -> io::Result<(Vec<NamedRun>, Vec<io
             run,
         }));
     }
+}
+
+/// The folder of the runs that a run lies in, and the name of its experiment; `None` if its path has
+/// no two folders above it.
+pub(super) fn place_of(run: &RunFolder) -> Option<(&Path, Cow<'_, str>)> {
+    let above = run.path().parent()?;
+    Some((above.parent()?, above.file_name()?.to_string_lossy()))
 }
 
 /// The runs of one experiment, newest first; none if the text is not the name of one.

@@ -21,11 +21,12 @@ use kiln_core::{
     units::{clock, counted, decimals, few},
 };
 
+use super::shown;
 use crate::commands::{
     Status, Stop,
     folder_size::{FolderSize, size},
     note,
-    runs::below_here,
+    runs::place_of,
     trained::{named_trial, ranked, told_table},
 };
 
@@ -162,11 +163,6 @@ fn unread(error: io::Error) -> Stop {
     )
 }
 
-/// The run's path for a message.
-fn shown(run: &RunFolder) -> String {
-    below_here(run.path()).display().to_string()
-}
-
 fn ids(trials: &[TrialId]) -> String {
     let ids: Vec<String> = trials.iter().map(ToString::to_string).collect();
     few(&ids, MOST_LISTED)
@@ -235,12 +231,10 @@ fn is_unfinished(run: &RunFolder, trial: &TrialId, row: Option<&TableRow>) -> io
 
 /// Tells whether a run is the newest of its experiment.
 fn is_newest(run: &RunFolder) -> io::Result<bool> {
-    let above = run.path().parent();
-    let results = above.and_then(Path::parent);
-    let (Some(results), Some(experiment)) = (results, above.and_then(Path::file_name)) else {
+    let Some((results, experiment)) = place_of(run) else {
         return Ok(true);
     };
-    let all = run_folder::runs(results, &experiment.to_string_lossy())?;
+    let all = run_folder::runs(results, &experiment)?;
     Ok(all.last() == Some(run))
 }
 
