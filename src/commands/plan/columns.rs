@@ -3,11 +3,11 @@
 
 use kiln_core::{
     plan::{Plan, Trial, show},
-    units::{Bytes, Count, Seconds},
+    units::{Bytes, Count},
 };
 
-use super::expectation::{Expectations, Expected};
-use crate::{output::table::TextTable, schedule::Estimate};
+use super::expectation::{Expectations, Expected, sum_in_words};
+use crate::output::table::TextTable;
 
 /// A column that is not an axis.
 struct PlanColumn {
@@ -74,7 +74,7 @@ static AFTER_AXES: [PlanColumn; 8] = [
     PlanColumn {
         head: "time",
         is_shown: has_times,
-        cell: |_, expected| known(expected.time, in_words),
+        cell: |_, expected| known(expected.time, |time| sum_in_words(&[time])),
         left_out: None,
     },
     PlanColumn {
@@ -154,16 +154,6 @@ fn of_training(trial: &Trial, text: String) -> String {
 
 fn has_times(plan: &Plan, expected: &Expectations) -> bool {
     has_expected(plan, expected, |expected| expected.time.is_some())
-}
-
-/// `12 s`, or with the range of what is known `12 s (11 s to 14 s)`.
-fn in_words(time: Estimate) -> String {
-    let seconds = |seconds: f64| Seconds(seconds).to_string();
-    let (lowest, median) = (seconds(time.lowest), seconds(time.median));
-    match seconds(time.highest) {
-        highest if highest == lowest => median,
-        highest => format!("{median} ({lowest} to {highest})"),
-    }
 }
 
 fn has_expected(plan: &Plan, expected: &Expectations, has: fn(&Expected) -> bool) -> bool {

@@ -124,12 +124,13 @@ impl Expectations {
     }
 }
 
-fn has_ended(trial: &Trial, ended: &HashMap<TrialId, Outcome>) -> bool {
+/// Whether a trial has a final outcome.
+pub(super) fn has_ended(trial: &Trial, ended: &HashMap<TrialId, Outcome>) -> bool {
     ended.get(&trial.id).is_some_and(|end| end.is_final())
 }
 
-/// `3 min 20 s (3 min 2 s to 4 min 1 s)`.
-fn sum_in_words(known: &[Estimate]) -> String {
+/// The sum of estimates, with the range of what is known: `3 min 20 s (3 min 2 s to 4 min 1 s)`.
+pub(super) fn sum_in_words(known: &[Estimate]) -> String {
     let sum = |of: fn(&Estimate) -> f64| Seconds(known.iter().map(of).sum()).to_string();
     let median = sum(|known| known.median);
     match (sum(|known| known.lowest), sum(|known| known.highest)) {

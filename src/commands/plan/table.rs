@@ -11,7 +11,7 @@ use kiln_core::{
 
 use super::{
     columns::{dispensable, heads, whole_table},
-    expectation::Expectations,
+    expectation::{Expectations, has_ended},
 };
 use crate::{output::table::hidden_for_width, report::short_names_beside};
 
@@ -132,11 +132,7 @@ pub(super) fn footer(
     let done = plan
         .trials
         .iter()
-        .filter(|trial| {
-            ended
-                .get(&trial.id)
-                .is_some_and(|outcome| outcome.is_final())
-        })
+        .filter(|trial| has_ended(trial, ended))
         .count();
     if let Some(kept) = kept {
         let _ = writeln!(text, "{}", without_controls(kept));
