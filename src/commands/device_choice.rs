@@ -1,9 +1,7 @@
 //! The device that `--device` of a command names: leased as a trial would, so that trials of this user
 //! and the command do not share a GPU.
 
-use kiln_hardware::VISIBLE_DEVICES;
-
-use super::{Status, Stop, note};
+use super::{Status, Stop, machine::visible_here, note};
 use crate::schedule::{self, Instruments, Lease, instruments::LeasedGpu};
 
 /// The device to compute on.
@@ -32,7 +30,7 @@ pub(super) fn leased(
     what: &str,
 ) -> Result<Option<Lease>, Stop> {
     let devices = instruments.devices();
-    let visible = schedule::visible_gpus(&devices, std::env::var(VISIBLE_DEVICES).ok().as_deref());
+    let visible = visible_here(&devices);
     let absence = match (devices.is_empty(), instruments.absence()) {
         (false, _) => "`CUDA_VISIBLE_DEVICES` hides every GPU".to_owned(),
         (true, Some(absence)) => absence,

@@ -15,7 +15,10 @@ use kiln_hardware::{
 };
 
 use super::{Status, Stop, warning};
-use crate::{ask::not_started, schedule::instruments::LeasedGpu};
+use crate::{
+    ask::not_started,
+    schedule::{instruments::LeasedGpu, visible_gpus},
+};
 
 /// `$KILN_TRIAL`, else the program beside this one.
 pub(super) fn trial_program() -> Result<PathBuf, Stop> {
@@ -97,6 +100,11 @@ pub(super) fn nvml_library() -> Option<PathBuf> {
     std::env::var_os("KILN_NVML_LIB")
         .filter(|value| !value.is_empty())
         .map(PathBuf::from)
+}
+
+/// The GPUs of these that this process's `CUDA_VISIBLE_DEVICES` leaves visible, in its order.
+pub(super) fn visible_here(devices: &[LeasedGpu]) -> Vec<LeasedGpu> {
+    visible_gpus(devices, std::env::var(VISIBLE_DEVICES).ok().as_deref())
 }
 
 /// Returns the indices of the GPUs that `-i` names by index, UUID or PCI address, separated by

@@ -16,7 +16,6 @@ use kiln_core::{
     spec::{Order, RunPlace},
     units::{Seconds, TimeSpan, counted, without_controls},
 };
-use kiln_hardware::VISIBLE_DEVICES;
 use serde::{
     Serialize, Serializer,
     ser::{Error, SerializeSeq},
@@ -32,14 +31,12 @@ use super::{
     json_option::JsonFormat,
     launched::slurm_in_words,
     launching::FOR_IS_HERE,
-    machine::nvml_library,
+    machine::{nvml_library, visible_here},
     note, page_style,
     planned::{Planned, plan_request, request},
     print, print_json, same_name, warning,
 };
-use crate::schedule::{
-    self, FittingTrials, Foretold, IdleForecast, Instruments, WantedTrials, visible_gpus,
-};
+use crate::schedule::{self, FittingTrials, Foretold, IdleForecast, Instruments, WantedTrials};
 
 /// Version of the format of `--json`.
 const PLAN_JSON: u32 = 1;
@@ -152,9 +149,7 @@ fn foretold(planned: &Planned, args: &Args) -> Result<Foretold, Stop> {
 
 /// The number of GPUs that a run here may use.
 fn gpus_here() -> usize {
-    let visible = std::env::var(VISIBLE_DEVICES).ok();
-    let devices = Instruments::open(nvml_library().as_deref()).devices();
-    visible_gpus(&devices, visible.as_deref()).len()
+    visible_here(&Instruments::open(nvml_library().as_deref()).devices()).len()
 }
 
 fn show(planned: &mut Planned, args: &Args) -> Result<(), Stop> {

@@ -1,14 +1,11 @@
 //! The machine for which a file is written: its devices, cores and memory.
 
 use kiln_core::units::Bytes;
-use kiln_hardware::{
-    VISIBLE_DEVICES,
-    host::{read, usable_cores},
-};
+use kiln_hardware::host::{read, usable_cores};
 
 use crate::{
-    commands::machine::nvml_library,
-    schedule::{Instruments, visible_gpus},
+    commands::machine::{nvml_library, visible_here},
+    schedule::Instruments,
 };
 
 /// The device on which the experiment will run.
@@ -23,13 +20,10 @@ pub(super) struct Machine {
 
 impl Machine {
     pub(super) fn here() -> Self {
-        let visible = std::env::var(VISIBLE_DEVICES).ok();
         let instruments = Instruments::open(nvml_library().as_deref());
         let devices = instruments.devices();
         let unusable = instruments.unusable().first().cloned();
-        let gpu = visible_gpus(&devices, visible.as_deref())
-            .into_iter()
-            .next();
+        let gpu = visible_here(&devices).into_iter().next();
         let (cores, host) = (usable_cores(), read());
         let memory = host.memory_bytes.into_value();
         let memory = memory.map_or(String::new(), |bytes| {

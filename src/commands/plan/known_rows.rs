@@ -10,11 +10,14 @@ use kiln_core::{
     plan::{Outcome, Plan, TrainingLength, Trial, TrialId},
     record::{DEVICE_SEPARATOR, RunFile, TrialRow, TrialTable},
 };
-use kiln_hardware::{VISIBLE_DEVICES, host};
+use kiln_hardware::host;
 
 use crate::{
-    commands::{machine::nvml_library, runs::newest_listed},
-    schedule::{Instruments, KnownTimes, TrialTime, needs_gpu, steps_per_epoch, visible_gpus},
+    commands::{
+        machine::{nvml_library, visible_here},
+        runs::newest_listed,
+    },
+    schedule::{Instruments, KnownTimes, TrialTime, needs_gpu, steps_per_epoch},
 };
 
 /// Runs that are looked at, the newest first.
@@ -50,10 +53,7 @@ impl DevicesHere {
         let wants_gpu = |trial: &Trial| needs_gpu(trial.engine, &trial.devices);
         let gpu = plan.trials.iter().any(wants_gpu).then(|| {
             let devices = Instruments::open_for_the_cpu(nvml_library().as_deref()).devices();
-            let visible = std::env::var(VISIBLE_DEVICES).ok();
-            visible_gpus(&devices, visible.as_deref())
-                .into_iter()
-                .next()
+            visible_here(&devices).into_iter().next()
         });
         let host = host::read();
         let limits = [&host.memory_bytes, &host.cgroup_memory_bytes];
