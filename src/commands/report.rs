@@ -27,6 +27,9 @@ use crate::{
     report::{self, Album, Bounds, GateCondition, RowKind, Subject, TidyError, TidyTable},
 };
 
+/// Options that do not go with a table of all runs.
+const NOT_WITH_CSV: [&str; 6] = ["format", "json", "html", "svg", "write", "fail_on"];
+
 #[derive(clap::Args)]
 pub(super) struct Args {
     /// A run's folder, an experiment's folder (its newest run), a trials.csv, or one of these in a
@@ -54,7 +57,7 @@ pub(super) struct Args {
         long,
         value_enum,
         value_name = "ROWS",
-        conflicts_with_all = ["format", "json", "html", "svg", "write", "fail_on"]
+        conflicts_with_all = NOT_WITH_CSV
     )]
     csv: Option<RowKind>,
     /// Columns of `--csv` behind the axes, separated by commas. Default: all.
@@ -63,7 +66,7 @@ pub(super) struct Args {
         value_name = "COLUMNS",
         value_delimiter = ',',
         requires = "csv",
-        conflicts_with_all = ["format", "json", "html", "svg", "write", "fail_on"]
+        conflicts_with_all = NOT_WITH_CSV
     )]
     columns: Vec<String>,
     /// Exit with 1 if a number of a point is beyond a bound, and with 4 if its runs cannot decide it:
