@@ -75,8 +75,8 @@ pub(super) fn fixed(
     let trial = RecordedTrial::find("--at", named, results)?;
     let (values, after) = trial.in_place_of(&file);
     trial.check_other_axes(&request, &file, &after)?;
-    if let Some(choice) = trial.choice.as_ref().filter(|_| tells) {
-        note(choice);
+    if tells {
+        trial.tell_choice();
     }
     let point = FixedPoint {
         name: format!("--at {}:{}", trial.run, trial.id),
@@ -109,7 +109,10 @@ impl RecordedTrial {
             ),
             None => match only_point(&source, &planned) {
                 Some(id) => (id, None),
-                None => best(option, run, &source)?,
+                None => {
+                    let (id, line) = best(option, run, &source)?;
+                    (id, Some(line))
+                }
             },
         };
         let (axes, seed) = values_of(&source, &planned, &id)?;
@@ -314,7 +317,7 @@ fn only_point(source: &TableSource, planned: &[Trial]) -> Option<TrialId> {
 }
 
 /// The first trial of the best point of a run, and a note that says so.
-fn best(option: &str, run: &str, source: &TableSource) -> Result<(TrialId, Option<String>), Stop> {
+fn best(option: &str, run: &str, source: &TableSource) -> Result<(TrialId, String), Stop> {
     let ranked = ranked_trials(&source.table, source.subject().objective());
     let marked: Vec<&RankedTrial> = ranked.iter().filter(|trial| trial.is_marked).collect();
     if let [one] = marked[..] {
@@ -322,7 +325,7 @@ fn best(option: &str, run: &str, source: &TableSource) -> Result<(TrialId, Optio
             "`{option} {run}`: using trial {} ({}), the best point",
             one.trial, one.point
         );
-        return Ok((one.trial.clone(), Some(line)));
+        return Ok((one.trial.clone(), line));
     }
     if ranked.is_empty() {
         return Err(Stop::bad_input(format!(
