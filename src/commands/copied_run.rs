@@ -44,6 +44,16 @@ impl KeepArgs {
     }
 }
 
+/// The reason why `--keep` does not go with `--continue`.
+pub(super) const CONTINUED_IS_NOT_KEPT: &str = "that makes other trials, which no run has yet";
+
+/// Refuses `--keep` beside an option that contradicts it; `why` is the reason.
+pub(super) fn refused_beside(other: &str, why: &str) -> Stop {
+    Stop::bad_input(format!(
+        "`--keep` does not go with `{other}`: {why}; leave one of them out"
+    ))
+}
+
 /// Why no run is copied where the trials do not run in the command itself.
 pub(super) fn refused_elsewhere(place: RunPlace, purpose: CopyPurpose) -> Option<String> {
     (place != RunPlace::Here).then(|| {

@@ -26,7 +26,7 @@ pub(super) use self::known_rows::known_times;
 use self::{expectation::Expectations, table::TrialsBefore};
 use super::{
     RESULTS, Status, Stop, at, continuation,
-    copied_run::{KeepArgs, refused_elsewhere, run_to_copy},
+    copied_run::{CONTINUED_IS_NOT_KEPT, KeepArgs, refused_beside, refused_elsewhere, run_to_copy},
     initial_weights,
     json_option::JsonFormat,
     launched::slurm_in_words,
@@ -104,11 +104,7 @@ fn planned_file(file: &Path, args: &Args) -> Result<Planned, Stop> {
     }
     if let Some(named) = &args.continued {
         if args.keeping.keep.is_some() {
-            return Err(Stop::bad_input(
-                "`--keep` does not go with `--continue`: that makes other trials, which no run has yet; \
-                 leave one of them out"
-                    .to_owned(),
-            ));
+            return Err(refused_beside("--continue", CONTINUED_IS_NOT_KEPT));
         }
         let notes = continuation::continue_run(&mut planned, named, &args.results, false)?;
         notes.iter().for_each(|line| note(line));

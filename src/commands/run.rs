@@ -12,7 +12,7 @@ use kiln_core::{plan::Outcome, spec::RunPlace, units::TimeSpan};
 use self::advice::{Again, say_how_to_go_on};
 use super::{
     Status, Stop, at, continuation,
-    copied_run::{KeepArgs, refused_elsewhere, run_to_copy},
+    copied_run::{CONTINUED_IS_NOT_KEPT, KeepArgs, refused_beside, refused_elsewhere, run_to_copy},
     launched::{PlannedFile, dry_run, show, start, status},
     launching::{FOR_IS_HERE, Launching, stopped},
     machine::trial_program,
@@ -99,15 +99,14 @@ impl Args {
     /// # Errors
     /// Options that contradict each other.
     fn check_copy(&self) -> Result<(), Stop> {
-        let refused = |text: String| Err(Stop::bad_input(text));
         let Some((_, purpose)) = self.copied() else {
             return Ok(());
         };
         let option = purpose.option();
         if self.files.len() > 1 {
-            return refused(format!(
+            return Err(Stop::bad_input(format!(
                 "`{option}` reads one run for one experiment; name one file"
-            ));
+            )));
         }
         if purpose == CopyPurpose::ReadAgain {
             return Ok(());
@@ -126,13 +125,11 @@ impl Args {
             (
                 "--continue",
                 self.continued.is_some(),
-                "that makes other trials, which no run has yet",
+                CONTINUED_IS_NOT_KEPT,
             ),
         ];
         match others.into_iter().find(|(_, is_given, _)| *is_given) {
-            Some((other, _, why)) => refused(format!(
-                "`--keep` does not go with `{other}`: {why}; leave one of them out"
-            )),
+            Some((other, _, why)) => Err(refused_beside(other, why)),
             None => Ok(()),
         }
     }
