@@ -4,14 +4,11 @@
 use std::{collections::HashMap, io, thread, time::Duration};
 
 use kiln_core::{
-    input,
-    limits::RESOLVED_BYTES,
     plan::{Outcome, TrialId},
     record::{RunFile, RunFolder, TrialTable, lock::launch_at_work},
-    spec,
 };
 
-use super::{Status, Stop, page_style, print, runs};
+use super::{Status, Stop, page_style, print, runs, sources::objective_of};
 use crate::{
     follow::{Life, RunFollower},
     report,
@@ -100,8 +97,7 @@ pub(super) fn result(run: &RunFolder, is_shown: bool) -> Result<Status, Stop> {
     let file = RunFile::read(&run.run_file()).map_err(|error| Stop::new(Status::Failed, error))?;
     let table = TrialTable::read_of(run).map_err(|error| Stop::new(Status::Failed, error))?;
     if is_shown {
-        let experiment = input::read_text(&run.experiment(), &RESOLVED_BYTES).ok();
-        let objective = experiment.and_then(|text| spec::objective_of(&text));
+        let objective = objective_of(run);
         let planned = file.plan.len();
         let page = report::summary_in(Some(run), &table, planned, objective, page_style());
         print(&format!("{page}\n{}\n", run.path().display()))?;

@@ -9,8 +9,6 @@ use std::{
 };
 
 use kiln_core::{
-    input,
-    limits::RESOLVED_BYTES,
     plan::{Outcome, TrialId},
     record::{
         LaunchFile, RunFile, RunFolder, TableRow, Ticket, TicketQueue, TicketState, TrialTable,
@@ -22,7 +20,6 @@ use kiln_core::{
         run_folder::{LATEST, experiments, leftovers},
         tables::TRIALS,
     },
-    spec,
     units::{clock, counted, listed as listed_words, shell_word, without_controls},
 };
 use serde::Serialize;
@@ -35,7 +32,7 @@ use super::{
     note, page_style, print, print_json, print_line,
     reruns::{reruns, sides},
     runs::{LEFTOVER, NamedRun, newest_listed, of_experiment},
-    sources::table_of,
+    sources::{objective_of, table_of},
     tickets,
 };
 use crate::report;
@@ -403,9 +400,6 @@ fn line(experiment: &str, run: &RunFolder, is_newest: bool, holder: Option<&Hold
     };
     let ends = outcomes(&file, &table.rows);
     let (trials, done) = (file.plan.len(), ends.len());
-    let objective = input::read_text(&run.experiment(), &RESOLVED_BYTES)
-        .ok()
-        .and_then(|text| spec::objective_of(&text));
     let started = file.launches.last().map(|last| &last.anchor.started_utc);
     let work = Work::of(run, holder.filter(|_| is_newest), done == trials);
     // The last of these lists the folder of each trial.
@@ -422,7 +416,7 @@ fn line(experiment: &str, run: &RunFolder, is_newest: bool, holder: Option<&Hold
     };
     let of_version = other_version(&table).filter(|_| state == RunState::Resumable);
     let of_other_machine = rows_of_other_machine(&table, &file).map(|found| found.to_string());
-    let best = report::best_value(&table, objective);
+    let best = report::best_value(&table, objective_of(run));
     RunLine {
         state,
         trials: Some(trials),

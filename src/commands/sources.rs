@@ -251,6 +251,12 @@ fn is_of_run(folder: &RunFolder) -> bool {
         || folder.trials().is_dir()
 }
 
+/// The objective of a run's experiment; `None` if it has none or cannot be read.
+pub(super) fn objective_of(run: &RunFolder) -> Option<spec::Objective> {
+    let text = input::read_text(&run.experiment(), &RESOLVED_BYTES).ok()?;
+    spec::objective_of(&text)
+}
+
 /// The text of an experiment that was recorded, with a note if it cannot be read or is another than
 /// was recorded.
 fn readable_experiment(
