@@ -367,8 +367,9 @@ fn lines(results: &Path, runs: &[NamedRun]) -> Vec<RunLine> {
     lines
 }
 
-fn line(experiment: &str, run: &RunFolder, is_newest: bool, holder: Option<&Holder>) -> RunLine {
-    let line = RunLine {
+/// The line of a run of which only the folder is known.
+fn unread_line(experiment: &str, run: &RunFolder) -> RunLine {
+    RunLine {
         experiment: experiment.to_owned(),
         run: run.name(),
         folder: run.path().to_string_lossy().into_owned(),
@@ -384,7 +385,11 @@ fn line(experiment: &str, run: &RunFolder, is_newest: bool, holder: Option<&Hold
         size_bytes: None,
         is_size_unknown: false,
         note: None,
-    };
+    }
+}
+
+fn line(experiment: &str, run: &RunFolder, is_newest: bool, holder: Option<&Holder>) -> RunLine {
+    let line = unread_line(experiment, run);
     let read = RunFile::read(&run.run_file()).and_then(|file| {
         let table = TrialTable::read_of(run).map_err(|error| error.to_string())?;
         Ok((file, table))
