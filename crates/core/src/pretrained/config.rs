@@ -32,6 +32,39 @@ impl ConfigCheck {
     }
 }
 
+/// A key of a configuration, and the condition on its value under which kiln computes otherwise.
+pub(super) type ComputationRule = (&'static str, fn(&Value) -> bool);
+
+/// The fault of the first key by which the model of a configuration computes what kiln's of this
+/// `kind` does not.
+pub(super) fn other_computation(
+    config: &Value,
+    rules: &[ComputationRule],
+    kind: &str,
+) -> Option<String> {
+    let (key, _) = rules
+        .iter()
+        .find(|(key, is_other)| is_other(&config[*key]))?;
+    Some(format!(
+        "`{key}` is {} in the `config.json` beside these weights, which `model.kind: {kind}` does \
+         not compute; name the weights of another model in `train.initial_weights`",
+        config[*key]
+    ))
+}
+
+/// The fault of a number of a configuration that is not the model's; each has the name of its key.
+pub(super) fn other_number(
+    (their_key, theirs): (&str, u64),
+    (key, own): (&str, u64),
+) -> Option<String> {
+    (theirs != own).then(|| {
+        format!(
+            "`{their_key}` is {theirs} in the `config.json` beside these weights, and `model.{key}` \
+             is {own}; set it to {theirs}"
+        )
+    })
+}
+
 /// The `config.json` beside a file of weights, if there is one that can be read.
 pub(super) fn beside(path: &Path) -> Option<Value> {
     let bytes = input::read(&path.with_file_name(CONFIG), &STATE_BYTES).ok()?;

@@ -5,7 +5,7 @@ use serde_json::Value;
 
 use super::{
     LAYER_NORM_EPSILON, Needless, WeightsHeader,
-    config::{ConfigCheck, is_of_export},
+    config::{ComputationRule, ConfigCheck, is_of_export, other_computation, other_number},
     names,
 };
 use crate::kinds::Model;
@@ -103,19 +103,10 @@ pub(super) fn check(config: Option<&Value>, model: &Model) -> ConfigCheck {
         ));
     }
     let heads = config["n_head"].as_u64().unwrap_or(DEFAULT_HEADS);
-    if heads != gpt.num_heads {
-        return ConfigCheck::of_fault(format!(
-            "`n_head` is {heads} in the `config.json` beside these weights, and \
-             `model.num_heads` is {}; set it to {heads}",
-            gpt.num_heads
-        ));
-    }
-    if let Some((key, value)) = other_computation(config) {
-        return ConfigCheck::of_fault(format!(
-            "`{key}` is {value} in the `config.json` beside these weights, which \
-             `model.kind: gpt` does not compute; name the weights of another model in \
-             `train.initial_weights`"
-        ));
+    let fault = other_number(("n_head", heads), ("num_heads", gpt.num_heads))
+        .or_else(|| other_computation(config, &OTHER_COMPUTATIONS, "gpt"));
+    if let Some(fault) = fault {
+        return ConfigCheck::of_fault(fault);
     }
     let activation = config["activation_function"].as_str();
     match activation.unwrap_or(DEFAULT_ACTIVATION) {
@@ -142,26 +133,16 @@ const BY_TANH: [&str; 5] = [
 const DEFAULT_ACTIVATION: &str = "gelu_new";
 const DEFAULT_HEADS: u64 = 12;
 
-/// The first key of a configuration by which GPT-2 computes what kiln does not, and its value.
-fn other_computation(config: &Value) -> Option<(&'static str, &Value)> {
-    let is_other = |key: &str| {
-        let value = &config[key];
-        match key {
-            "activation_function" => value
-                .as_str()
-                .is_some_and(|name| !EXACT.contains(&name) && !BY_TANH.contains(&name)),
-            "layer_norm_epsilon" => value.as_f64().is_some_and(|it| it != LAYER_NORM_EPSILON),
-            "scale_attn_weights" => value == false,
-            _ => value == true,
-        }
-    };
-    [
-        "activation_function",
-        "layer_norm_epsilon",
-        "scale_attn_weights",
-        "scale_attn_by_inverse_layer_idx",
-    ]
-    .into_iter()
-    .find(|key| is_other(key))
-    .map(|key| (key, &config[key]))
-}
+/// The settings by which GPT-2 computes what kiln does not.
+const OTHER_COMPUTATIONS: [ComputationRule; 4] = [
+    ("activation_function", |value| {
+        value
+            .as_str()
+            .is_some_and(|name| !EXACT.contains(&name) && !BY_TANH.contains(&name))
+    }),
+    ("layer_norm_epsilon", |value| {
+        value.as_f64().is_some_and(|it| it != LAYER_NORM_EPSILON)
+    }),
+    ("scale_attn_weights", |value| value == false),
+    ("scale_attn_by_inverse_layer_idx", |value| value == true),
+];

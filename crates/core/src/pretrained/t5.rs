@@ -4,7 +4,7 @@ use serde_json::Value;
 
 use super::{
     Needless, RMS_NORM_EPSILON,
-    config::{ConfigCheck, is_of_export},
+    config::{ComputationRule, ConfigCheck, is_of_export, other_computation, other_number},
 };
 use crate::kinds::Seq2seq;
 
@@ -71,19 +71,11 @@ pub(super) fn check(config: Option<&Value>, model: &Seq2seq, has_new_table: bool
     }
     let key = "relative_attention_max_distance";
     let distance = config[key].as_u64().unwrap_or(DEFAULT_DISTANCE);
-    if distance != model.relative_max_distance {
-        return ConfigCheck::of_fault(format!(
-            "`{key}` is {distance} in the `config.json` beside these weights, and \
-             `model.relative_max_distance` is {}; set it to {distance}",
-            model.relative_max_distance
-        ));
-    }
-    if let Some((key, value)) = other_computation(config) {
-        return ConfigCheck::of_fault(format!(
-            "`{key}` is {value} in the `config.json` beside these weights, which \
-             `model.kind: seq2seq` does not compute; name the weights of another model in \
-             `train.initial_weights`"
-        ));
+    let own = ("relative_max_distance", model.relative_max_distance);
+    let fault = other_number((key, distance), own)
+        .or_else(|| other_computation(config, &OTHER_COMPUTATIONS, "seq2seq"));
+    if let Some(fault) = fault {
+        return ConfigCheck::of_fault(fault);
     }
     if config["tie_word_embeddings"] == false && !has_new_table {
         return ConfigCheck::of_fault(
@@ -103,25 +95,18 @@ pub(super) fn check(config: Option<&Value>, model: &Seq2seq, has_new_table: bool
     }
 }
 
-/// The first key of a configuration by which a T5 computes what kiln does not, and its value.
-fn other_computation(config: &Value) -> Option<(&'static str, &Value)> {
-    let is_other = |key: &str| {
-        let value = &config[key];
-        match key {
-            "layer_norm_epsilon" => value.as_f64().is_some_and(|it| it != RMS_NORM_EPSILON),
-            "is_gated_act" => value == true,
-            _ => value.as_str().is_some_and(|name| name != "relu"),
-        }
-    };
-    [
-        "feed_forward_proj",
-        "dense_act_fn",
-        "is_gated_act",
-        "layer_norm_epsilon",
-    ]
-    .into_iter()
-    .find(|key| is_other(key))
-    .map(|key| (key, &config[key]))
+/// The settings by which a T5 computes what kiln does not.
+const OTHER_COMPUTATIONS: [ComputationRule; 4] = [
+    ("feed_forward_proj", is_not_relu),
+    ("dense_act_fn", is_not_relu),
+    ("is_gated_act", |value| value == true),
+    ("layer_norm_epsilon", |value| {
+        value.as_f64().is_some_and(|it| it != RMS_NORM_EPSILON)
+    }),
+];
+
+fn is_not_relu(value: &Value) -> bool {
+    value.as_str().is_some_and(|name| name != "relu")
 }
 
 #[cfg(test)]
