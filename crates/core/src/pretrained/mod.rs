@@ -59,7 +59,7 @@ pub struct WeightsFit {
     model: Model,
     naming: WeightNaming,
     /// Parts of the model that keep their random values.
-    without: Vec<String>,
+    pub without: Vec<String>,
     /// For the user.
     pub notices: Vec<String>,
 }
@@ -169,23 +169,28 @@ impl WeightsFit {
                 taken.insert(self.stored_or(path, shape, &helps)?.name);
             }
         }
+        self.check_surplus(&taken, &|name| match self.needless(name) {
+            Needless::Never => false,
+            Needless::IfEqualTo(other) => is_same(name, &other),
+            Needless::Always | Needless::IfZero => true,
+        })
+    }
+
+    /// Compares the tensors of the file with those that were `taken`; `is_needless` says whether the
+    /// model computes the same without another one, from [`Self::needless`].
+    ///
+    /// # Errors
+    /// There are tensors without a place in the model.
+    pub fn check_surplus(
+        &self,
+        taken: &BTreeSet<String>,
+        is_needless: &dyn Fn(&str) -> bool,
+    ) -> Result<(), String> {
         let is_surplus = |name: &&String| {
-            !taken.contains(*name)
-                && !self.is_left_out(name)
-                && match self.needless(name) {
-                    Needless::Never => true,
-                    Needless::IfEqualTo(other) => !is_same(name, &other),
-                    Needless::Always | Needless::IfZero => false,
-                }
+            !taken.contains(*name) && !self.is_left_out(name) && !is_needless(name)
         };
-        let left: Vec<String> = self
-            .header
-            .shapes
-            .keys()
-            .filter(is_surplus)
-            .cloned()
-            .collect();
-        self.surplus(&left)
+        let names = self.header.shapes.keys();
+        self.surplus(&names.filter(is_surplus).collect::<Vec<_>>())
     }
 
     /// The tensor of the parameter or statistic at a path.
@@ -247,7 +252,7 @@ impl WeightsFit {
     }
 
     /// Whether a tensor of the file is of a part that keeps its random values.
-    pub fn is_left_out(&self, name: &str) -> bool {
+    fn is_left_out(&self, name: &str) -> bool {
         if self.naming == WeightNaming::Kiln {
             return self.left_out_part(name).is_some();
         }
@@ -271,12 +276,11 @@ impl WeightsFit {
         }
     }
 
-    /// # Errors
-    /// There are tensors without a place in the model.
-    pub fn surplus(&self, left: &[String]) -> Result<(), String> {
+    /// The error of tensors without a place in the model, if there are any.
+    fn surplus(&self, left: &[&String]) -> Result<(), String> {
         let (name, what) = match left {
             [] => return Ok(()),
-            [one] if one == GPT2_HEAD && matches!(self.naming, WeightNaming::Gpt2(_)) => (
+            [one] if *one == GPT2_HEAD && matches!(self.naming, WeightNaming::Gpt2(_)) => (
                 one,
                 "is a head of its own, and `model.tie_head` is true".to_owned(),
             ),

@@ -20,8 +20,7 @@ pub(crate) struct Pretrained {
     tensors: TensorFile,
     fit: WeightsFit,
     taken: RefCell<BTreeSet<String>>,
-    /// Parts of the model that keep their random values, and those of them that the model has.
-    without: Vec<String>,
+    /// Parts that keep their random values and have been found in the model.
     met: RefCell<BTreeSet<String>>,
 }
 
@@ -67,7 +66,6 @@ impl Pretrained {
             tensors,
             fit,
             taken: RefCell::default(),
-            without: named.without.clone(),
             met: RefCell::default(),
         })
     }
@@ -122,22 +120,16 @@ impl Pretrained {
     /// Errors: the file holds more than was taken, or the model has no part that `without` names.
     pub(crate) fn all_taken(&self) -> Result<(), TrialError> {
         let met = self.met.borrow();
-        if let Some(unknown) = self.without.iter().find(|name| !met.contains(*name)) {
+        let mut without = self.fit.without.iter();
+        if let Some(unknown) = without.find(|name| !met.contains(*name)) {
             return Err(TrialError::Bad(format!(
                 "`train.initial_weights.without` names `{unknown}`, and the model has no parameter \
                  under that name"
             )));
         }
-        let taken = self.taken.borrow();
-        let mut left: Vec<String> = self
-            .tensors
-            .names()
-            .into_iter()
-            .filter(|name| !taken.contains(name))
-            .filter(|name| !self.is_needless(name) && !self.fit.is_left_out(name))
-            .collect();
-        left.sort_unstable();
-        self.fit.surplus(&left).map_err(TrialError::Failed)
+        self.fit
+            .check_surplus(&self.taken.borrow(), &|name| self.is_needless(name))
+            .map_err(TrialError::Failed)
     }
 
     fn is_needless(&self, name: &str) -> bool {
