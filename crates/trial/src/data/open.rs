@@ -46,7 +46,7 @@ pub(crate) struct Opened {
     pub(crate) baselines: Option<Baselines>,
     /// Prompts and reference responses; for data of prompts and responses.
     pub(crate) pairs: Option<OpenedPairs>,
-    /// Names of classes or symbols.
+    /// Names of symbols. Those of classes take a listing of the images and are left to the caller.
     pub(crate) labels: Option<Labels>,
 }
 
@@ -137,12 +137,6 @@ fn open_images(data: &Data, folder: Option<&Path>, seed: u64) -> Result<Opened, 
     let notice = notices::of_images(data, &found);
     let validation = validation::of_images(data, &found);
     let [train, valid] = ImageSource::both(data, found, seed);
-    let names = images::describe(data).ok().and_then(|it| it.classes);
-    let labels = names.map(|names| Labels {
-        key: "classes",
-        part: "head",
-        names,
-    });
     Ok(Opened {
         epoch_samples: train.sample_count(),
         train: Arc::new(train),
@@ -157,7 +151,7 @@ fn open_images(data: &Data, folder: Option<&Path>, seed: u64) -> Result<Opened, 
         notice,
         baselines: None,
         pairs: None,
-        labels,
+        labels: None,
     })
 }
 

@@ -5,6 +5,8 @@ use std::collections::BTreeMap;
 use kiln_core::kinds::Data;
 use kiln_data::images;
 
+use crate::data::Labels;
+
 /// The names of the classes, if a folder tells them; `notes` get one if it cannot be read.
 pub(super) fn class_names(data: &Data, notes: &mut BTreeMap<String, String>) -> Vec<String> {
     let Data::ImageFolder(_) = data else {
@@ -18,6 +20,20 @@ pub(super) fn class_names(data: &Data, notes: &mut BTreeMap<String, String>) -> 
             Vec::new()
         }
     }
+}
+
+/// The names of the classes of images as labels, if they have names. `in_folder` are the
+/// [`class_names`] of these data: a large folder takes long to list again.
+pub(super) fn class_labels(data: &Data, in_folder: &[String]) -> Option<Labels> {
+    let names = match data {
+        Data::ImageFolder(_) => in_folder.to_vec(),
+        published => images::describe(published).ok()?.classes?,
+    };
+    Some(Labels {
+        key: "classes",
+        part: "head",
+        names,
+    })
 }
 
 #[cfg(test)]

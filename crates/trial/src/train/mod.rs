@@ -60,7 +60,7 @@ pub use outcome::TrialEnded;
 
 use self::{
     checkpoint::{Keeper, ResumePoint},
-    class_names::class_names,
+    class_names::{class_labels, class_names},
     clock::monotonic_nanoseconds,
     early_stop::EarlyStopping,
     feed::{Feed, StepPlan, plan_feed},
@@ -500,8 +500,10 @@ fn prepare(file: &TrialFile, result: &mut TrialResult) -> Result<Prepared, Trial
         .unknown
         .map(|unknown| with_remedy(&unknown, &file.data));
     let weights = file.train.initial_weights.as_ref();
+    let class_names = class_names(&file.data, &mut result.notes);
     let relabeled = opened
         .labels
+        .or_else(|| class_labels(&file.data, &class_names))
         .and_then(|labels| other_labels(weights?, &labels));
     let notices = left_out_notice(epoch, &opened.left_out)
         .into_iter()
@@ -514,7 +516,7 @@ fn prepare(file: &TrialFile, result: &mut TrialResult) -> Result<Prepared, Trial
     result.figures.validation_data = opened.validation;
     result.left_out_of_data = opened.left_out;
     result.outputs = OutputNames {
-        class_names: class_names(&file.data, &mut result.notes),
+        class_names,
         tokenizer_sha256: tokens.map(|tokens| tokens.sha256().to_owned()),
     };
     Ok(Prepared {
