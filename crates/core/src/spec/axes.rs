@@ -28,11 +28,17 @@ pub(super) fn varying_sections() -> impl Iterator<Item = &'static [&'static str]
 
 /// The derived keys.
 pub(super) fn derived_keys(tree: &Node) -> impl Iterator<Item = &str> {
-    let entries = tree.get_path(DERIVED).map(Node::entries);
+    given_keys(tree, DERIVED).into_iter()
+}
+
+/// The keys of a section that have a value; `null` is none.
+pub(super) fn given_keys<'a>(tree: &'a Node, section: &[&str]) -> Vec<&'a str> {
+    let entries = tree.get_path(section).map(Node::entries);
     let given = entries.unwrap_or_default().iter();
     given
         .filter(|entry| !entry.value.is_null())
         .map(|entry| entry.key.as_str())
+        .collect()
 }
 
 /// The keys that vary: axes, derived keys, and the keys of the search.

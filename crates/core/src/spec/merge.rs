@@ -11,7 +11,7 @@ use figment::{
 };
 
 use super::{
-    axes::{AXES, DERIVED},
+    axes::{AXES, DERIVED, derived_keys, given_keys},
     keys,
     merge_rules::{LayerAction, changes},
     node::{Node, NodeContent, NodeEntry},
@@ -126,9 +126,7 @@ pub(super) fn lay(layers: &mut Vec<SpecLayer>, mut layer: SpecLayer) {
     replace_sources(&layer, layers);
     for change in changes(&beneath, &layer.tree) {
         if let LayerAction::Reset(_) = change.action {
-            for lower in layers.iter_mut() {
-                lower.tree.remove_path(&change.path);
-            }
+            remove_from_all(layers, &change.path);
         }
     }
     layers.push(layer);
@@ -184,27 +182,14 @@ fn remove_from_all(layers: &mut [SpecLayer], path: &[&str]) {
 /// A key is listed or derived: the axes of a layer replace the expressions beneath for the same
 /// keys, and its expressions the axes.
 fn replace_sources(layer: &SpecLayer, layers: &mut [SpecLayer]) {
-    let derived = given_keys(&layer.tree, DERIVED);
     for section in AXES {
-        let listed = given_keys(&layer.tree, section);
-        for lower in layers.iter_mut() {
-            for key in &listed {
-                lower.tree.remove_path(&[DERIVED, &[*key]].concat());
-            }
-            for key in &derived {
-                lower.tree.remove_path(&[section, &[*key]].concat());
-            }
+        for key in given_keys(&layer.tree, section) {
+            remove_from_all(layers, &[DERIVED, &[key]].concat());
+        }
+        for key in derived_keys(&layer.tree) {
+            remove_from_all(layers, &[section, &[key]].concat());
         }
     }
-}
-
-fn given_keys<'a>(tree: &'a Node, section: &[&str]) -> Vec<&'a str> {
-    let entries = tree.get_path(section).map(Node::entries);
-    let given = entries.unwrap_or_default().iter();
-    given
-        .filter(|entry| !entry.value.is_null())
-        .map(|entry| entry.key.as_str())
-        .collect()
 }
 
 /// Removes the keys whose value is `null`, after they have been applied. `null` stays where it is a
