@@ -115,7 +115,7 @@ struct RunLine {
     age_seconds: Option<f64>,
     /// `None` until it is measured, which takes a look at each file of the run.
     size_bytes: Option<u64>,
-    /// Whether the size was asked for and a file of the run could not be looked at.
+    /// Whether the size could not be measured.
     #[serde(skip)]
     is_size_unknown: bool,
     /// The launch or the workers that run it, or the reason why it cannot be read.

@@ -123,7 +123,7 @@ pub(super) struct RankedPoint<'a> {
     pub(super) failures: Option<String>,
     /// Points that stand apart come after those that are compared.
     pub(super) apart: Option<Apart>,
-    /// Whether it is the best, or one of the Pareto front.
+    /// Whether the point is the best one, or one of the Pareto front.
     pub(super) is_marked: bool,
 }
 
@@ -552,7 +552,7 @@ pub struct RankedTrial {
     pub trial: TrialId,
     /// `batch_size 8, num_workers 4`.
     pub point: String,
-    /// Whether it is the best, or one of the Pareto front.
+    /// Whether the point is the best one, or one of the Pareto front.
     pub is_marked: bool,
 }
 

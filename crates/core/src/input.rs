@@ -59,8 +59,8 @@ fn regular(kind: FileType) -> io::Result<()> {
 /// The metadata of a path, links followed; `None` if nothing is there.
 ///
 /// # Errors
-/// It cannot be told, such as behind a folder that this user may not search. This is not `None`:
-/// the file may be there.
+/// The path cannot be looked at, such as behind a folder that this user may not search. This is not
+/// `None`: the file may be there.
 pub fn find(path: &Path) -> io::Result<Option<fs::Metadata>> {
     match patiently(|| fs::metadata(path)) {
         Ok(found) => Ok(Some(found)),

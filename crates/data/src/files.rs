@@ -36,7 +36,7 @@ pub fn folders(set_folder: &str, path: Option<&str>, data_folder: Option<&Path>)
 /// Returns the file itself, or the same with `.gz` or `.xz`; `None` if none of them is there.
 ///
 /// # Errors
-/// Whether one is there cannot be told.
+/// One of these paths cannot be looked at.
 pub fn existing(path: &Path) -> Result<Option<PathBuf>, DataError> {
     let compressed = COMPRESSED.iter().map(|ending| {
         let mut whole = path.as_os_str().to_owned();
@@ -55,7 +55,7 @@ pub fn existing(path: &Path) -> Result<Option<PathBuf>, DataError> {
 /// The metadata of a path; `None` if nothing is there.
 ///
 /// # Errors
-/// It cannot be told.
+/// The path cannot be looked at.
 pub(super) fn found(path: &Path) -> Result<Option<Metadata>, DataError> {
     input::find(path).map_err(|error| DataError::unreadable(path, error))
 }
@@ -63,7 +63,7 @@ pub(super) fn found(path: &Path) -> Result<Option<Metadata>, DataError> {
 /// Whether a folder is at a path.
 ///
 /// # Errors
-/// It cannot be told.
+/// The path cannot be looked at.
 pub(super) fn is_folder(path: &Path) -> Result<bool, DataError> {
     Ok(found(path)?.is_some_and(|found| found.is_dir()))
 }

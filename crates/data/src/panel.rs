@@ -218,7 +218,7 @@ pub(super) fn locate(data: &Data, data_folder: Option<&Path>) -> Result<PathBuf,
 /// Whether a folder contains a panel, as CSV files or in an archive.
 ///
 /// # Errors
-/// It cannot be told.
+/// The folder cannot be looked at.
 pub(super) fn is_in(folder: &Path) -> Result<bool, DataError> {
     files::is_there(folder)
 }

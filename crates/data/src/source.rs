@@ -200,7 +200,7 @@ fn whole(folder: &Path, names: &[&str]) -> Result<Option<Vec<PathBuf>>, DataErro
 /// itself, if it contains one in any form.
 ///
 /// # Errors
-/// Whether it is there cannot be told.
+/// The folder cannot be searched for the file.
 pub fn present(file: &DatasetFile, folder: &Path) -> Result<Option<PathBuf>, DataError> {
     match file.checksum {
         Checksum::Panel(_) => Ok(panel::is_in(folder)?.then(|| folder.to_owned())),
@@ -211,7 +211,7 @@ pub fn present(file: &DatasetFile, folder: &Path) -> Result<Option<PathBuf>, Dat
 /// Whether the folder contains the unpacked files of a set that is published as an archive.
 ///
 /// # Errors
-/// It cannot be told.
+/// The folder cannot be searched for the files.
 pub fn is_unpacked(set: &Dataset, folder: &Path) -> Result<bool, DataError> {
     let is_published = |name: &&str| set.files.iter().any(|file| file.name == *name);
     for names in set.forms {

@@ -65,7 +65,7 @@ struct TrialWeights {
     trial: TrialId,
     /// The attempt of its last row, if that completed.
     completed: Option<u64>,
-    /// Whether its run would resume at them.
+    /// Whether the run would resume the trial at these checkpoints.
     is_unfinished: bool,
     folders: Vec<PathBuf>,
     size: FolderSize,
@@ -229,7 +229,7 @@ fn is_unfinished(run: &RunFolder, trial: &TrialId, row: Option<&TableRow>) -> io
     Ok(!row.fixed.outcome.is_final() || newest.is_some_and(|newest| newest > row.fixed.attempt))
 }
 
-/// Tells whether a run is the newest of its experiment.
+/// Whether a run is the newest one of its experiment.
 fn is_newest(run: &RunFolder) -> io::Result<bool> {
     let Some((results, experiment)) = place_of(run) else {
         return Ok(true);

@@ -328,7 +328,7 @@ impl Metric {
             && self.settings.measured.is_none()
     }
 
-    /// Whether it is part of the result; progress is only shown.
+    /// Whether the metric is part of the result; progress is only shown.
     pub(super) fn is_of_result(&self) -> bool {
         self.target != MetricTarget::Progress
     }

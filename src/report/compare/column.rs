@@ -91,7 +91,8 @@ impl ColumnMetric {
         learned::is_learned(self.name)
     }
 
-    /// Whether it is the time or steps until the target loss; a training that fails never reaches it.
+    /// Whether the column has the time or the steps until the target loss; a training that fails
+    /// never reaches it.
     pub(super) fn is_until_target(self) -> bool {
         learned::UNTIL_TARGET.contains(&self.name)
     }

@@ -71,7 +71,7 @@ pub(super) fn beside(path: &Path) -> Option<Value> {
     serde_json::from_slice(&bytes).ok()
 }
 
-/// Whether it is that of an export, which describes a model of kiln's.
+/// Whether `kiln export` wrote the configuration, for one of kiln's own models.
 pub(super) fn is_of_export(config: &Value) -> bool {
     config.get("kiln_export").is_some()
 }

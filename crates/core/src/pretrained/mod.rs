@@ -81,7 +81,7 @@ pub struct StoredTensor<'a> {
     pub name: String,
     /// As it is in the file; it may have more rows than are used.
     pub shape: &'a [u64],
-    /// Whether its two axes are exchanged.
+    /// Whether the file has the weight as [in, out], and the model as [out, in].
     pub is_turned: bool,
 }
 

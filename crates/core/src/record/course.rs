@@ -39,7 +39,7 @@ struct Part {
     folder: PathBuf,
     /// A later attempt replaces the steps from its first one on, or all of them.
     first_step: Option<u64>,
-    /// Whether it is the last attempt of the course.
+    /// Whether this attempt is the last one of the course.
     is_last: bool,
 }
 

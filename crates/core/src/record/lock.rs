@@ -50,7 +50,7 @@ impl Holder {
         rest.split(' ').next()?.parse().ok()
     }
 
-    /// Whether it is a launch: not a process that removes runs.
+    /// Whether the holder of the lock runs trials; the other holders remove runs.
     pub fn is_launch(&self) -> bool {
         !self.0.contains(REMOVES)
     }

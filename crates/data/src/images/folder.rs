@@ -122,7 +122,7 @@ fn train_folder(root: &Path) -> Result<Option<PathBuf>, DataError> {
 /// The folder of the validation images, if they have one of their own.
 ///
 /// # Errors
-/// Whether there is one cannot be told.
+/// The folder cannot be searched for it.
 pub(crate) fn valid_folder(root: &Path) -> Result<Option<PathBuf>, DataError> {
     for folder in VALID_FOLDERS.map(|name| root.join(name)) {
         if listing::has_folders(&folder)? {

@@ -12,7 +12,7 @@ use crate::{error::DataError, images::valid_folder, split::SHAKESPEARE_VALID};
 /// `the last 10.0 % of the characters (data.valid_fraction)`.
 ///
 /// # Errors
-/// Whether images have a folder for validation cannot be told.
+/// The folder of the images cannot be searched for a folder for validation.
 pub(super) fn in_words(data: &Data) -> Result<String, DataError> {
     if let Data::ImageFolder(folder) = data
         && let Some(own) = valid_folder(Path::new(&folder.path))?

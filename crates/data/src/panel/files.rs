@@ -60,7 +60,7 @@ enum PanelPlace {
 /// Whether a folder contains CSV files or an archive; [`find`] reports several archives.
 ///
 /// # Errors
-/// It cannot be told.
+/// The folder cannot be looked at.
 pub(super) fn is_there(folder: &Path) -> Result<bool, DataError> {
     Ok(files::is_folder(folder)?
         && !matches!(

@@ -28,7 +28,7 @@ pub struct AttemptEnd {
     /// As in the table; `None` on the CPU.
     pub device_uuid: Option<Arc<str>>,
     pub memory_limit_bytes: Option<u64>,
-    /// Whether its metrics were read again from kept output (`kiln run --read-again`).
+    /// Whether the metrics were read again from kept output (`kiln run --read-again`).
     pub is_read_again: bool,
 }
 
