@@ -11,7 +11,7 @@ use std::collections::HashSet;
 use kiln_core::{
     kinds::command::METRIC_PREFIX,
     plan::{Outcome, TrialId},
-    record::{TrialRow, tables::TRIALS},
+    record::TrialRow,
     spec::suggest::nearest,
     statistics::{ALPHA, mean, mean_interval},
     units::{Bytes, counted, exact, shorten, without_controls},
@@ -148,12 +148,9 @@ impl RunAnswers {
                 answers
             }
         });
-        let answers = answers.collect();
-        let folder = subject.name.strip_suffix(TRIALS.file);
-        let folder = folder.and_then(|path| path.strip_suffix('/'));
         Self {
-            name: without_controls(folder.unwrap_or(subject.name)),
-            answers,
+            name: without_controls(subject.run_path()),
+            answers: answers.collect(),
         }
     }
 }

@@ -1,7 +1,7 @@
 //! The input of a report: a run's table, and the files of the run beside it.
 
 use kiln_core::{
-    record::{RunFile, RunFolder, TrialTable},
+    record::{RunFile, RunFolder, TrialTable, tables::TRIALS},
     spec::{self, DeviceName, Devices, Experiment},
 };
 use serde_json::Value;
@@ -51,6 +51,13 @@ impl<'a> Subject<'a> {
             packages: None,
             folder: None,
         }
+    }
+
+    /// The path of its run: that of the table without the name of its file.
+    pub(super) fn run_path(&self) -> &'a str {
+        let path = self.name.strip_suffix(TRIALS.file);
+        let path = path.and_then(|path| path.strip_suffix('/'));
+        path.unwrap_or(self.name)
     }
 
     /// The experiment's own objective.

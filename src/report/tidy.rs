@@ -358,11 +358,7 @@ impl<'a> TidyRun<'a> {
             .and_then(|run| run.path().canonicalize().ok());
         let name = match folder.as_deref().and_then(Path::file_name) {
             Some(name) => name.to_string_lossy().into_owned(),
-            None => {
-                let path = subject.name.strip_suffix(TRIALS.file);
-                let path = path.and_then(|path| path.strip_suffix('/'));
-                path.unwrap_or(subject.name).to_owned()
-            }
+            None => subject.run_path().to_owned(),
         };
         Self {
             subject,
