@@ -12,7 +12,6 @@ use kiln_core::{
     kinds::command::METRIC_PREFIX,
     plan::{Outcome, TrialId},
     record::TrialRow,
-    spec::suggest::nearest,
     statistics::{ALPHA, mean, mean_interval},
     units::{Bytes, counted, exact, shorten, without_controls},
 };
@@ -25,7 +24,7 @@ use super::{
     points::{Point, ended, points},
     ranking::Ranking,
     subject::Subject,
-    tidy::measures,
+    tidy::{hint_and_names, measures},
 };
 
 /// Columns that a trial has only if it was not resumed ([`TrialRow::of_whole_work`]).
@@ -404,17 +403,8 @@ fn check_columns(subjects: &[Subject<'_>], conditions: &[GateCondition]) -> Resu
 }
 
 fn unknown(column: &str, known: &[&str]) -> String {
-    let metric = format!("{METRIC_PREFIX}{column}");
-    let near = match known.contains(&metric.as_str()) {
-        true => Some(metric.as_str()),
-        false => nearest(column, known.iter().copied()),
-    };
-    let hint = near.map_or_else(String::new, |near| format!("; did you mean `{near}`?"));
-    let known: Vec<String> = known.iter().map(|name| format!("`{name}`")).collect();
-    format!(
-        "`--fail-on`: `{column}` is not a number of a point{hint}; the numbers are {}",
-        known.join(", ")
-    )
+    let (hint, numbers) = hint_and_names(column, known);
+    format!("`--fail-on`: `{column}` is not a number of a point{hint}; the numbers are {numbers}")
 }
 
 #[cfg(test)]

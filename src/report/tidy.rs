@@ -9,7 +9,7 @@ mod pieces;
 use std::{collections::HashSet, io, path::Path};
 
 use kiln_core::{
-    kinds::text_of,
+    kinds::{command::METRIC_PREFIX, text_of},
     plan::Outcome,
     record::{
         Course, RunFolder, TableError, TableRow, TrialRow,
@@ -162,17 +162,13 @@ impl<'a> TidyTable<'a> {
     }
 
     fn unknown(&self, name: &str, known: &[String]) -> TidyError {
-        let metric = format!("metric.{name}");
-        let near = match known.contains(&metric) {
-            true => Some(metric.as_str()),
-            false => nearest(name, known.iter().map(String::as_str)),
-        };
-        let known: Vec<String> = known.iter().map(|column| format!("`{column}`")).collect();
+        let known: Vec<&str> = known.iter().map(String::as_str).collect();
+        let (hint, known) = hint_and_names(name, &known);
         TidyError::Column {
             name: name.to_owned(),
             table: self.kind.name(),
-            hint: near.map_or_else(String::new, |near| format!("; did you mean `{near}`?")),
-            known: known.join(", "),
+            hint,
+            known,
         }
     }
 
@@ -311,6 +307,19 @@ impl<'a> TidyTable<'a> {
             Err(problem) => pieces.fault = Some(io::Error::other(problem)),
         }
     }
+}
+
+/// A hint at the column that an unknown name may mean, empty if none is near, and the list of the
+/// known columns. A metric may be named without its prefix.
+pub(super) fn hint_and_names(name: &str, known: &[&str]) -> (String, String) {
+    let metric = format!("{METRIC_PREFIX}{name}");
+    let near = match known.contains(&metric.as_str()) {
+        true => Some(metric.as_str()),
+        false => nearest(name, known.iter().copied()),
+    };
+    let hint = near.map_or_else(String::new, |near| format!("; did you mean `{near}`?"));
+    let names: Vec<String> = known.iter().map(|column| format!("`{column}`")).collect();
+    (hint, names.join(", "))
 }
 
 /// The names of several lists, each once, in their order.

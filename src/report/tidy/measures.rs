@@ -92,10 +92,7 @@ pub(in crate::report) fn columns_of(measure: &str) -> &'static [&'static str] {
 
 /// The names of all columns; `metrics` are `metric.NAME`.
 pub(super) fn columns(metrics: &[String]) -> Vec<String> {
-    let measures = MEASURES.iter().map(|(name, _)| *name);
-    let measures = measures
-        .chain([ENERGY])
-        .chain(metrics.iter().map(String::as_str));
+    let measures = names().chain(metrics.iter().map(String::as_str));
     let of_measure = |name: &str| {
         [
             name.to_owned(),
