@@ -56,19 +56,7 @@ impl Subject<'_> {
 /// For a terminal.
 pub fn text(subject: Subject<'_>, style: PageStyle) -> String {
     let findings = diagnose_run(subject);
-    let notices = subject.notices(&findings);
-    let page = summary_with(
-        subject.table,
-        subject.planned(),
-        subject.objective(),
-        Remarks {
-            findings: &findings,
-            notices: &notices,
-            has_evidence_below: true,
-            folder: subject.folder,
-        },
-        style,
-    );
+    let page = above_evidence(subject, &findings, style);
     format!(
         "{}\n\n{page}{}{}",
         without_controls(subject.name),
@@ -81,28 +69,29 @@ pub fn text(subject: Subject<'_>, style: PageStyle) -> String {
 /// finding.
 pub fn markdown(subject: Subject<'_>) -> String {
     let findings = diagnose_run(subject);
-    let notices = subject.notices(&findings);
-    let page = summary_with(
-        subject.table,
-        subject.planned(),
-        subject.objective(),
-        Remarks {
-            findings: &findings,
-            notices: &notices,
-            has_evidence_below: true,
-            folder: subject.folder,
-        },
-        PageStyle {
-            width: None,
-            has_color: false,
-        },
-    );
+    let style = PageStyle {
+        width: None,
+        has_color: false,
+    };
+    let page = above_evidence(subject, &findings, style);
     format!(
         "# {}\n\n{}{}",
         markdown::inline(subject.name),
         markdown::fenced("", &page),
         in_full(&findings, FindingForm::Markdown)
     )
+}
+
+/// The summary, without the evidence that a page has below it.
+fn above_evidence(subject: Subject<'_>, findings: &[RuleFinding], style: PageStyle) -> String {
+    let remarks = Remarks {
+        findings,
+        notices: &subject.notices(findings),
+        has_evidence_below: true,
+        folder: subject.folder,
+    };
+    let (planned, objective) = (subject.planned(), subject.objective());
+    summary_with(subject.table, planned, objective, remarks, style)
 }
 
 #[derive(Serialize)]
@@ -131,14 +120,16 @@ pub fn json(subject: Subject<'_>) -> String {
 pub fn json_with_gates(subject: Subject<'_>, gates: Option<Vec<Value>>) -> String {
     let table = subject.table;
     let findings = diagnose_run(subject);
+    let planned = planned_values(subject);
+    let planned = planned.as_ref();
     let report = ReportPage {
         kiln_report: KILN_REPORT,
         table: subject.name.to_owned(),
         planned: subject.run.map(|run| run.plan.len()),
         outcomes: outcomes(table),
-        objective: objective(subject),
-        points: all_points(subject),
-        not_completed: not_completed(subject),
+        objective: objective(subject, planned),
+        points: all_points(subject, planned),
+        not_completed: not_completed(subject, planned),
         notices: subject.notices(&findings),
         findings,
         gates,
@@ -148,17 +139,16 @@ pub fn json_with_gates(subject: Subject<'_>, gates: Option<Vec<Value>>) -> Strin
 }
 
 /// The metric that ranks the points, the best of them by their axes, and the answer in words.
-fn objective(subject: Subject<'_>) -> Value {
+fn objective(subject: Subject<'_>, planned: Option<&PlannedValues>) -> Value {
     let (table, all) = (subject.table, points(subject.table));
     let ranking = Ranking::new(&all, table, subject.objective());
-    let planned = planned_values(subject);
     let marked = ranking.points.iter().filter(|ranked| ranked.is_marked);
     let best: Vec<Value> = marked
         .clone()
         .map(|ranked| axes_of(table, ranked.point))
         .collect();
     let best_values: Vec<Value> = marked
-        .map(|ranked| values_of(table, planned.as_ref(), ranked.point))
+        .map(|ranked| values_of(table, planned, ranked.point))
         .collect();
     json!({
         "metric": ranking.column(),
@@ -211,7 +201,7 @@ fn outcomes(table: &TrialTable) -> Map<String, Value> {
 }
 
 /// Each point with its axes, its trials, and the means over those that completed.
-fn all_points(subject: Subject<'_>) -> Vec<Value> {
+fn all_points(subject: Subject<'_>, planned: Option<&PlannedValues>) -> Vec<Value> {
     let table = subject.table;
     type Cell = fn(&TrialRow) -> Option<f64>;
     const MEANS: [(&str, Cell); 5] = [
@@ -223,12 +213,11 @@ fn all_points(subject: Subject<'_>) -> Vec<Value> {
     ];
     let all = points(table);
     let ranking = Ranking::new(&all, table, subject.objective());
-    let planned = planned_values(subject);
     let metrics: Vec<Metric> = ranking.metrics_of_command().collect();
     let ranked = ranking.objective.metric();
     let of = |point: &Point<'_>| {
         let trials: Vec<&str> = point.rows.iter().map(|row| row.trial.0.as_str()).collect();
-        let values = values_of(table, planned.as_ref(), point);
+        let values = values_of(table, planned, point);
         let mut entry = json!({"axes": axes_of(table, point), "values": values, "trials": trials});
         if let Some(failures) = point.failures() {
             entry["failures"] = failures.into();
@@ -257,9 +246,8 @@ fn all_points(subject: Subject<'_>) -> Vec<Value> {
 
 /// Each trial that did not complete, by its last attempt. `stderr` is the path of its log below the
 /// run's folder, `null` where it is not there.
-fn not_completed(subject: Subject<'_>) -> Vec<Value> {
+fn not_completed(subject: Subject<'_>, planned: Option<&PlannedValues>) -> Vec<Value> {
     let rows = subject.table.last_attempts().into_iter();
-    let planned = planned_values(subject);
     let of = |TableRow { fixed: row, axes }: &TableRow| {
         let point = Point {
             values: axes,
@@ -269,7 +257,7 @@ fn not_completed(subject: Subject<'_>) -> Vec<Value> {
             "trial": row.trial.0,
             "seed": row.seed,
             "axes": axes_of(subject.table, &point),
-            "values": values_of(subject.table, planned.as_ref(), &point),
+            "values": values_of(subject.table, planned, &point),
             "outcome": row.outcome.name(),
             "reason": row.reason,
             "attempt": row.attempt,
