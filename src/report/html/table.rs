@@ -159,8 +159,7 @@ impl PointTable {
                 let text = of_runs(line.point, &value, column.text(value.mean, 4));
                 Some(sorted(text, value.mean))
             };
-            let cells = lines.iter().map(|line| cell(line).unwrap_or_default());
-            self.add_filled(column.head(metrics), column.meaning, cells.collect());
+            self.add_filled(column.head(metrics), column.meaning, lines, cell);
         }
         for metric in metrics {
             let cell = |line: &HtmlLine<'_>| {
@@ -168,9 +167,8 @@ impl PointTable {
                 let text = of_runs(line.point, &value, value.with_spread());
                 Some(sorted(text, value.mean))
             };
-            let cells = lines.iter().map(|line| cell(line).unwrap_or_default());
             let meaning = "metric of the command: mean over its runs ± standard deviation";
-            self.add_filled(metric_head(*metric, metrics), meaning, cells.collect());
+            self.add_filled(metric_head(*metric, metrics), meaning, lines, cell);
         }
         self.add_numbers(&RESOURCES, lines);
         self.add_energy(lines);
@@ -231,18 +229,18 @@ impl PointTable {
             let text = metric_with_spread(Metric::SecondsToTarget, value);
             Some(sorted(of_runs(line.point, &value, text), value.mean))
         };
-        let cells = lines.iter().map(|line| cell(line).unwrap_or_default());
         self.add_filled(
             metric_head(Metric::SecondsToTarget, &[]),
             "time until `train.target` was reached: mean over its runs ± standard deviation",
-            cells.collect(),
+            lines,
+            cell,
         );
     }
 
     fn add_numbers(&mut self, numbers: &[NumberColumn], lines: &[HtmlLine<'_>]) {
         for number in numbers {
-            let cells = lines.iter().map(|line| number.cell(line.point)).collect();
-            self.add_filled(number.head, number.meaning, cells);
+            let cell = |line: &HtmlLine<'_>| number.cell(line.point);
+            self.add_filled(number.head, number.meaning, lines, cell);
         }
     }
 
@@ -252,23 +250,31 @@ impl PointTable {
             let text = of_runs(line.point, &value, significant(value.mean));
             Some(sorted(text, value.mean))
         };
-        let cells = lines.iter().map(|line| cell(line).unwrap_or_default());
         self.add_filled(
             "J/sample",
             "energy per sample over the window, of one source; without trials whose two energies \
              are apart",
-            cells.collect(),
+            lines,
+            cell,
         );
     }
 
     /// Adds a column of numbers, unless all its cells are empty.
-    fn add_filled(&mut self, head: &str, meaning: &str, cells: Vec<HtmlCell>) {
+    fn add_filled(
+        &mut self,
+        head: &str,
+        meaning: &str,
+        lines: &[HtmlLine<'_>],
+        cell: impl Fn(&HtmlLine<'_>) -> Option<HtmlCell>,
+    ) {
+        let cells = lines.iter().map(|line| cell(line).unwrap_or_default());
+        let cells: Vec<HtmlCell> = cells.collect();
         if cells.iter().any(|cell| !cell.text.is_empty()) {
             self.add(head, meaning, true, cells.into_iter());
         }
     }
 
-    /// `fastest` is the speed of the fastest point of each run.
+    /// The speeds, and the share of that of the fastest point of the run.
     fn add_rates(&mut self, lines: &[HtmlLine<'_>]) {
         type RateColumn = (&'static str, fn(&TrialRow) -> Option<f64>);
         const RATES: [RateColumn; 2] = [
@@ -281,33 +287,15 @@ impl PointTable {
                 let text = of_runs(line.point, &rate, rate.with_spread());
                 Some(sorted(text, rate.mean))
             };
-            let cells: Vec<HtmlCell> = lines
-                .iter()
-                .map(|line| cell(line).unwrap_or_default())
-                .collect();
-            if cells.iter().any(|cell| !cell.text.is_empty()) {
-                self.add(
-                    head,
-                    "mean over its runs ± standard deviation",
-                    true,
-                    cells.into_iter(),
-                );
-            }
+            let meaning = "mean over its runs ± standard deviation";
+            self.add_filled(head, meaning, lines, cell);
         }
-        if lines.iter().any(|line| line.share.is_some()) {
-            let share = |line: &HtmlLine<'_>| {
-                let share = line.share?;
-                Some(sorted(share_of_fastest(share), share))
-            };
-            let meaning = "speed over that of the fastest point of its run; of points without \
-                           failures";
-            self.add(
-                "vs fastest",
-                meaning,
-                true,
-                lines.iter().map(|line| share(line).unwrap_or_default()),
-            );
-        }
+        let share = |line: &HtmlLine<'_>| {
+            let share = line.share?;
+            Some(sorted(share_of_fastest(share), share))
+        };
+        let meaning = "speed over that of the fastest point of its run; of points without failures";
+        self.add_filled("vs fastest", meaning, lines, share);
     }
 
     fn add(

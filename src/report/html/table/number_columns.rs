@@ -106,15 +106,13 @@ pub(super) const COURSE: [NumberColumn; 2] = [
 ];
 
 impl NumberColumn {
-    pub(super) fn cell(&self, point: &Point<'_>) -> HtmlCell {
-        let Some(value) = mean(point, self.of) else {
-            return HtmlCell::default();
-        };
+    pub(super) fn cell(&self, point: &Point<'_>) -> Option<HtmlCell> {
+        let value = mean(point, self.of)?;
         let most = point
             .completed()
             .filter_map(self.of)
             .fold(value.mean, f64::max);
         let shown = if self.is_peak { most } else { value.mean };
-        sorted(of_runs(point, &value, (self.print)(shown)), shown)
+        Some(sorted(of_runs(point, &value, (self.print)(shown)), shown))
     }
 }
