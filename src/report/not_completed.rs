@@ -18,7 +18,7 @@ use kiln_core::{
 };
 
 use self::reason::{on_one_line, without_own_details};
-use super::points::{Point, UNSWEPT, points, shown};
+use super::points::{Point, UNSWEPT, did, points, shown};
 
 /// Most entries of the list.
 const MOST_ENTRIES: usize = 20;
@@ -308,20 +308,6 @@ fn in_words(value: &str) -> String {
     match value == value.trim() {
         true => short,
         false => format!("\"{short}\""),
-    }
-}
-
-/// An outcome as a verb.
-fn did(outcome: Outcome) -> &'static str {
-    match outcome {
-        Outcome::Completed => "completed",
-        Outcome::Oom => "ran out of memory",
-        Outcome::Diverged => "diverged",
-        Outcome::Failed => "failed",
-        Outcome::TimedOut => "timed out",
-        Outcome::Skipped => "was skipped",
-        Outcome::Killed => "was killed",
-        Outcome::Interrupted => "was interrupted",
     }
 }
 

@@ -15,13 +15,27 @@ use super::layout::significant;
 /// Name of the only point of a run without a sweep.
 pub(super) const UNSWEPT: &str = "all trials";
 
-/// Outcomes that speak against the settings of a trial, in words.
-const FAILURES: [(Outcome, &str); 4] = [
-    (Outcome::Oom, "ran out of memory"),
-    (Outcome::Diverged, "diverged"),
-    (Outcome::Failed, "failed"),
-    (Outcome::TimedOut, "timed out"),
+/// Outcomes that speak against the settings of a trial.
+const FAILURES: [Outcome; 4] = [
+    Outcome::Oom,
+    Outcome::Diverged,
+    Outcome::Failed,
+    Outcome::TimedOut,
 ];
+
+/// An outcome as a verb.
+pub(super) fn did(outcome: Outcome) -> &'static str {
+    match outcome {
+        Outcome::Completed => "completed",
+        Outcome::Oom => "ran out of memory",
+        Outcome::Diverged => "diverged",
+        Outcome::Failed => "failed",
+        Outcome::TimedOut => "timed out",
+        Outcome::Skipped => "was skipped",
+        Outcome::Killed => "was killed",
+        Outcome::Interrupted => "was interrupted",
+    }
+}
 
 /// How many of these trials ended in each of the wanted ways: `2 oom`.
 pub(super) fn ended(rows: &[&TrialRow], is_wanted: impl Fn(Outcome) -> bool) -> Vec<String> {
@@ -55,10 +69,10 @@ impl Point<'_> {
     /// Its trials whose end speaks against its settings: `3 of 5 diverged`; `None` if there are
     /// none. Of a trial that was skipped, killed from outside or interrupted nothing is known.
     pub(super) fn failures(&self) -> Option<String> {
-        let failures = FAILURES.iter().filter_map(|(outcome, words)| {
-            let ended = self.rows.iter().filter(|row| row.outcome == *outcome);
+        let failures = FAILURES.into_iter().filter_map(|outcome| {
+            let ended = self.rows.iter().filter(|row| row.outcome == outcome);
             let count = ended.count();
-            (count > 0).then(|| format!("{count} of {} {words}", self.rows.len()))
+            (count > 0).then(|| format!("{count} of {} {}", self.rows.len(), did(outcome)))
         });
         let failures: Vec<String> = failures.collect();
         (!failures.is_empty()).then(|| failures.join(", "))
