@@ -28,10 +28,15 @@ pub(super) fn completed<'a>(rows: &[&'a TrialRow]) -> Vec<&'a TrialRow> {
         .collect()
 }
 
+/// The rows of a side by their trials: a table has one row that counts of each.
+pub(super) fn by_trial<'a>(rows: &[&'a TrialRow]) -> HashMap<&'a TrialId, &'a TrialRow> {
+    let rows = rows.iter().copied();
+    rows.map(|row| (&row.trial, row)).collect()
+}
+
 /// The trials of which both sides have one and the same run: it is not a repeat of itself.
 pub(super) fn shared_trials<'a>(pair: &MatchedPair<'a>) -> HashSet<&'a TrialId> {
-    let of_new = pair.new.iter().copied();
-    let in_new: HashMap<&'a TrialId, &'a TrialRow> = of_new.map(|row| (&row.trial, row)).collect();
+    let in_new = by_trial(&pair.new);
     let is_in_new = |row: &&'a TrialRow| {
         let new = in_new.get(&row.trial);
         new.is_some_and(|new| is_same_run(row, new))
@@ -59,9 +64,7 @@ pub(super) fn without_numbers(
     metrics: &[ComparedMetric],
     is_other_mean: bool,
 ) -> Compared {
-    // A table has one row that counts of each trial.
-    let in_new: HashMap<&TrialId, &TrialRow> =
-        pair.new.iter().map(|new| (&new.trial, *new)).collect();
+    let in_new = by_trial(&pair.new);
     let twice = pair
         .base
         .iter()

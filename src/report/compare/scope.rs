@@ -1,10 +1,9 @@
 //! Which numbers can be compared under a treatment, and why others cannot.
 
-use std::collections::{BTreeSet, HashMap};
+use std::collections::BTreeSet;
 
 use kiln_core::{
     kinds::command::METRIC_PREFIX,
-    plan::TrialId,
     record::{TrialRow, redefined::Redefinition},
     spec::learned::OtherNumber,
     statistics::Nature,
@@ -16,7 +15,7 @@ use super::{
     ComparedMetric,
     comparable::{RowFact, is_read_twice},
     matching::MatchedPair,
-    pair::{completed, shared_trials},
+    pair::{by_trial, completed, shared_trials},
     treatment::Treatment,
 };
 
@@ -67,8 +66,7 @@ pub(super) fn refusal(
 /// Numbers of attempts that both sides have, because the output of one was read again for the other,
 /// or because a run kept them from the other. `is_one_run`: no row of the two tables is of another.
 pub(super) fn of_one_attempt(pair: &MatchedPair<'_>, is_one_run: bool) -> Option<String> {
-    let base: HashMap<&TrialId, &TrialRow> =
-        pair.base.iter().map(|row| (&row.trial, *row)).collect();
+    let base = by_trial(&pair.base);
     let is_in_base = |row: &&&TrialRow| {
         let old = base.get(&row.trial);
         old.is_some_and(|old| is_read_twice(old, row))
