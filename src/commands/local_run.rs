@@ -99,7 +99,7 @@ pub(super) fn result(run: &RunFolder, is_shown: bool) -> Result<Status, Stop> {
     if is_shown {
         let objective = objective_of(run);
         let planned = file.plan.len();
-        let page = report::summary_in(Some(run), &table, planned, objective, page_style());
+        let page = report::summary_in(run, &table, planned, objective, page_style());
         print(&format!("{page}\n{}\n", run.path().display()))?;
     }
     Ok(status(&file.plan, &table))

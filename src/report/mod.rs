@@ -49,5 +49,5 @@ pub use ranking::{BestValue, RankedTrial, best_value, ranked_trials};
 pub use recommendation::SearchScope;
 pub use run_settings::complete_experiment;
 pub use subject::Subject;
-pub use summary::{summary, summary_in, summary_of_run};
+pub use summary::{summary_in, summary_of_run};
 pub use tidy::{RowKind, TidyError, TidyTable};

@@ -26,26 +26,17 @@ use super::{
     subject::AskedRun,
 };
 
-/// The page of a table without a run beside it.
-pub fn summary(
-    table: &TrialTable,
-    planned: usize,
-    objective: Option<spec::Objective>,
-    style: PageStyle,
-) -> String {
-    summary_in(None, table, planned, objective, style)
-}
-
 /// The whole page, ending in a line feed. `planned` is how many trials the plan has, `objective`
 /// the experiment's own, `folder` the run's, where the logs of its trials are.
 pub fn summary_in(
-    folder: Option<&RunFolder>,
+    folder: &RunFolder,
     table: &TrialTable,
     planned: usize,
     objective: Option<spec::Objective>,
     style: PageStyle,
 ) -> String {
-    of_findings(folder, table, planned, objective, &diagnose(table), style)
+    let findings = diagnose(table);
+    of_findings(Some(folder), table, planned, objective, &findings, style)
 }
 
 /// The same for a run of this experiment.
@@ -187,4 +178,4 @@ pub(super) fn counts(table: &TrialTable, planned: usize) -> String {
 }
 
 #[cfg(test)]
-mod tests;
+pub(super) mod tests;

@@ -392,7 +392,7 @@ fn of_a_search_in_rounds_only_the_longest_trials_are_compared() {
             let share = ranking.share(ranked.point, ranking.fastest());
             assert_eq!(share.is_some(), ranked.apart.is_none(), "{}", ranked.place);
         }
-        let page = super::super::summary::summary(&table, 5, Some(asked), WIDE);
+        let page = super::super::summary::tests::summary(&table, 5, Some(asked), WIDE);
         (ids, ranking.verdict().unwrap(), page)
     };
     let (ids, told, page) = verdict([Some(1.8), Some(1.9)]);

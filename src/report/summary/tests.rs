@@ -17,6 +17,16 @@ const WIDE: PageStyle = PageStyle {
     has_color: false,
 };
 
+/// The page of a table without a run beside it.
+pub(in crate::report) fn summary(
+    table: &TrialTable,
+    planned: usize,
+    objective: Option<spec::Objective>,
+    style: PageStyle,
+) -> String {
+    of_findings(None, table, planned, objective, &diagnose(table), style)
+}
+
 fn full(id: u64, rate: f64) -> TrialRow {
     TrialRow {
         tokens_per_second: Some(rate * 128.0),
