@@ -61,6 +61,24 @@ impl Place {
         self.kiln(&[&["run", "x.yaml", "--continue", named], more].concat())
     }
 
+    /// Continues the first trial of the run alone, which leaves the continuation unfinished.
+    fn continues_the_first_trial(&self) {
+        let trials = self.succeeds(&[
+            "plan",
+            "x.yaml",
+            "--continue",
+            "x",
+            "--set",
+            "train.steps=40",
+            "--json",
+        ]);
+        let plan: serde_json::Value = serde_json::from_str(&trials.stdout).unwrap();
+        assert_eq!(plan["trials"][0]["origin"]["step"], 20);
+        let first = plan["trials"][0]["id"].as_str().unwrap();
+        let ended = self.continues("x", &[&LONGER[..], &["--only", first]].concat());
+        assert_eq!(ended.status, Some(0), "{}", ended.stderr);
+    }
+
     fn refused(&self, named: &str, more: &[&str]) -> String {
         let ended = self.continues(named, more);
         assert_eq!(ended.status, Some(2), "{named} {more:?}: {}", ended.stderr);
@@ -190,20 +208,7 @@ fn a_continued_run_has_the_losses_of_a_longer_one_and_records_what_it_came_from(
 fn an_unfinished_continuation_is_resumed_by_the_same_command() {
     let place = Place::with_a_run();
     let source = place.newest();
-    let trials = place.succeeds(&[
-        "plan",
-        "x.yaml",
-        "--continue",
-        "x",
-        "--set",
-        "train.steps=40",
-        "--json",
-    ]);
-    let plan: serde_json::Value = serde_json::from_str(&trials.stdout).unwrap();
-    let first = plan["trials"][0]["id"].as_str().unwrap();
-    assert_eq!(plan["trials"][0]["origin"]["step"], 20);
-    let ended = place.continues("x", &[&LONGER[..], &["--only", first]].concat());
-    assert_eq!(ended.status, Some(0), "{}", ended.stderr);
+    place.continues_the_first_trial();
     let begun = place.newest();
 
     // Neither without `--continue` nor with another run.
@@ -264,19 +269,7 @@ fn weights_that_an_unfinished_continuation_needs_stay_and_removed_ones_are_told(
     let place = Place::with_a_run();
     let source = place.newest();
     let source = source.to_str().unwrap();
-    let trials = place.succeeds(&[
-        "plan",
-        "x.yaml",
-        "--continue",
-        "x",
-        "--set",
-        "train.steps=40",
-        "--json",
-    ]);
-    let plan: serde_json::Value = serde_json::from_str(&trials.stdout).unwrap();
-    let first = plan["trials"][0]["id"].as_str().unwrap();
-    let ended = place.continues("x", &[&LONGER[..], &["--only", first]].concat());
-    assert_eq!(ended.status, Some(0), "{}", ended.stderr);
+    place.continues_the_first_trial();
     let refused = place.kiln(&["rm", source, "--weights", "--yes"]);
     assert!(
         refused.status == Some(2)

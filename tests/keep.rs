@@ -9,7 +9,7 @@ use std::{
 use serde_json::Value;
 
 use crate::{
-    scripted_child::{Ended, Place, table, wait_until},
+    scripted_child::{Ended, Place, table},
     use_model::kiln_in,
 };
 
@@ -23,11 +23,6 @@ const MODEL: &str = "  argv: [sh, -c, 'echo \"$KILN_VALUE_N\" >>started; echo \"
 
 fn sweep(values: &str, more: &str) -> String {
     format!("sweep: {{grid: {{model.values.n: [{values}]}}{more}}}")
-}
-
-fn started(place: &Place) -> Vec<String> {
-    let text = fs::read_to_string(place.path("started")).unwrap();
-    text.lines().map(str::to_owned).collect()
 }
 
 fn keep(place: &Place, more: &[&str]) -> Ended {
@@ -60,7 +55,7 @@ fn only_the_added_value_runs_and_the_kept_rows_stay_as_they_are() {
     let ended = keep(&place, &[]);
     assert_eq!(ended.status, Some(0), "{ended:?}");
     assert!(ended.stderr.contains(told), "{ended:?}");
-    assert_eq!(started(&place), ["1", "2", "3"]);
+    assert_eq!(place.started(), ["1", "2", "3"]);
     assert_eq!(place.runs(), 2);
     assert_eq!(place.lines()[..3], before[..]);
     assert_eq!(place.column("launch"), ["1", "1", "2"]);
@@ -95,7 +90,7 @@ fn added_repeats_run_in_blocks_of_their_own() {
         ended.stderr.contains(told) && ended.stderr.contains("4 are left to run"),
         "{ended:?}"
     );
-    assert_eq!(started(&place).len(), 2 + 4);
+    assert_eq!(place.started().len(), 2 + 4);
     for row in place.rows() {
         let launch = if row["block"] == "1" { "1" } else { "2" };
         assert_eq!(row["launch"], launch, "{row:?}");
@@ -110,7 +105,7 @@ fn a_kept_trial_and_an_added_one_are_no_pair() {
     place.write_command(MODEL, &sweep("1, 2, 3", more));
     let ended = keep(&place, &[]);
     assert_eq!(ended.status, Some(0), "{ended:?}");
-    assert_eq!(started(&place).len(), 6 + 3);
+    assert_eq!(place.started().len(), 6 + 3);
     let run = place.latest().display().to_string();
     let compared = kiln(&place, &["compare", &run, "--between", "model.values.n"]);
     let told =
@@ -129,7 +124,7 @@ fn trials_without_a_final_outcome_run_from_the_beginning() {
     place.write_command(MODEL, &sweep("1, 2, 3", ""));
     let ended = keep(&place, &[]);
     assert_eq!(ended.status, Some(0), "{ended:?}");
-    assert_eq!(started(&place), ["1", "2", "2", "3"]);
+    assert_eq!(place.started(), ["1", "2", "2", "3"]);
     assert_eq!(place.column("attempt"), ["1", "1", "1"]);
     assert_eq!(place.attempts().len(), 3);
 }
@@ -323,7 +318,7 @@ fn a_skipped_trial_is_kept_only_with_the_one_that_ran_out_of_memory() {
         "{alone:?}"
     );
     assert_eq!(place.column("outcome"), ["completed", "oom"]);
-    assert_eq!(started(&place), ["1", "2", "3", "4"]);
+    assert_eq!(place.started(), ["1", "2", "3", "4"]);
 }
 
 #[test]
@@ -345,11 +340,8 @@ fn kept_trials_that_are_retried_are_told_as_such() {
 
 #[test]
 fn a_run_that_is_being_run_is_not_kept() {
-    let waits = "  argv: [sh, -c, 'touch at-work; until test -e release; do sleep 0.05; done; echo v \
-                 1']\n  metrics: {v: {line: 'v (\\S+)'}}";
-    let place = Place::of_command(waits, "");
-    let mut running = place.start("");
-    wait_until("the program runs", || place.path("at-work").exists());
+    let place = Place::with("");
+    let mut running = place.start_waiting_command();
     let refused = keep(&place, &[]);
     assert!(
         refused.status == Some(2) && refused.stderr.contains("this run is being run (process "),
@@ -371,7 +363,7 @@ fn a_file_that_cannot_be_copied_leaves_no_run() {
     assert_eq!(failed.status, Some(3), "{failed:?}");
     let told = "it cannot be copied into the new run, which was therefore not made";
     assert!(failed.stderr.contains(told), "{failed:?}");
-    assert_eq!((place.runs(), started(&place).len()), (1, 2));
+    assert_eq!((place.runs(), place.started().len()), (1, 2));
 }
 
 #[test]
@@ -404,7 +396,7 @@ fn completed_trials_are_kept_across_programs_and_their_rows_are_told_apart() {
     assert_eq!(ended.status, Some(0), "{ended:?}");
     let told = "the kept trials ran with another program than the others will (`train.sh`";
     assert!(ended.stderr.contains(told), "{ended:?}");
-    assert_eq!(started(&place), ["1", "2", "2"]);
+    assert_eq!(place.started(), ["1", "2", "2"]);
     let columns = ["outcome", "launch", "attempt"].map(|name| place.column(name));
     assert_eq!(
         columns,

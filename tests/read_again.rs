@@ -7,7 +7,7 @@ use serde_json::Value;
 
 use crate::{
     provenance::git_in,
-    scripted_child::{Ended, Place, variables, wait_until},
+    scripted_child::{Ended, Place, variables},
 };
 
 const SWEEP: &str = "sweep: {grid: {model.values.n: [1, 2]}}";
@@ -19,11 +19,6 @@ fn model(word: &str) -> String {
          values: {{n: 1}}\n  metrics: {{speed: {{line: '{word} (\\S+)', better: high}}, seconds: \
          {{measured: wall_seconds}}}}"
     )
-}
-
-fn started(place: &Place) -> Vec<String> {
-    let text = fs::read_to_string(place.path("started")).unwrap();
-    text.lines().map(str::to_owned).collect()
 }
 
 fn read_again(place: &Place, more: &[&str]) -> Ended {
@@ -96,7 +91,7 @@ fn a_corrected_pattern_completes_the_trials_without_their_programs() {
         let last = &last["notes"];
         assert!(last.contains(&oldest(&place)), "{last}");
     }
-    assert_eq!(started(&place), ["1", "2"]);
+    assert_eq!(place.started(), ["1", "2"]);
 }
 
 #[test]
@@ -118,7 +113,7 @@ fn a_kept_output_that_cannot_be_read_refuses_the_whole_reading() {
         refused.stderr.contains("nothing is read again") && refused.stderr.contains("stdout.txt"),
         "{refused:?}"
     );
-    assert_eq!((place.runs(), started(&place).len()), (1, 2));
+    assert_eq!((place.runs(), place.started().len()), (1, 2));
 }
 
 /// The name of the first run.
@@ -183,7 +178,7 @@ fn added_blocks_run_the_old_and_the_added_values_in_one_launch() {
     place.write_command(&model("speed"), &sweep("1, 2, 3", 3));
     let ended = read_again(&place, &[]);
     assert_eq!(ended.status, Some(0), "{ended:?}");
-    assert_eq!((place.rows().len(), started(&place).len()), (9, 4 + 5));
+    assert_eq!((place.rows().len(), place.started().len()), (9, 4 + 5));
     for row in place.rows() {
         let is_old = row["block"] != "3" && row["metric.speed"] != "3.5";
         let launch = if is_old { "1" } else { "2" };
@@ -237,7 +232,7 @@ fn a_file_that_cannot_be_copied_leaves_no_run() {
     assert_eq!(failed.status, Some(3), "{failed:?}");
     let told = "it cannot be copied into the new run, which was therefore not made";
     assert!(failed.stderr.contains(told), "{failed:?}");
-    assert_eq!((place.runs(), started(&place).len()), (1, 2));
+    assert_eq!((place.runs(), place.started().len()), (1, 2));
     fs::remove_dir(&table).unwrap();
     let ended = read_again(&place, &[]);
     assert_eq!((ended.status, place.runs()), (Some(0), 2), "{ended:?}");
@@ -269,7 +264,7 @@ fn a_full_disk_is_told_with_the_file_and_the_room_that_the_attempts_need() {
         "{failed:?}"
     );
     assert!(!failed.stderr.contains("a trial needs"), "{failed:?}");
-    assert_eq!((place.runs(), started(&place).len()), (1, 2));
+    assert_eq!((place.runs(), place.started().len()), (1, 2));
 }
 
 #[test]
@@ -289,12 +284,12 @@ fn a_trial_that_failed_again_is_told_and_runs_only_when_it_is_asked_for() {
     let resumed = place.run("", &[]);
     let told = "every trial already has its result";
     assert!(resumed.stderr.contains(told), "{resumed:?}");
-    assert_eq!(started(&place), ["1", "2"]);
+    assert_eq!(place.started(), ["1", "2"]);
     let asked_for = place.run("", &["--rerun", "failed"]);
     assert_eq!(asked_for.status, Some(1), "{asked_for:?}");
     assert_eq!(place.column("attempt"), ["1", "1", "2", "2"]);
     assert_eq!(place.column("launch"), ["1", "1", "2", "2"]);
-    assert_eq!(started(&place), ["1", "2", "1", "2"]);
+    assert_eq!(place.started(), ["1", "2", "1", "2"]);
 }
 
 #[test]
@@ -307,7 +302,7 @@ fn only_the_selected_trials_are_read_again() {
     let told = "1 of the 1 trials of `--only` are not started";
     assert!(ended.stderr.contains(told), "{ended:?}");
     assert_eq!(place.column("trial"), [first_id(&place)]);
-    assert_eq!(started(&place).len(), 2);
+    assert_eq!(place.started().len(), 2);
 }
 
 #[test]
@@ -383,13 +378,13 @@ fn trials_that_the_run_does_not_have_or_that_ended_otherwise_run() {
     );
     assert_eq!(place.column("outcome"), ["completed", "failed", "failed"]);
     assert_eq!(place.column("metric.speed"), ["10.0", "12.0", "13.0"]);
-    assert_eq!(started(&place), ["0", "2", "2", "3"]);
+    assert_eq!(place.started(), ["0", "2", "2", "3"]);
     place.write_command(&model("speed"), &sweep("7"));
     let refused = read_again(&place, &[]);
     assert_eq!(refused.status, Some(2), "{refused:?}");
     let told = "no trial of this experiment can be read again (not in that run: 1)";
     assert!(refused.stderr.contains(told), "{refused:?}");
-    assert_eq!((place.runs(), started(&place).len()), (2, 4));
+    assert_eq!((place.runs(), place.started().len()), (2, 4));
 }
 
 #[test]
@@ -412,7 +407,7 @@ fn an_experiment_that_measures_something_else_is_refused() {
         refused.status == Some(2) && refused.stderr.contains("and `model.kind` is `matmul`"),
         "{refused:?}"
     );
-    assert_eq!((place.runs(), started(&place).len()), (1, 2));
+    assert_eq!((place.runs(), place.started().len()), (1, 2));
 }
 
 #[test]
@@ -425,11 +420,7 @@ fn a_run_of_trainings_and_one_that_is_being_run_are_refused() {
         refused.status == Some(2) && refused.stderr.contains("its `model.kind` is `matmul`"),
         "{refused:?}"
     );
-    let waits = "  argv: [sh, -c, 'touch at-work; until test -e release; do sleep 0.05; done; echo v \
-                 1']\n  metrics: {v: {line: 'v (\\S+)'}}";
-    place.write_command(waits, "");
-    let mut running = place.start("");
-    wait_until("the program runs", || place.path("at-work").exists());
+    let mut running = place.start_waiting_command();
     let refused = read_again(&place, &[]);
     assert!(
         refused.status == Some(2) && refused.stderr.contains("this run is being run (process "),
@@ -454,7 +445,7 @@ fn output_of_which_the_middle_is_omitted_is_not_read_again() {
     assert_eq!(refused.status, Some(2), "{refused:?}");
     let told = "(output not whole, of which the first MiB and the last 64 KiB are kept: 1)";
     assert!(refused.stderr.contains(told), "{refused:?}");
-    assert_eq!((place.runs(), started(&place).len()), (1, 1));
+    assert_eq!((place.runs(), place.started().len()), (1, 1));
 }
 
 #[test]
@@ -477,7 +468,7 @@ fn the_last_number_of_output_of_which_the_middle_is_omitted_is_read_again() {
             && notes[0].contains("the middle of an output is not kept"),
         "{notes:?}"
     );
-    assert_eq!((place.runs(), started(&place).len()), (2, 1));
+    assert_eq!((place.runs(), place.started().len()), (2, 1));
 }
 
 #[test]
@@ -488,7 +479,7 @@ fn a_new_run_for_other_metrics_alone_names_the_option() {
     let ended = place.run("", &[]);
     let told = "starting a new run; `--read-again results/x/";
     assert!(ended.stderr.contains(told), "{ended:?}");
-    assert_eq!(started(&place).len(), 4);
+    assert_eq!(place.started().len(), 4);
     place.write_command(&model("speed"), "sweep: {grid: {model.values.n: [1, 3]}}");
     let other = place.run("", &[]);
     assert!(

@@ -220,6 +220,22 @@ impl Place {
             .count()
     }
 
+    /// Writes a command that waits for its release, and starts it.
+    pub(crate) fn start_waiting_command(&self) -> Child {
+        let waits = "  argv: [sh, -c, 'touch at-work; until test -e release; do sleep 0.05; done; \
+                     echo v 1']\n  metrics: {v: {line: 'v (\\S+)'}}";
+        self.write_command(waits, "");
+        let running = self.start("");
+        wait_until("the program runs", || self.path("at-work").exists());
+        running
+    }
+
+    /// The lines that commands wrote to `started`.
+    pub(crate) fn started(&self) -> Vec<String> {
+        let text = fs::read_to_string(self.path("started")).unwrap();
+        text.lines().map(str::to_owned).collect()
+    }
+
     /// Lets a child go on that waits for its release, or for its turn.
     pub(crate) fn release(&self) {
         fs::write(self.path("release"), "").unwrap();
