@@ -2,7 +2,7 @@ use std::path::PathBuf;
 
 use kiln_core::{
     plan::TrialId,
-    record::{EpochRow, StepRow, TableWriter, TrialTable},
+    record::{EpochRow, StepRow, TableWriter, TrialTable, table::TableSpec},
 };
 
 use super::{pieces::PIECE_BYTES, *};
@@ -40,28 +40,29 @@ fn attempt_folder(run: &RunFolder, trial: &TrialId, attempt: u64) -> PathBuf {
 /// Writes the steps of an attempt, each with its loss.
 fn write_steps(run: &RunFolder, trial: &TrialId, attempt: u64, steps: &[(u64, f64)]) {
     let path = attempt_folder(run, trial, attempt).join("steps.csv");
-    let (mut writer, _) = TableWriter::open(&path, STEPS.spec(&[])).unwrap();
-    for (step, loss) in steps {
-        let row = StepRow {
-            kiln_table: STEPS.version.to_owned(),
-            step: *step,
-            loss: Some(*loss),
-            ..StepRow::default()
-        };
-        writer.append_row(&row).unwrap();
-    }
+    let row = |(step, loss): &(u64, f64)| StepRow {
+        kiln_table: STEPS.version.to_owned(),
+        step: *step,
+        loss: Some(*loss),
+        ..StepRow::default()
+    };
+    write_rows(&path, STEPS.spec(&[]), steps.iter().map(row));
 }
 
 fn write_epochs(run: &RunFolder, trial: &TrialId, attempt: u64, epochs: &[(u64, f64)]) {
     let path = attempt_folder(run, trial, attempt).join("epochs.csv");
-    let (mut writer, _) = TableWriter::open(&path, EPOCHS.spec(&[])).unwrap();
-    for (step, valid_loss) in epochs {
-        let row = EpochRow {
-            kiln_table: EPOCHS.version.to_owned(),
-            step: *step,
-            valid_loss: Some(*valid_loss),
-            ..EpochRow::default()
-        };
+    let row = |(step, valid_loss): &(u64, f64)| EpochRow {
+        kiln_table: EPOCHS.version.to_owned(),
+        step: *step,
+        valid_loss: Some(*valid_loss),
+        ..EpochRow::default()
+    };
+    write_rows(&path, EPOCHS.spec(&[]), epochs.iter().map(row));
+}
+
+fn write_rows<T: Serialize>(path: &Path, spec: TableSpec, rows: impl Iterator<Item = T>) {
+    let (mut writer, _) = TableWriter::open(path, spec).unwrap();
+    for row in rows {
         writer.append_row(&row).unwrap();
     }
 }
