@@ -5,9 +5,8 @@ use kiln_core::{
     kinds::command::{Better, Command, METRIC_PREFIX},
     record::TrialRow,
     spec::Metric,
-    statistics,
+    statistics::{self, ALPHA},
 };
-use statrs::distribution::{ContinuousCDF, StudentsT};
 
 use crate::report::{
     chart::Quantity,
@@ -184,19 +183,14 @@ impl PlacedMean {
             [_] | [] => None,
             [one, other] => Some((one.min(*other), one.max(*other))),
             _ => {
-                let count = runs.len() as f64;
-                let half = StudentsT::new(0.0, 1.0, count - 1.0)
-                    .ok()?
-                    .inverse_cdf(0.975)
-                    * statistics::deviation(runs)?
-                    / count.sqrt();
                 // A quantity that is never negative is not drawn below 0.
                 let least = if runs.iter().all(|run| *run >= 0.0) {
                     0.0
                 } else {
                     f64::NEG_INFINITY
                 };
-                Some(((mean - half).max(least), mean + half))
+                let interval = statistics::mean_interval(runs, 1.0 - ALPHA);
+                interval.map(|(low, high)| (low.max(least), high))
             }
         };
         Some(Self { mean, interval })
