@@ -407,12 +407,10 @@ fn line(experiment: &str, run: &RunFolder, is_newest: bool, holder: Option<&Hold
     let (trials, done) = (file.plan.len(), ends.len());
     let started = file.launches.last().map(|last| &last.anchor.started_utc);
     let work = Work::of(run, holder.filter(|_| is_newest), done == trials);
-    // The last of these lists the folder of each trial.
-    let is_complete = done == trials
-        && !file.is_searching
-        && !work.is_running
-        && !work.is_open
-        && !(is_newest && was_killed_in_a_rerun(run, &file, &table));
+    let is_at_work = file.is_searching || work.is_running || work.is_open;
+    // Lists the folder of each trial, so it is the last to be asked.
+    let was_killed = || is_newest && was_killed_in_a_rerun(run, &file, &table);
+    let is_complete = done == trials && !is_at_work && !was_killed();
     let state = match (is_newest, work.is_running, is_complete) {
         (_, true, _) => RunState::Running,
         (_, _, true) => RunState::Finished,

@@ -92,7 +92,8 @@ pub(in crate::report) fn columns_of(measure: &str) -> &'static [&'static str] {
 
 /// The names of all columns; `metrics` are `metric.NAME`.
 pub(super) fn columns(metrics: &[String]) -> Vec<String> {
-    let measures = names().chain(metrics.iter().map(String::as_str));
+    let known: Vec<&str> = names().collect();
+    let measures = known.into_iter().chain(metrics.iter().map(String::as_str));
     let of_measure = |name: &str| {
         [
             name.to_owned(),
