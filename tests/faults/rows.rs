@@ -15,7 +15,7 @@ pub(crate) type Key = (String, u64);
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Row {
     pub(crate) key: Key,
-    /// As it stands in the file, with its line feed.
+    /// As it stands in the file; with a line feed, also if the file's last row has none.
     pub(crate) bytes: Vec<u8>,
     pub(crate) cells: HashMap<String, String>,
 }
@@ -31,7 +31,7 @@ impl Row {
     }
 }
 
-/// The complete rows of a table; none if the file is missing.
+/// The complete rows of a table, as kiln tells them; none if the file is missing.
 pub(crate) fn read(path: &Path) -> Vec<Row> {
     let text = fs::read(path).unwrap_or_default();
     let mut reader = csv::ReaderBuilder::new()
@@ -48,7 +48,9 @@ pub(crate) fn read(path: &Path) -> Vec<Row> {
             return rows;
         }
         let end = reader.position().byte() as usize;
-        if record.len() != columns.len() || text.get(end - 1) != Some(&b'\n') {
+        let has_line_feed = text.get(end - 1) == Some(&b'\n');
+        let is_whole = has_line_feed || is_whole_without_line_feed(&rows, &columns, &record);
+        if record.len() != columns.len() || !is_whole {
             continue;
         }
         let words = |record: &csv::ByteRecord| -> Vec<String> {
@@ -65,10 +67,23 @@ pub(crate) fn read(path: &Path) -> Vec<Row> {
             .unwrap_or(0);
         rows.push(Row {
             key: (cells.get("trial").cloned().unwrap_or_default(), attempt),
-            bytes: text[begin..end].to_vec(),
+            bytes: [&text[begin..end], if has_line_feed { &[] } else { b"\n" }].concat(),
             cells,
         });
     }
+}
+
+/// Whether a last row without a line feed lacks nothing else, so that kiln takes it for whole: its last
+/// cell is that of all rows before.
+fn is_whole_without_line_feed(
+    before: &[Row],
+    columns: &csv::ByteRecord,
+    last: &csv::ByteRecord,
+) -> bool {
+    let column = String::from_utf8_lossy(columns.iter().next_back().unwrap_or_default());
+    let cell = String::from_utf8_lossy(last.iter().next_back().unwrap_or_default());
+    let is_same = |row: &Row| row.cells.get(&*column).is_some_and(|known| *known == cell);
+    !column.contains('.') && !before.is_empty() && before.iter().all(is_same)
 }
 
 /// The events of `--progress json`; a torn last line is not one.
