@@ -174,7 +174,7 @@ impl CopiedRun {
     }
 
     /// Makes the new run, with the launches of the old one, and the rows and files of the attempts. It
-    /// appears whole, as a run to resume.
+    /// appears whole, as a run to resume, when all of it is on the disk.
     ///
     /// # Errors
     /// A file cannot be read or written, the old run was removed or changed meanwhile, or a signal set
@@ -189,9 +189,12 @@ impl CopiedRun {
             self.copy_files(new, asked)?;
             for copied in &self.rows {
                 copies::heed(asked)?;
-                store.keep(&copied.row)?;
+                store.add(&copied.row)?;
             }
             copies::copy_records(&self.run, new, &self.attempts(), asked)?;
+            store.sync()?;
+            // One call for the names of all files: thousands of single ones would take minutes.
+            new.open()?.sync_everything()?;
             self.folders.check(&self.run, &self.file)
         });
         let (folder, file) = made.map_err(|error| self.not_made(request, error))?;

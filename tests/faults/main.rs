@@ -32,6 +32,7 @@ mod calls;
 mod clocks;
 mod disks;
 mod hostile;
+mod kept;
 mod kills;
 mod links;
 mod many;

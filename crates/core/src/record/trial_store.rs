@@ -175,6 +175,18 @@ impl TrialStore {
         self.settle()
     }
 
+    /// Adds a row to a table that no other process knows yet. It is on the disk after the next
+    /// [`TrialStore::sync`].
+    ///
+    /// # Errors
+    /// It fits no table, or cannot be written.
+    pub fn add(&mut self, row: &TableRow) -> Result<(), TableError> {
+        let line = line_with_end(&self.writer, row)?;
+        self.writer.append(row)?;
+        self.rows.push(line);
+        Ok(())
+    }
+
     /// Waits until the table and its name are on the disk.
     ///
     /// # Errors

@@ -65,6 +65,16 @@ impl Place {
 }
 
 #[test]
+fn rows_that_are_added_stand_in_the_table_as_rows_that_are_kept() {
+    let (mut added, kept) = (place(0), place(3));
+    (0..3).for_each(|number| added.store.add(&row(number)).unwrap());
+    added.store.sync().unwrap();
+    assert_eq!(added.text(), kept.text());
+    added.store.keep(&row(3)).unwrap();
+    added.assert_has(4);
+}
+
+#[test]
 fn the_last_attempt_is_the_one_with_the_highest_number_and_the_outcome_that_counts() {
     let mut place = place(2);
     let (id, other) = (row(1).fixed.trial.clone(), row(7).fixed.trial.clone());
