@@ -462,6 +462,57 @@ fn a_run_across_programs_that_ran_nothing_is_of_the_program_of_its_rows() {
 }
 
 #[test]
+fn rows_of_several_programs_are_kept_only_across_programs() {
+    let model = "  argv: [sh, train.sh, '{n}']\n  values: {n: 1}\n  metrics: {speed: {line: 'speed \
+                 (\\S+)', better: high}}";
+    let place = Place::of_command(model, &sweep("1, 2", ""));
+    let write = |text: &str| fs::write(place.path("train.sh"), text).unwrap();
+    write("echo speed $1\n");
+    place.run("", &[]);
+    write("echo speed $1\ntrue\n");
+    let across = ["--across", "programs"];
+    place.write_command(model, &sweep("1, 2, 3", ""));
+    let two = keep(&place, &across);
+    assert_eq!(two.status, Some(0), "{two:?}");
+    // The program of now is that of the newest rows, but not of all.
+    place.write_command(model, &sweep("1, 2, 3, 4", ""));
+    let refused = keep(&place, &[]);
+    assert!(
+        refused.status == Some(2)
+            && refused
+                .stderr
+                .contains("the trials to keep ran with several programs")
+            && refused
+                .stderr
+                .contains("`train.sh` is another than launch 1's")
+            && refused.stderr.contains("add `--across programs`"),
+        "{refused:?}"
+    );
+    let all = keep(&place, &across);
+    assert!(
+        all.status == Some(0)
+            && all
+                .stderr
+                .contains("the kept trials ran with several programs ("),
+        "{all:?}"
+    );
+    assert_eq!(place.column("launch"), ["1", "1", "2", "3"]);
+    assert_eq!(place.run_file()["kept_from"]["programs_from"], 2);
+    // These rows are all of the program of now.
+    place.write_command(model, &sweep("3, 4, 5", ""));
+    let newest = keep(&place, &[]);
+    assert!(
+        newest.status == Some(0) && !newest.stderr.contains("several programs"),
+        "{newest:?}"
+    );
+    assert_eq!(place.column("launch"), ["2", "3", "4"]);
+    place.write_command(model, &sweep("3, 4, 5, 6", ""));
+    let fresh = place.run("", &[]);
+    let told = "--across programs` keeps 3 completed of its 3 trials";
+    assert!(fresh.stderr.contains(told), "{fresh:?}");
+}
+
+#[test]
 fn a_changed_sweep_names_the_option_and_what_it_would_save() {
     let place = Place::with(TWO);
     place.run("completes", &["--only", &first_id(&place)]);

@@ -99,6 +99,8 @@ struct OldPrograms {
     told: Vec<String>,
     /// The first launch that measured something with the programs of now.
     first_measured: Option<u64>,
+    /// How they differ from those of rows that this run had itself kept across programs.
+    of_earlier: Vec<String>,
 }
 
 /// Reads what the new run takes over; changes nothing. `None` if no copy is asked for.
@@ -344,26 +346,47 @@ fn compare_programs<'r>(
     let first_measured = present.or(measured.first().copied());
     let mut now = programs_of(wanted, file)?;
     let paths = Paths::here(Privacy::of(wanted.experiment));
-    let Changed { mut refused, told } = match (&mut now, first_measured) {
+    let mut of_earlier = match &mut now {
+        Some(now) => changes_since_earlier(now, file, &measured, &paths),
+        None => Vec::new(),
+    };
+    let Changed { refused, told } = match (&mut now, first_measured) {
         (Some(now), Some(first)) => now.compare(&file.launches, first, &paths),
         _ => Changed::default(),
     };
+    let mut changed: Vec<String> = refused.iter().map(ToString::to_string).collect();
     // No row is of the programs that the run was to go on with, so those of all rows count.
-    if let (Some(now), None) = (&mut now, present) {
-        let launches = file.launches.iter();
-        for launch in launches.filter(|launch| measured.contains(&launch.launch)) {
-            let changed = now.compare(std::slice::from_ref(launch), launch.launch, &paths);
-            let mut new = changed.refused;
-            new.retain(|change| !refused.contains(change));
-            refused.append(&mut new);
-        }
+    if present.is_none() {
+        of_earlier.retain(|change| !changed.contains(change));
+        changed.append(&mut of_earlier);
     }
     let programs = OldPrograms {
         now,
         told,
         first_measured,
+        of_earlier,
     };
-    Ok((programs, refused.iter().map(ToString::to_string).collect()))
+    Ok((programs, changed))
+}
+
+/// The changes since each of these launches that had other programs than those with which the run was
+/// to go on.
+fn changes_since_earlier(
+    now: &mut Programs,
+    file: &RunFile,
+    measured: &BTreeSet<u64>,
+    paths: &Paths,
+) -> Vec<String> {
+    let is_earlier = |launch: u64| measured.contains(&launch) && !file.has_present_programs(launch);
+    let mut all: Vec<String> = Vec::new();
+    let launches = file.launches.iter();
+    for launch in launches.filter(|launch| is_earlier(launch.launch)) {
+        let changed = now.compare(std::slice::from_ref(launch), launch.launch, paths);
+        let changes = changed.refused.iter().map(ToString::to_string);
+        let new: Vec<String> = changes.filter(|change| !all.contains(change)).collect();
+        all.extend(new);
+    }
+    all
 }
 
 /// A row with the place of its trial in this plan. A block and a round are kept only where this plan

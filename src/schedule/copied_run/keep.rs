@@ -81,6 +81,9 @@ pub(super) fn gather(
     }
     let of_rows = rows.iter().map(|copied| &*copied.row.fixed);
     let (mut programs, changed) = compare_programs(wanted, &file, of_rows)?;
+    if !place.across_programs && !programs.of_earlier.is_empty() {
+        return Err(refused(of_several_programs(&changed, &programs.of_earlier)));
+    }
     if !changed.is_empty() {
         if !place.across_programs {
             return Err(refused(of_other_program(&changed)));
@@ -115,6 +118,10 @@ pub(super) fn gather(
     copied.kept_from = Some(kept_from(place, &copied, wanted, mixes_programs));
     if mixes_programs {
         copied.programs.told = vec![across(&changed)];
+    }
+    if !copied.programs.of_earlier.is_empty() {
+        let several = several(&copied.programs.of_earlier);
+        copied.programs.told.push(several);
     }
     let notice = notice(&copied, wanted, selection);
     let elsewhere = copied.of_other_machine(&here, "kept");
@@ -327,6 +334,28 @@ fn of_other_program(changed: &[String]) -> String {
          them, add `--across programs` to keep the completed ones all the same, or leave `--keep` out \
          to run all trials",
         changed.join("\n  ")
+    )
+}
+
+/// Says that the rows to keep are of several programs, and what to do. `changed` are the changes since
+/// the newest of them.
+fn of_several_programs(changed: &[String], of_earlier: &[String]) -> String {
+    let new = changed.iter().filter(|change| !of_earlier.contains(change));
+    let all: Vec<&str> = of_earlier.iter().chain(new).map(String::as_str).collect();
+    format!(
+        "the trials to keep ran with several programs, not all with the one that is there now:\n  {}\n\
+         add `--across programs` to keep the completed ones all the same, or leave `--keep` out to run \
+         all trials with one program",
+        all.join("\n  ")
+    )
+}
+
+/// Says that the kept rows are of several programs.
+fn several(of_earlier: &[String]) -> String {
+    format!(
+        "the kept trials ran with several programs ({}); their rows stand in one table, and differences \
+         between them may come from the program",
+        of_earlier.join("; ")
     )
 }
 

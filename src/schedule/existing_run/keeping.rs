@@ -12,12 +12,17 @@ use super::{
     Old, experiment_of,
 };
 
-/// Says how many trials of a run of another experiment `--keep` would save; empty for none.
+/// Says how many trials of a run of another experiment `--keep` would save; empty for none. Rows of
+/// several programs are kept only with `--across programs`.
 pub(super) fn keeping(
     wanted: &WantedTrials,
     old: &Old,
     here: &dyn Fn() -> MachineIdentity,
 ) -> String {
+    let kept = old.file.kept_from.as_ref();
+    if kept.is_some_and(|kept| kept.programs_from.is_some()) {
+        return keeping_across_programs(wanted, old, here);
+    }
     match savable(wanted, old, false, here) {
         0 => String::new(),
         kept => format!(
