@@ -321,6 +321,9 @@ fn weights_go_but_those_of_the_best_and_everything_else_stays() {
             && removed.stdout.contains(" KiB)"),
         "{removed:?}"
     );
+    let elsewhere = "no unfinished run in results begins with these checkpoints (`--continue`); runs \
+                     in other results folders were not looked at";
+    assert!(removed.stderr.contains(elsewhere), "{removed:?}");
     assert_eq!(kept(&place, &ids), [true, true, false]);
     assert_eq!(
         rm(&place, &["x", "--weights", "--but", "best", "--yes"]).status,
@@ -360,6 +363,7 @@ fn weights_go_but_those_of_the_best_and_everything_else_stays() {
         none.status == Some(0) && none.stderr.contains("there are no weights to remove"),
         "{none:?}"
     );
+    assert!(!none.stderr.contains("other results folders"), "{none:?}");
     // A killed removal may leave folders without a file.
     let trial = place.latest().join(format!("trials/{}", ids[0]));
     fs::create_dir_all(trial.join("checkpoint.removed/00000010")).unwrap();

@@ -3,7 +3,7 @@
 mod weights;
 
 use std::{
-    collections::HashMap,
+    collections::{BTreeSet, HashMap},
     io::{self, BufRead, IsTerminal},
     path::{Path, PathBuf},
 };
@@ -200,6 +200,8 @@ fn remove_weights(args: &Args, runs: &[RunFolder]) -> Result<Status, Stop> {
             )?;
         }
     }
+    let places: BTreeSet<&Path> = doomed.iter().filter_map(DoomedWeights::results).collect();
+    places.into_iter().for_each(|place| note(&looked_in(place)));
     let lines: Vec<String> = doomed.iter().map(ToString::to_string).collect();
     if !doomed.is_empty() && !args.yes && !is_wanted(&lines, "these checkpoints")? {
         note("nothing was removed");
@@ -212,6 +214,15 @@ fn remove_weights(args: &Args, runs: &[RunFolder]) -> Result<Status, Stop> {
         print_line(&format!("removed {line}"))?;
     }
     Ok(Status::Success)
+}
+
+/// Says that runs elsewhere may need the weights.
+fn looked_in(results: &Path) -> String {
+    format!(
+        "no unfinished run in {} begins with these checkpoints (`--continue`); runs in other results \
+         folders were not looked at",
+        runs::below_here(results).display()
+    )
 }
 
 fn failed(run: &RunFolder, error: &io::Error) -> Stop {

@@ -122,6 +122,11 @@ impl DoomedWeights {
         self.trials.is_empty()
     }
 
+    /// The results folder whose unfinished runs begin with none of these checkpoints.
+    pub(super) fn results(&self) -> Option<&Path> {
+        self.run.path().parent().and_then(Path::parent)
+    }
+
     /// The folders that go.
     pub(super) fn folders(&self) -> Vec<PathBuf> {
         let folders = self.trials.iter().flat_map(|of| of.folders.iter().cloned());
