@@ -9,12 +9,13 @@ use kiln_core::{
     plan::TrialId,
     record::{
         TrialResult,
+        attempt::STDERR,
         note::{LossRose, READ_AGAIN},
     },
 };
 
 use super::{
-    STDERR, STDOUT,
+    STDOUT,
     end::{Ended, Verdict, decide, shown},
     files::{self, FileFault},
     kept::KeptEnds,

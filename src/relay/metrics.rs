@@ -10,8 +10,9 @@ use std::{
     path::{Path, PathBuf},
 };
 
-use kiln_core::kinds::command::{
-    Command, CommandMetric, Measured, Placeholders, Stream, regular_expression,
+use kiln_core::{
+    kinds::command::{Command, CommandMetric, Measured, Placeholders, Stream, regular_expression},
+    record::attempt::STDERR,
 };
 use regex::Regex;
 use serde::{Deserialize, Serialize};
@@ -173,7 +174,7 @@ impl Metrics {
         for metric in &mut self.metrics {
             let (output, file) = match metric.stream() {
                 Stream::Stdout => (stdout, super::STDOUT),
-                Stream::Stderr => (stderr, super::STDERR),
+                Stream::Stderr => (stderr, STDERR),
             };
             let near = match metric.is_unmatched() {
                 true => nearest(&metric.name, output),

@@ -56,8 +56,6 @@ use talk::Talk;
 
 /// Standard output of a program, in the folder of its attempt.
 pub const STDOUT: &str = "stdout.txt";
-/// Standard error of the relay and its program, in the same folder.
-const STDERR: &str = "stderr.txt";
 /// Time between two looks at the program.
 const LOOK: Duration = Duration::from_millis(250);
 /// Longest time that an ended program's output may stay open: a process that it left holds it.

@@ -13,7 +13,7 @@ use std::{
 
 use kiln_core::{
     plan::Outcome,
-    record::{RunFolder, TableRow, TrialRow, TrialTable},
+    record::{RunFolder, TableRow, TrialRow, TrialTable, attempt::STDERR},
     units::without_controls,
 };
 
@@ -27,8 +27,6 @@ const MOST_FACTORS: usize = 3;
 const MOST_VALUES: usize = 3;
 /// Longest value, in letters.
 const MOST_LETTERS: usize = 40;
-/// An attempt's standard error, in its folder.
-const STDERR: &str = "stderr.txt";
 
 /// The trials of a table that did not complete.
 pub(super) struct NotCompleted<'a> {

@@ -15,7 +15,7 @@ use std::{
     time::{Duration, Instant},
 };
 
-use kiln_core::limits;
+use kiln_core::{limits, record::attempt::STDERR};
 use kiln_data::source::DATA_VARIABLE;
 use kiln_hardware::VISIBLE_DEVICES;
 use rustix::process::{
@@ -114,7 +114,7 @@ fn listen(child: &mut Child, start: &ChildStart, events: Sender<Event>) -> io::R
     };
     let group = Pid::from_child(child);
     let ear = ChildListener::new(child.id(), start.program.kind.is_relay());
-    let (listening, kept_in) = (ear.clone(), start.folder.join("stderr.txt"));
+    let (listening, kept_in) = (ear.clone(), start.folder.join(STDERR));
     let (token, window_events) = (start.token, events.clone());
     let at_window = move |moment| {
         let event = match moment {

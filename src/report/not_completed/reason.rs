@@ -1,6 +1,6 @@
 //! The reason of an end without the details that every trial has for itself.
 
-use kiln_core::record::TrialRow;
+use kiln_core::record::{TrialRow, attempt::STDERR};
 
 /// Units in which kiln writes a duration.
 const UNITS: [&str; 5] = ["µs", "ms", "s", "min", "h"];
@@ -31,7 +31,7 @@ pub(super) fn without_own_details(row: &TrialRow, reason: &str) -> String {
 /// Keeps the first words and the line of `was killed from outside by signal 9 after 41 s, at step 118;
 /// see trials/…/stderr.txt: <line>`.
 fn common_end(row: &TrialRow, end: &str) -> String {
-    let log = format!("; see trials/{}/{}/stderr.txt", row.trial, row.attempt);
+    let log = format!("; see trials/{}/{}/{STDERR}", row.trial, row.attempt);
     let (what, line) = end.split_once(&log).unwrap_or((end, ""));
     let what = match what.rsplit_once(" after ") {
         Some((what, when)) if is_moment(when) => what,

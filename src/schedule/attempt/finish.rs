@@ -10,7 +10,7 @@ use kiln_core::{
     plan::{Outcome, Trial},
     record::{
         TableRow, TrialResult,
-        attempt::{ResultError, result_patiently},
+        attempt::{ResultError, STDERR, result_patiently},
         course,
         message::exit_status,
         note::{LossRose, OutOfJobTime},
@@ -360,7 +360,7 @@ impl Reaped {
             oom_killer_struck: self.oom_killer_struck,
             lost: lost.map(|lost| lost.words.clone()),
             stderr_tail: &self.stderr_tail,
-            stderr_path: &format!("trials/{}/{}/stderr.txt", trial.id, self.attempt),
+            stderr_path: &format!("trials/{}/{}/{STDERR}", trial.id, self.attempt),
         });
         match (judgment.outcome, &self.result) {
             (Outcome::Completed | Outcome::Diverged, Err(ResultError::Unread(why))) => Judgment {
@@ -456,7 +456,7 @@ fn garbage(heard: &ChildState) -> Option<(String, String)> {
 /// Returns a note if `stderr.txt` lacks what the child wrote.
 fn without_stderr(heard: &ChildState) -> Option<(String, String)> {
     let fault = heard.stderr_fault.as_ref()?;
-    let note = format!("stderr.txt could not be written: {fault}");
+    let note = format!("{STDERR} could not be written: {fault}");
     Some(("stderr".to_owned(), note))
 }
 

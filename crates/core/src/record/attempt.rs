@@ -21,6 +21,8 @@ use crate::{
 
 /// The file of an attempt's start.
 pub const ATTEMPT: &str = "attempt.json";
+/// The file with the standard error of an attempt's child.
+pub const STDERR: &str = "stderr.txt";
 
 /// `attempt.json`: written before the child starts, so that the attempt of a killed parent is still
 /// known.
