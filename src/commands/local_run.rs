@@ -8,7 +8,7 @@ use kiln_core::{
     record::{RunFile, RunFolder, TrialTable, lock::launch_at_work},
 };
 
-use super::{Status, Stop, page_style, print, runs, sources::objective_of};
+use super::{Status, Stop, page_style, print, runs, sources::experiment_text};
 use crate::{
     follow::{Life, RunFollower},
     report,
@@ -97,9 +97,9 @@ pub(super) fn result(run: &RunFolder, is_shown: bool) -> Result<Status, Stop> {
     let file = RunFile::read(&run.run_file()).map_err(|error| Stop::new(Status::Failed, error))?;
     let table = TrialTable::read_of(run).map_err(|error| Stop::new(Status::Failed, error))?;
     if is_shown {
-        let objective = objective_of(run);
-        let planned = file.plan.len();
-        let page = report::summary_in(run, &table, planned, objective, page_style());
+        let experiment = experiment_text(run);
+        let (planned, experiment) = (file.plan.len(), experiment.as_deref());
+        let page = report::summary_in(run, &table, planned, experiment, page_style());
         print(&format!("{page}\n{}\n", run.path().display()))?;
     }
     Ok(status(&file.plan, &table))

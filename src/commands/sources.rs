@@ -253,8 +253,12 @@ fn is_of_run(folder: &RunFolder) -> bool {
 
 /// The objective of a run's experiment; `None` if it has none or cannot be read.
 pub(super) fn objective_of(run: &RunFolder) -> Option<spec::Objective> {
-    let text = input::read_text(&run.experiment(), &RESOLVED_BYTES).ok()?;
-    spec::objective_of(&text)
+    spec::objective_of(&experiment_text(run)?)
+}
+
+/// The text of a run's resolved experiment; `None` if it cannot be read.
+pub(super) fn experiment_text(run: &RunFolder) -> Option<String> {
+    input::read_text(&run.experiment(), &RESOLVED_BYTES).ok()
 }
 
 /// The text of an experiment that was recorded, with a note if it cannot be read or is another than

@@ -15,7 +15,7 @@ use kiln_core::{
 
 use super::{
     baselines::without_model,
-    diagnosis::{RuleFinding, diagnose, diagnose_asked},
+    diagnosis::{RuleFinding, diagnose_asked, diagnose_run},
     findings::lines,
     layout::PageStyle,
     not_completed::NotCompleted,
@@ -23,19 +23,23 @@ use super::{
     points::points,
     ranked_table::RankedTable,
     ranking::Ranking,
-    subject::AskedRun,
+    subject::{AskedRun, Subject},
 };
 
-/// The whole page, ending in a line feed. `planned` is how many trials the plan has, `objective`
-/// the experiment's own, `folder` the run's, where the logs of its trials are.
+/// The whole page, ending in a line feed. `planned` is how many trials the plan has, `experiment`
+/// the text of the resolved experiment, `folder` the run's, where the logs of its trials are.
 pub fn summary_in(
     folder: &RunFolder,
     table: &TrialTable,
     planned: usize,
-    objective: Option<spec::Objective>,
+    experiment: Option<&str>,
     style: PageStyle,
 ) -> String {
-    let findings = diagnose(table);
+    let subject = Subject {
+        experiment,
+        ..Subject::new(table, "")
+    };
+    let (findings, objective) = (diagnose_run(subject), subject.objective());
     of_findings(Some(folder), table, planned, objective, &findings, style)
 }
 

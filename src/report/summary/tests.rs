@@ -5,6 +5,7 @@ use kiln_core::{
 
 use super::{
     super::{
+        diagnosis::diagnose,
         layout::widest_line,
         points::tests::{row, table},
         ranking::best_value,
@@ -25,6 +26,23 @@ pub(in crate::report) fn summary(
     style: PageStyle,
 ) -> String {
     of_findings(None, table, planned, objective, &diagnose(table), style)
+}
+
+#[test]
+fn the_page_of_a_run_knows_the_device_that_was_asked_for() {
+    let cpu = TrialRow {
+        device_uuid: None,
+        device_name: Some("EPYC".into()),
+        driver: Some("590.48".into()),
+        ..row(1, 10.0)
+    };
+    let table = table(&[], vec![(cpu, &[])]);
+    let folder = RunFolder::at("nowhere");
+    let page = |experiment| summary_in(&folder, &table, 1, experiment, WIDE);
+    let finding = "although an NVIDIA driver (590.48) is present";
+    assert!(page(None).contains(finding), "{}", page(None));
+    let asked = page(Some("run: {devices: cpu}"));
+    assert!(!asked.contains(finding), "{asked}");
 }
 
 fn full(id: u64, rate: f64) -> TrialRow {
