@@ -79,8 +79,21 @@ pub(super) fn find(
     here: &dyn Fn() -> MachineIdentity,
 ) -> Result<ExistingRun, RunStop> {
     refuse_unwritable_path(wanted.results)?;
-    let mut earlier =
+    let runs =
         runs(wanted.results, &wanted.experiment.name).map_err(|error| disk::cannot_read(&error))?;
+    find_among(wanted, runs, here)
+}
+
+/// The same where the runs of the experiment are listed, oldest first.
+///
+/// # Errors
+/// As [`find`].
+pub(super) fn find_among(
+    wanted: &WantedTrials,
+    mut earlier: Vec<RunFolder>,
+    here: &dyn Fn() -> MachineIdentity,
+) -> Result<ExistingRun, RunStop> {
+    refuse_unwritable_path(wanted.results)?;
     let Some(folder) = earlier.pop().filter(|_| !wanted.fresh) else {
         return Ok(ExistingRun::New { notice: None });
     };

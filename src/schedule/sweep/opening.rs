@@ -58,9 +58,9 @@ pub(super) fn run_on(
     }
     programs::check(&request.wanted(), request.trials.iter())?;
     let lock = refusals::take_lock(request)?;
-    collect_newest(request)?;
+    let listed = collect_newest(request)?;
     let here = || MachineIdentity::of(&instruments);
-    let found = existing_run::find(&request.wanted(), &here)?;
+    let found = existing_run::find_among(&request.wanted(), listed, &here)?;
     let copied = copied_run::gather(request, &here)?;
     let known = known_trials(request, &found, copied.as_ref());
     let request = &RunRequest {
@@ -94,21 +94,22 @@ pub(super) fn run_on(
     }
 }
 
-/// The rows of a run that several launches work on are in their tables.
-pub(in crate::schedule) fn collect_newest(request: &RunRequest) -> Result<(), RunStop> {
-    let newest = runs(request.results, &request.experiment.name)
-        .map_err(|error| disk::cannot_read(&error))?
-        .pop();
-    match newest.filter(|run| collect::is_collected(run) && !request.fresh) {
-        Some(run) => collect_of(request, &run).map_err(|error| {
+/// Lists the runs of the experiment, oldest first. The rows of a newest run that several launches work
+/// on are in their tables, and are collected.
+pub(in crate::schedule) fn collect_newest(request: &RunRequest) -> Result<Vec<RunFolder>, RunStop> {
+    let listed = runs(request.results, &request.experiment.name)
+        .map_err(|error| disk::cannot_read(&error))?;
+    let newest = listed.last();
+    if let Some(run) = newest.filter(|run| collect::is_collected(run) && !request.fresh) {
+        collect_of(request, run).map_err(|error| {
             match error.raw_os_error().is_none() && !is_full(&error) {
                 // It names the table and the line.
                 true => RunStop::Refused(error.to_string()),
                 false => disk::cannot_write(request)(error),
             }
-        }),
-        None => Ok(()),
+        })?;
     }
+    Ok(listed)
 }
 
 /// Makes the tables of a run from those of its launches, and says which rows somebody had changed.

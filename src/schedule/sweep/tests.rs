@@ -8,7 +8,13 @@ use kiln_core::{
 use super::*;
 use crate::{
     program::write_program,
-    schedule::{LaunchEnd, LaunchListener, Selection, instruments::LeasedGpu, worker::join},
+    schedule::{
+        LaunchEnd, LaunchListener, Selection,
+        existing_run::{self, ExistingRun},
+        instruments::LeasedGpu,
+        machine::MachineIdentity,
+        worker::join,
+    },
 };
 
 fn run(request: &RunRequest, instruments: Instruments) -> Result<LaunchReport, RunStop> {
@@ -83,6 +89,31 @@ fn a_launch_tells_its_listener_what_happens_in_order() {
     assert_eq!(told, wanted.iter().collect::<Vec<_>>());
     launch();
     assert_eq!(heard.0.take(), ["nothing to do: 2 of 2"]);
+}
+
+#[test]
+fn a_launch_resumes_a_run_that_it_has_listed() {
+    let place = tempfile::tempdir().unwrap();
+    let text = "{kiln: 1, name: x, model: {kind: matmul, size: 8}}";
+    let experiment: Experiment = serde_yaml::from_str(text).unwrap();
+    let trials = [trial(&experiment, 1, 0)];
+    let [results, program, locks] = places(place.path(), "true");
+    let request = RunRequest {
+        resolved: text,
+        ..request(&experiment, &trials, [&results, &program, &locks])
+    };
+    run(&request, Instruments::pretending(vec![gpu(0)])).unwrap();
+    let instruments = Instruments::pretending(vec![gpu(0)]);
+    let here = || MachineIdentity::of(&instruments);
+    let find = |listed| existing_run::find_among(&request.wanted(), listed, &here);
+    let listed = collect_newest(&request).unwrap();
+    assert_eq!(listed.len(), 1);
+    assert!(matches!(find(listed), Ok(ExistingRun::Old(_))));
+    // The folder is not listed again.
+    assert!(matches!(
+        find(Vec::new()),
+        Ok(ExistingRun::New { notice: None })
+    ));
 }
 
 static NO_DATA: std::collections::BTreeMap<String, String> = std::collections::BTreeMap::new();

@@ -110,8 +110,9 @@ fn run_folder(
     instruments: &Instruments,
     here: &Versions,
 ) -> Result<Option<(RunFolder, Vec<String>)>, RunStop> {
-    sweep::collect_newest(request)?;
-    let found = existing_run::find(&request.wanted(), &|| MachineIdentity::of(instruments))?;
+    let listed = sweep::collect_newest(request)?;
+    let machine = || MachineIdentity::of(instruments);
+    let found = existing_run::find_among(&request.wanted(), listed, &machine)?;
     let queue = match &found {
         ExistingRun::Old(old) => {
             TicketQueue::of(&old.folder).map_err(|error| disk::cannot_read(&error))?
