@@ -708,3 +708,35 @@ fn a_metric_that_the_runs_take_otherwise_is_not_compared() {
     let told = compare(&["--metric", "score:low"]);
     assert!(told.stdout.contains("score: 1 worse"), "{told:?}");
 }
+
+#[test]
+fn a_trial_with_a_value_that_only_an_expression_uses_is_planned_again_and_written() {
+    let place = Place::of_command(
+        "  argv: [echo, '{rate}']\n  values: {scale: 1, rate: 1}",
+        "sweep: {grid: {model.values.scale: [2, 3]}, derive: {model.values.rate: 10 * \
+         model.values.scale}}",
+    );
+    place.run("", &[]);
+    let trials = place.column("trial");
+    assert_eq!(trials.len(), 2);
+    let kiln = |arguments: &[&str]| {
+        let ended = Ended::of(place.kiln(arguments).output().unwrap());
+        assert_eq!(ended.status, Some(0), "{arguments:?}: {ended:?}");
+        ended.stdout
+    };
+    let planned = |arguments: &[&str]| -> Vec<String> {
+        let plan = kiln(&[&["plan", "--json"][..], arguments].concat());
+        let plan: serde_json::Value = serde_json::from_str(&plan).unwrap();
+        let trials = plan["trials"].as_array().unwrap().iter();
+        trials
+            .map(|trial| trial["id"].as_str().unwrap().to_owned())
+            .collect()
+    };
+    for trial in &trials {
+        let named = format!("x:{trial}");
+        assert_eq!(planned(&["x.yaml", "--at", &named]), [trial.as_str()]);
+        let file = format!("{trial}.yaml");
+        kiln(&["init", &file, "--from", &named]);
+        assert_eq!(planned(&[file.as_str()]), [trial.as_str()]);
+    }
+}

@@ -31,6 +31,8 @@ use crate::{
 /// Most trials that a message lists.
 const MOST_LISTED: usize = 10;
 
+const SEED: &str = "train.seed";
+
 /// Dotted keys with their values.
 type KeyValues = Vec<(String, Value)>;
 
@@ -81,6 +83,7 @@ pub(super) fn fixed(
     let point = FixedPoint {
         name: format!("--at {}:{}", trial.run, trial.id),
         swept: file.swept,
+        derived: file.derived,
         values,
     };
     let fixed = ExperimentRequest {
@@ -130,7 +133,8 @@ impl RecordedTrial {
         })
     }
 
-    /// The trial's values of the keys that a file sweeps, and the file's values with these.
+    /// The trial's values of the keys that a file sweeps, and the file's values with these. A derived
+    /// key is not among the former where the file's expression has the same value.
     fn in_place_of(&self, file: &SweptFile) -> (KeyValues, Value) {
         let own = |key: &str| {
             let axis = self.axes.iter().find(|(axis, _)| axis == key);
@@ -154,6 +158,11 @@ impl RecordedTrial {
                 spec::apply_override(&mut after, key, &Value::Null);
             }
         }
+        let derived = file.derived_at(&after);
+        values.retain(|(key, value)| {
+            let mut found = derived.iter().filter(|(name, _)| name == key);
+            !found.any(|(_, computed)| is_same(Some(value), Some(computed)))
+        });
         (values, after)
     }
 
@@ -198,11 +207,14 @@ impl RecordedTrial {
     pub(super) fn experiment_file(self, name: &str) -> Result<String, Stop> {
         let file = spec::swept_file(&self.experiment).map_err(Stop::problems)?;
         let (mut values, _) = self.in_place_of(&file);
-        values.push(("train.seed".to_owned(), self.seed.into()));
+        if !file.derived.iter().any(|key| key == SEED) {
+            values.push((SEED.to_owned(), self.seed.into()));
+        }
         values.push(("sweep.repeats".to_owned(), 1.into()));
         let point = FixedPoint {
             name: format!("of trial {}", self.id),
             swept: file.swept,
+            derived: file.derived,
             values,
         };
         let heading = without_controls(&format!(

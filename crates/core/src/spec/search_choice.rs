@@ -31,6 +31,7 @@ pub fn write_chosen<'a>(
     let point = FixedPoint {
         name: CHOSEN.to_owned(),
         swept: Vec::new(),
+        derived: Vec::new(),
         values: values.cloned().collect(),
     };
     let text = write_point(experiment, &format!("{name}-{CHOSEN}"), point)?;
