@@ -11,7 +11,7 @@ use std::collections::HashSet;
 use kiln_core::{
     kinds::command::METRIC_PREFIX,
     plan::{Outcome, TrialId},
-    record::TrialRow,
+    record::{TrialRow, note::ResumedCommand},
     statistics::{ALPHA, mean, mean_interval},
     units::{Bytes, counted, exact, shorten, without_controls},
 };
@@ -27,13 +27,13 @@ use super::{
     tidy::{hint_and_names, measures},
 };
 
-/// Columns that a trial has only if it was not resumed ([`TrialRow::of_whole_work`]).
+/// Columns that count only if the trial's command did not resume ([`TrialRow::of_whole_work`]).
 const OF_WHOLE_WORK: [&str; 5] = [
     "samples_per_second",
     "tokens_per_second",
     "median_step_seconds",
     "joules_per_sample",
-    "trial_seconds",
+    "seconds_to_target",
 ];
 /// Longest reason of a line, in letters.
 const MOST_LETTERS: usize = 200;
@@ -357,8 +357,11 @@ fn why_empty<'r>(column: &str, row: &'r TrialRow) -> Option<&'r str> {
     let metric = column.strip_prefix(METRIC_PREFIX);
     let names = [column].into_iter().chain(own).chain(metric);
     let mut notes = names.filter_map(|name| row.note(name));
-    let is_resumed = row.is_resumed() && OF_WHOLE_WORK.contains(&column);
-    let resumed = || is_resumed.then_some("the trial was resumed");
+    let is_left_out = match column {
+        "trial_seconds" => row.is_resumed(),
+        _ => OF_WHOLE_WORK.contains(&column) && ResumedCommand::is_of(row),
+    };
+    let resumed = || is_left_out.then_some("the trial was resumed");
     notes.next().or_else(resumed)
 }
 

@@ -149,11 +149,8 @@ impl Objective {
         match self.by {
             RankedBy::Speed => None,
             RankedBy::Metric(metric, _) => {
-                let value = row.metric(metric).filter(|value| value.is_finite());
-                match metric {
-                    Metric::SecondsToTarget => row.of_whole_work(value),
-                    _ => value,
-                }
+                let value = row.metric_of_whole_work(metric);
+                value.filter(|value| value.is_finite())
             }
         }
     }

@@ -4,7 +4,7 @@
 use kiln_core::{
     plan::Outcome,
     record::{
-        PlannedValues, TableRow, TrialRow, TrialTable, nodes::unlike_nodes,
+        PlannedValues, TableRow, TrialTable, nodes::unlike_nodes,
         several_programs::rows_of_several_programs,
     },
     spec::{self, Metric},
@@ -25,6 +25,7 @@ use super::{
     ranking::Ranking,
     subject::Subject,
     summary::{Remarks, summary_with},
+    tidy::measures,
 };
 use crate::output::markdown;
 
@@ -203,13 +204,12 @@ fn outcomes(table: &TrialTable) -> Map<String, Value> {
 /// Each point with its axes, its trials, and the means over those that completed.
 fn all_points(subject: Subject<'_>, planned: Option<&PlannedValues>) -> Vec<Value> {
     let table = subject.table;
-    type Cell = fn(&TrialRow) -> Option<f64>;
-    const MEANS: [(&str, Cell); 5] = [
-        ("samples_per_second", |row| row.samples_per_second),
-        ("tokens_per_second", |row| row.tokens_per_second),
-        ("median_step_seconds", |row| row.median_step_seconds),
-        ("data_wait_fraction", |row| row.data_wait_fraction),
-        ("mfu", |row| row.mfu),
+    const MEANS: [&str; 5] = [
+        "samples_per_second",
+        "tokens_per_second",
+        "median_step_seconds",
+        "data_wait_fraction",
+        "mfu",
     ];
     let all = points(table);
     let ranking = Ranking::new(&all, table, subject.objective());
@@ -231,13 +231,19 @@ fn all_points(subject: Subject<'_>, planned: Option<&PlannedValues>) -> Vec<Valu
                 });
             }
         };
-        for (name, cell) in MEANS {
-            tell(name, point.statistic(cell));
+        for name in MEANS {
+            tell(
+                name,
+                point.statistic(|row| measures::value(point, name, row)),
+            );
         }
         let learned = LEARNED.iter().map(|column| column.metric);
         // The metrics of a command, and any other that ranks the points.
         for metric in learned.chain(metrics.iter().copied()).chain(ranked) {
-            tell(metric.name(), point.statistic(|row| row.metric(metric)));
+            tell(
+                metric.name(),
+                point.statistic(|row| row.metric_of_whole_work(metric)),
+            );
         }
         entry
     };
@@ -271,10 +277,49 @@ fn not_completed(subject: Subject<'_>, planned: Option<&PlannedValues>) -> Vec<V
 
 #[cfg(test)]
 mod tests {
+    use kiln_core::record::{TrialRow, note::ResumedCommand};
+
     use super::{
         super::points::tests::{row, table},
         *,
     };
+
+    #[test]
+    fn the_rates_of_a_command_that_resumed_are_not_in_the_means() {
+        let note = format!("{}: {}", ResumedCommand::COLUMN, ResumedCommand::TEXT);
+        let resumed = TrialRow {
+            notes: Some(note),
+            median_step_seconds: Some(0.5),
+            seconds_to_target: Some(1.0),
+            valid_loss: Some(2.0),
+            ..row(2, 900.0)
+        };
+        let whole = TrialRow {
+            valid_loss: Some(3.0),
+            ..row(1, 100.0)
+        };
+        let table = table(&["a.b"], vec![(whole, &["1"]), (resumed, &["1"])]);
+        let asked = "objective: {metric: seconds_to_target}";
+        let subject = Subject {
+            experiment: Some(asked),
+            ..Subject::new(&table, "x")
+        };
+        let told: Value = serde_json::from_str(&json(subject)).unwrap();
+        let point = &told["points"][0];
+        assert_eq!(told["objective"]["metric"], "seconds_to_target");
+        assert_eq!(point["samples_per_second"]["mean"], 100.0);
+        assert_eq!(point["samples_per_second"]["runs"], 1);
+        assert!(point["median_step_seconds"].is_null(), "{point}");
+        assert!(point["seconds_to_target"].is_null(), "{point}");
+        assert_eq!(point["valid_loss"]["runs"], 2);
+        let style = PageStyle {
+            width: None,
+            has_color: false,
+        };
+        let page = text(Subject::new(&table, "x"), style);
+        let why = "1 trial without a rate: files of an earlier attempt";
+        assert!(page.contains(why), "{page}");
+    }
 
     #[test]
     fn values_of_axes_have_the_types_of_the_experiment() {

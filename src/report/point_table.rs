@@ -178,7 +178,7 @@ fn runs(point: &Point<'_>, of: impl Fn(&TrialRow) -> Option<f64>) -> usize {
 fn metric_cell(point: &Point<'_>, metric: Metric) -> Option<String> {
     mean(
         point,
-        |row| row.metric(metric),
+        |row| row.metric_of_whole_work(metric),
         |value| match metric {
             Metric::Own(_) => significant(value),
             _ => fixed(value, 4),
@@ -261,7 +261,9 @@ pub fn point_table(table: &TrialTable, asked: Option<spec::Objective>) -> String
             let metric = metric_of(name);
             let cells = all.iter().map(|point| metric_cell(point, metric));
             sheet.add(name, cells.collect());
-            sheet.note_fewer(name, |point| runs(point, |row| row.metric(metric)));
+            sheet.note_fewer(name, |point| {
+                runs(point, |row| row.metric_of_whole_work(metric))
+            });
         }
     }
     sheet.text()

@@ -3,7 +3,7 @@
 use std::fmt::Write;
 
 use kiln_core::{
-    record::TrialRow,
+    record::{TrialRow, note::ResumedCommand},
     spec::Metric,
     units::{Bytes, Fraction, Seconds, counted, without_controls},
 };
@@ -12,7 +12,7 @@ use super::{
     layout::{MUST_STAY, PageColumn, PageStyle, fitting, hidden, layout, share_of_fastest},
     metrics::{self, LEARNED},
     objective,
-    points::{Point, Speed, Statistic, pieces, short_names, shown},
+    points::{Point, SAMPLES, Speed, Statistic, TOKENS, pieces, short_names, shown},
     ranking::{RankedPoint, Ranking, words::metric_with_spread},
 };
 
@@ -78,15 +78,14 @@ impl RankedTable<'_> {
     pub(super) fn without_rate(&self) -> String {
         let mut completed = self.points().flat_map(Point::completed);
         let is_known = |row: &TrialRow| {
-            let rate = row.samples_per_second.or(row.tokens_per_second);
-            rate.or(row.median_step_seconds).is_some() || reason(row).is_some()
+            any_rate(row).or(row.median_step_seconds).is_some() || reason(row).is_some()
         };
         if !completed.any(is_known) {
             return String::new();
         }
-        let rate: Speed = match self.has(|row| row.tokens_per_second) {
-            true => |row| row.tokens_per_second.or(row.samples_per_second),
-            false => |row| row.samples_per_second,
+        let rate: Speed = match self.has(TOKENS.0) {
+            true => |row| row.of_whole_work(any_rate(row)),
+            false => SAMPLES.0,
         };
         let lacking: Vec<Point<'_>> = self
             .points()
@@ -166,18 +165,8 @@ impl RankedTable<'_> {
     fn rates(&self) -> Vec<PageColumn> {
         let fastest = self.0.fastest();
         vec![
-            self.statistic(
-                "samples/s",
-                MUST_STAY,
-                |row| row.samples_per_second,
-                |rate| rate.with_spread(),
-            ),
-            self.statistic(
-                "tokens/s",
-                20,
-                |row| row.tokens_per_second,
-                |rate| rate.with_spread(),
-            ),
+            self.statistic("samples/s", MUST_STAY, SAMPLES.0, |rate| rate.with_spread()),
+            self.statistic("tokens/s", 20, TOKENS.0, |rate| rate.with_spread()),
             self.column("vs fastest", 80, |point| {
                 let share = self.0.share(point, fastest)?;
                 Some(share_of_fastest(share))
@@ -191,7 +180,7 @@ impl RankedTable<'_> {
             self.mean(
                 "step",
                 if self.0.is_of_steps() { MUST_STAY } else { 40 },
-                |row| row.median_step_seconds,
+                |row| row.of_whole_work(row.median_step_seconds),
                 |seconds| Seconds(seconds).to_string(),
             ),
         ]
@@ -297,9 +286,15 @@ impl RankedTable<'_> {
     }
 }
 
-/// Why a trial has no rate.
+/// Why a trial has no rate, or has one that does not count.
 fn reason(row: &TrialRow) -> Option<&str> {
-    row.note("window_seconds")
+    let is_left_out = any_rate(row).is_some() && ResumedCommand::is_of(row);
+    let resumed = row.note(ResumedCommand::COLUMN).filter(|_| is_left_out);
+    row.note("window_seconds").or(resumed)
+}
+
+fn any_rate(row: &TrialRow) -> Option<f64> {
+    row.tokens_per_second.or(row.samples_per_second)
 }
 
 /// Head of a metric's column, beside the metrics of the `command`.

@@ -501,8 +501,7 @@ impl<'a> Ranking<'a> {
 
     /// Whether the points can be ranked by step time only.
     pub(super) fn is_of_steps(&self) -> bool {
-        let has_rate =
-            |row: &TrialRow| row.samples_per_second.is_some() || row.tokens_per_second.is_some();
+        let has_rate = |row: &TrialRow| SAMPLES.0(row).or(TOKENS.0(row)).is_some();
         self.objective.by == RankedBy::Speed
             && self.with_value() > 0
             && !self

@@ -82,7 +82,11 @@ impl Setting<'_> {
     }
 
     fn seconds(&self) -> Option<f64> {
-        let seconds: Option<Vec<f64>> = self.rows.iter().map(|row| row.seconds_to_target).collect();
+        let seconds: Option<Vec<f64>> = self
+            .rows
+            .iter()
+            .map(|row| row.of_whole_work(row.seconds_to_target))
+            .collect();
         mean(&seconds?)
     }
 }

@@ -281,3 +281,24 @@ fn an_unknown_column_is_refused_with_the_nearest_one() {
     }
     assert_eq!(refused("metric.score>2"), "");
 }
+
+#[test]
+fn a_command_that_resumed_has_no_rate_to_judge_and_a_training_that_resumed_has() {
+    let of = |notes: Option<String>, resumed_at_step| {
+        let row = TrialRow {
+            notes,
+            resumed_at_step,
+            seconds_to_target: Some(9.0),
+            ..row(1, 100.0)
+        };
+        table(&["a.b"], vec![(row, &["8"][..])])
+    };
+    let note = format!("{}: {}", ResumedCommand::COLUMN, ResumedCommand::TEXT);
+    let (command, training) = (of(Some(note), None), of(None, Some(5)));
+    for condition in ["samples_per_second>50", "seconds_to_target>5"] {
+        let told = sentence(&command, condition);
+        assert!(told.contains(": the trial was resumed"), "{told}");
+        let told = sentence(&training, condition);
+        assert!(told.starts_with("fail at 1 point"), "{told}");
+    }
+}

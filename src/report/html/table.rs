@@ -3,7 +3,7 @@
 mod cells;
 mod number_columns;
 
-use kiln_core::{plan::Outcome, record::TrialRow, spec::Metric, units::shorten};
+use kiln_core::{plan::Outcome, spec::Metric, units::shorten};
 
 use self::{
     cells::{HtmlCell, mean, of_runs, plain, sorted},
@@ -16,7 +16,7 @@ use crate::report::{
     layout::{share_of_fastest, significant},
     metrics::LEARNED,
     objective::Objective,
-    points::{Point, number, pieces, shown},
+    points::{Point, SAMPLES, TOKENS, number, pieces, shown},
     ranked_table::metric_head,
     ranking::{Ranking, words::metric_with_spread},
     views::{RunView, Spots, value_of},
@@ -276,12 +276,7 @@ impl PointTable {
 
     /// The speeds, and the share of that of the fastest point of the run.
     fn add_rates(&mut self, lines: &[HtmlLine<'_>]) {
-        type RateColumn = (&'static str, fn(&TrialRow) -> Option<f64>);
-        const RATES: [RateColumn; 2] = [
-            ("samples/s", |row| row.samples_per_second),
-            ("tokens/s", |row| row.tokens_per_second),
-        ];
-        for (head, of) in RATES {
+        for (head, of) in [("samples/s", SAMPLES.0), ("tokens/s", TOKENS.0)] {
             let cell = |line: &HtmlLine<'_>| {
                 let rate = line.point.statistic(of)?;
                 let text = of_runs(line.point, &rate, rate.with_spread());

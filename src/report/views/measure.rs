@@ -142,7 +142,9 @@ impl PointMeasure {
     pub(in crate::report) fn of(&self, point: &Point<'_>) -> Vec<f64> {
         let rows = point.completed();
         match self.source {
-            Source::Metric(metric) => rows.filter_map(|row| row.metric(metric)).collect(),
+            Source::Metric(metric) => rows
+                .filter_map(|row| row.metric_of_whole_work(metric))
+                .collect(),
             Source::Row(of) => rows.filter_map(of).collect(),
             Source::Energy => rows.filter_map(energy_of(point)).collect(),
         }

@@ -23,7 +23,7 @@ pub(super) const SPEED: [NumberColumn; 4] = [
     NumberColumn {
         head: "step",
         meaning: "median time of a step",
-        of: |row| row.median_step_seconds,
+        of: |row| row.of_whole_work(row.median_step_seconds),
         print: |value| Seconds(value).to_string(),
         is_peak: false,
     },

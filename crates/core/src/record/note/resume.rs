@@ -2,7 +2,7 @@
 
 use std::fmt;
 
-use crate::record::TrialRow;
+use crate::{record::TrialRow, spec::Metric};
 
 /// The time of the attempt's Slurm job ended before its trial did; a note of its own.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -99,6 +99,18 @@ impl TrialRow {
     pub fn of_whole_work(&self, number: Option<f64>) -> Option<f64> {
         number.filter(|_| !ResumedCommand::is_of(self))
     }
+
+    /// A metric of the row for means and rankings: a time or a rate only of whole work
+    /// ([`Self::of_whole_work`]).
+    pub fn metric_of_whole_work(&self, metric: Metric) -> Option<f64> {
+        let value = self.metric(metric);
+        match metric {
+            Metric::SamplesPerSecond | Metric::TokensPerSecond | Metric::SecondsToTarget => {
+                self.of_whole_work(value)
+            }
+            _ => value,
+        }
+    }
 }
 
 #[cfg(test)]
@@ -143,5 +155,28 @@ mod tests {
         // A metric of this name may have a note too.
         let other = [("resumed", "'x' is not a number")];
         assert!(!told(of(&other, None)).0);
+    }
+
+    #[test]
+    fn of_a_command_that_resumed_the_times_and_rates_are_left_out_and_the_losses_stay() {
+        let metrics = [
+            Metric::SamplesPerSecond,
+            Metric::TokensPerSecond,
+            Metric::SecondsToTarget,
+            Metric::ValidLoss,
+        ];
+        let of = |notes: &[(&str, &str)]| {
+            let row = TrialRow {
+                samples_per_second: Some(1.0),
+                tokens_per_second: Some(2.0),
+                seconds_to_target: Some(3.0),
+                valid_loss: Some(4.0),
+                ..noted(notes)
+            };
+            metrics.map(|metric| row.metric_of_whole_work(metric))
+        };
+        assert_eq!(of(&[]), [1.0, 2.0, 3.0, 4.0].map(Some));
+        let note = [(ResumedCommand::COLUMN, ResumedCommand::TEXT)];
+        assert_eq!(of(&note), [None, None, None, Some(4.0)]);
     }
 }
