@@ -1,5 +1,5 @@
 //! Energy per sample of the points of a report: of one source in one mean, and without trials whose
-//! two energies contradict each other.
+//! two energies contradict each other. A comparison reads the same numbers.
 
 use kiln_core::record::TrialRow;
 
@@ -35,12 +35,14 @@ fn with_energy<'a>(point: &'a Point<'_>) -> Vec<&'a TrialRow> {
     point.completed().filter(has_energy).collect()
 }
 
-fn by_counter(row: &TrialRow) -> Option<f64> {
+/// By the driver's counter; `None` if the two energies contradict each other.
+pub(super) fn by_counter(row: &TrialRow) -> Option<f64> {
     let joules = row.energy_counter_joules.filter(|_| !is_in_doubt(row));
     row.energy_per_sample(joules)
 }
 
-fn by_readings(row: &TrialRow) -> Option<f64> {
+/// By the power readings; `None` if the two energies contradict each other.
+pub(super) fn by_readings(row: &TrialRow) -> Option<f64> {
     let joules = row.energy_integral_joules.filter(|_| !is_in_doubt(row));
     row.energy_per_sample(joules)
 }

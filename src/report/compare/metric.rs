@@ -11,6 +11,7 @@ use kiln_core::{
 use serde::{Serialize, Serializer};
 
 use super::{at_once::AtOnce, column::ColumnMetric, matching::RunKeys, paired};
+use crate::report::energy::{by_counter, by_readings};
 
 /// A number that a verdict is given on.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -143,12 +144,8 @@ impl ComparedMetric {
                 }),
             ],
             Self::Energy => &[
-                ("energy_counter_joules per sample", |row| {
-                    row.energy_per_sample(row.energy_counter_joules)
-                }),
-                ("energy_integral_joules per sample", |row| {
-                    row.energy_per_sample(row.energy_integral_joules)
-                }),
+                ("energy_counter_joules per sample", by_counter),
+                ("energy_integral_joules per sample", by_readings),
             ],
             Self::Loss => &[
                 ("valid_loss", |row| row.valid_loss),

@@ -1338,6 +1338,33 @@ fn energy_of_a_counter_is_not_divided_by_an_integral() {
 }
 
 #[test]
+fn energies_that_contradict_each_other_are_not_compared() {
+    let full = |id: u64, integral: f64| TrialRow {
+        window_seconds: Some(10.0),
+        energy_counter_joules: Some(1000.0),
+        energy_integral_joules: Some(integral),
+        ..row(id, 100.0)
+    };
+    let side = |first: u64, integrals: [f64; 4]| {
+        let rows = (first..).zip(integrals);
+        let rows = rows.map(|(id, integral)| (full(id, integral), &["8"][..]));
+        table(&["train.batch_size"], rows.collect())
+    };
+    let energy = |base: &TrialTable, new: &TrialTable| {
+        let found = compare(base, new, &Options::default()).unwrap();
+        let mut comparisons = found.pairs[0].comparisons.iter();
+        let energy = comparisons.find(|one| one.metric == ComparedMetric::Energy);
+        energy.map(|one| [one.base_missing, one.new_missing])
+    };
+    let (alike, apart) = (1010.0, 400.0);
+    let whole = side(1, [alike; 4]);
+    assert_eq!(energy(&whole, &side(11, [alike; 4])), Some([0, 0]));
+    let part = side(11, [alike, alike, alike, apart]);
+    assert_eq!(energy(&whole, &part), Some([0, 1]));
+    assert_eq!(energy(&whole, &side(11, [apart; 4])), None);
+}
+
+#[test]
 fn a_gate_passes_only_where_a_change_for_the_worse_is_excluded() {
     let base = [100.0, 101.0, 99.0, 100.5, 99.5];
     let times = |factor: f64| base.map(|rate| rate * factor);
