@@ -2,6 +2,8 @@
 
 use std::fs;
 
+use serde_json::Value;
+
 use crate::scripted_child::{Ended, Place, send, wait_until};
 
 const MODEL: &str = "  argv: [sh, -c, 'echo \"v $KILN_VALUE_N\"']\n  values: {n: 1}\n  metrics: {v: \
@@ -111,6 +113,46 @@ fn a_round_begins_only_if_all_that_is_left_of_it_fits() {
     let rest = place.run("", &["--for", "1h"]);
     assert_eq!(rest.status, Some(0), "{rest:?}");
     assert_eq!(place.column("trial"), ids);
+}
+
+#[test]
+fn a_plan_of_several_files_gives_them_the_time_together_as_a_run_does() {
+    let place = Place::of_command(MODEL, "sweep: {grid: {model.values.n: [1, 2]}}");
+    assert_eq!(place.run("", &[]).status, Some(0));
+    let_them_have_taken(&place, &[("1", "1000"), ("2", "1000")]);
+    let text = fs::read_to_string(place.path("x.yaml")).unwrap();
+    for name in ["y", "z"] {
+        let text = text.replace("name: x\n", &format!("name: {name}\n"));
+        fs::write(place.path(&format!("{name}.yaml")), text).unwrap();
+    }
+    let planned = |more: &[&str]| {
+        let arguments = [&["plan", "y.yaml", "z.yaml"], more].concat();
+        Ended::of(place.kiln(&arguments).output().unwrap()).stdout
+    };
+    // A trial of 16 min 40 s begins if 20 min are left.
+    let text = planned(&["--for", "1h"]);
+    let said: Vec<&str> = text
+        .lines()
+        .filter(|line| line.starts_with("--for"))
+        .collect();
+    assert_eq!(
+        said,
+        [
+            "--for 1h: 2 trials fit on one device, about 33 min 20 s",
+            "--for 1h, of which the files before leave about 26 min 40 s: 1 trial fits on one device, \
+             about 16 min 40 s",
+        ]
+    );
+    let text = planned(&["--for", "45m", "--json"]);
+    let fits: Vec<(f64, u64)> = text
+        .lines()
+        .map(|line| serde_json::from_str::<Value>(line).unwrap()["fitting"].clone())
+        .map(|fitting| {
+            let left = fitting["left_seconds"].as_f64().unwrap();
+            (left, fitting["trials"].as_u64().unwrap())
+        })
+        .collect();
+    assert_eq!(fits, [(2700.0, 2), (700.0, 0)]);
 }
 
 #[test]

@@ -5,6 +5,7 @@ mod columns;
 mod expectation;
 mod known_rows;
 mod table;
+mod time_left;
 
 use std::{
     collections::HashMap,
@@ -14,7 +15,7 @@ use std::{
 use kiln_core::{
     plan::{Outcome, Plan, Trial, TrialId, tickets},
     spec::{Order, RunPlace},
-    units::{Seconds, TimeSpan, counted, without_controls},
+    units::{TimeSpan, counted, without_controls},
 };
 use serde::{
     Serialize, Serializer,
@@ -23,7 +24,7 @@ use serde::{
 use serde_json::{Map, Value, json};
 
 pub(super) use self::known_rows::known_times;
-use self::{expectation::Expectations, table::TrialsBefore};
+use self::{expectation::Expectations, table::TrialsBefore, time_left::TimeLeft};
 use super::{
     RESULTS, Status, Stop, at, continuation,
     copied_run::{CONTINUED_IS_NOT_KEPT, KeepArgs, refused_beside, refused_elsewhere, run_to_copy},
@@ -57,7 +58,8 @@ pub(super) struct Args {
     at: Option<String>,
     #[command(flatten)]
     keeping: KeepArgs,
-    /// As in `kiln run`: say how many trials fit into this time, one after the other.
+    /// As in `kiln run`: say how many trials fit into this time, one after the other. Several files
+    /// share it.
     #[arg(long = "for", value_name = "TIME", value_parser = TimeSpan::parse)]
     for_time: Option<TimeSpan>,
     /// Print JSON, one object per file and line.
@@ -72,11 +74,12 @@ pub(super) struct Args {
 
 pub(super) fn run(args: Args) -> Result<Status, Stop> {
     let mut status = Status::Success;
+    let mut time_left = args.for_time.map(TimeLeft::new);
     for file in &args.files {
         let mut planned = planned_file(file, &args);
         if let Ok(planned) = &mut planned {
             planned.warn();
-            show(planned, &args)?;
+            show(planned, &args, time_left.as_mut())?;
         }
         match planned.and_then(|planned| planned.has_usable_data()) {
             Ok(()) => {}
@@ -148,7 +151,8 @@ fn gpus_here() -> usize {
     visible_here(&Instruments::open(nvml_library().as_deref()).devices()).len()
 }
 
-fn show(planned: &mut Planned, args: &Args) -> Result<(), Stop> {
+/// Takes the time of its trials from `time_left`, if they could run here.
+fn show(planned: &mut Planned, args: &Args, time_left: Option<&mut TimeLeft>) -> Result<(), Stop> {
     let Foretold {
         ended,
         refusal,
@@ -169,9 +173,18 @@ fn show(planned: &mut Planned, args: &Args) -> Result<(), Stop> {
     let name = &planned.loaded.experiment.name;
     let expected = Expectations::of(&planned.plan, name, &args.results);
     expected.warnings.iter().for_each(|line| warning(line));
-    let fitting = args
-        .for_time
-        .map(|span| (span, expected.fitting(&planned.plan, &ended, span.0)));
+    let fitting = time_left.map(|time| {
+        let fitting = expected.fitting(&planned.plan, &ended, time.left);
+        let (json, words) = (
+            FittingJson::of(time, fitting),
+            time.in_words(&fitting, &planned.plan),
+        );
+        if faults.is_empty() {
+            time.pass(&fitting);
+        }
+        (json, words)
+    });
+    let (fitting, fits) = fitting.unzip();
     if args.json || args.format.is_json() {
         let text = to_json(planned, &faults, &ended, &expected, fitting);
         return print_json(&text.map_err(|error| Stop::new(Status::Failed, error))?);
@@ -191,35 +204,12 @@ fn show(planned: &mut Planned, args: &Args) -> Result<(), Stop> {
         .chain(planned.remarks.iter().cloned())
         .map(|line| without_controls(&line) + "\n")
         .collect();
-    let fits = fitting.map(|(span, fitting)| fits_in_words(span, &fitting, &planned.plan) + "\n");
-    let fits = fits.unwrap_or_default();
+    let fits = fits.map(|line| line + "\n").unwrap_or_default();
     let place = place(planned).map(|line| line + "\n").unwrap_or_default();
     print(&format!(
         "{}\n\n{footer}{fits}{place}{remarks}",
         table::table(&planned.plan, &expected, page_style().width)
     ))
-}
-
-/// `--for 2h: 4 trials fit on one device, about 1 h 50 min, 2 of 3 rounds whole`.
-fn fits_in_words(span: TimeSpan, fitting: &FittingTrials, plan: &Plan) -> String {
-    let fit = if fitting.trials == 1 { "fits" } else { "fit" };
-    let mut text = format!(
-        "--for {span}: {} {fit} on one device, about {}",
-        counted(fitting.trials, "trial"),
-        Seconds(fitting.seconds)
-    );
-    if let Some(blocks) = fitting.blocks {
-        let one = match plan.together.is_empty() {
-            true => "round",
-            false => "block",
-        };
-        text += &format!(", {blocks} of {} whole", counted(fitting.all_blocks, one));
-    }
-    if fitting.unknown > 0 {
-        let unknown = counted(fitting.unknown, "trial");
-        text += &format!("; the time of {unknown} is unknown, each begins while time is left");
-    }
-    text
 }
 
 /// Where the trials run, if not here: `on slurm: 8 workers for 15 tickets, partition gpu, 4h`.
@@ -258,7 +248,7 @@ fn to_json(
     faults: &[String],
     ended: &HashMap<TrialId, Outcome>,
     expected: &Expectations,
-    fitting: Option<(TimeSpan, FittingTrials)>,
+    fitting: Option<FittingJson>,
 ) -> serde_json::Result<String> {
     let plan = &planned.plan;
     let whole = PlanJson {
@@ -273,13 +263,7 @@ fn to_json(
         expected_disk_bytes: plan.expected_disk_bytes(),
         notes: [&planned.notes[..], faults].concat(),
         remarks: &planned.remarks,
-        fitting: fitting.map(|(span, fitting)| FittingJson {
-            for_seconds: span.0.as_secs_f64(),
-            trials: fitting.trials,
-            seconds: fitting.seconds,
-            unknown: fitting.unknown,
-            blocks: fitting.blocks,
-        }),
+        fitting,
         trials: TrialsJson {
             plan,
             ended,
@@ -311,6 +295,8 @@ struct PlanJson<'a> {
 #[derive(Serialize)]
 struct FittingJson {
     for_seconds: f64,
+    /// What the files before leave of it.
+    left_seconds: f64,
     /// Number of trials with an estimate that fit.
     trials: usize,
     seconds: f64,
@@ -318,6 +304,19 @@ struct FittingJson {
     unknown: usize,
     /// Number of whole rounds or blocks that fit; `null` if the plan has only one.
     blocks: Option<usize>,
+}
+
+impl FittingJson {
+    fn of(time: &TimeLeft, fitting: FittingTrials) -> Self {
+        Self {
+            for_seconds: time.span.0.as_secs_f64(),
+            left_seconds: time.left.as_secs_f64(),
+            trials: fitting.trials,
+            seconds: fitting.seconds,
+            unknown: fitting.unknown,
+            blocks: fitting.blocks,
+        }
+    }
 }
 
 /// The trials, of which one at a time is a value in memory.
