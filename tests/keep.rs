@@ -52,6 +52,9 @@ fn only_the_added_value_runs_and_the_kept_rows_stay_as_they_are() {
         planned.stdout.contains(told) && planned.stdout.contains("; 1 is left to run"),
         "{planned:?}"
     );
+    // The table shows the times of the kept trials.
+    let time = "\ntime unknown for the 1 trial left to run: no trial with such settings has run";
+    assert!(planned.stdout.contains(time), "{planned:?}");
     let ended = keep(&place, &[]);
     assert_eq!(ended.status, Some(0), "{ended:?}");
     assert!(ended.stderr.contains(told), "{ended:?}");

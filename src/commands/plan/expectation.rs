@@ -112,15 +112,25 @@ impl Expectations {
         }
         let (about, basis) = (sum_in_words(&known), basis_in_words(&known));
         Some(match left.len() - known.len() {
-            _ if known.is_empty() => {
-                "time unknown: no trial with these settings has run on this device".to_owned()
-            }
+            left if known.is_empty() => unknown_in_words(left, plan.trials.len()),
             0 => format!("about {about}, one trial after the other, {basis}"),
             unknown => format!(
                 "about {about} for {}, {basis}; unknown for {unknown} more",
                 counted(known.len(), "trial")
             ),
         })
+    }
+}
+
+/// Where some trials have ended or are kept, the table may show their times, and they cost none.
+fn unknown_in_words(left: usize, all: usize) -> String {
+    let none = "has run on this device";
+    match left == all {
+        true => format!("time unknown: no trial with these settings {none}"),
+        false => format!(
+            "time unknown for the {} left to run: no trial with such settings {none}",
+            counted(left, "trial")
+        ),
     }
 }
 
