@@ -963,8 +963,12 @@ fn what_workers_cannot_do_is_refused_by_name() {
     );
     refused(&["run", "x.yaml", "--on", "slurms"], "`run.on`", 2);
     assert_eq!(place.run("", &[]).status, Some(0));
-    for verb in ["worker", "wait", "stop"] {
-        refused(&[verb, "x"], "this run has no queue for workers", 2);
+    refused(&["worker", "x"], "this run has no queue for workers", 2);
+    for (verb, what) in [("wait", "wait for"), ("stop", "stop")] {
+        let told = format!("this run is not running, so there is nothing to {what}; `kiln report ");
+        refused(&[verb, "x"], &told, 2);
+        let ended = end(&place, &[verb, "x"]);
+        assert!(!ended.stderr.contains("queue"), "{ended:?}");
     }
 }
 

@@ -99,6 +99,15 @@ fn without_queue(run: &RunFolder, going: Option<&LocalRun>) -> Stop {
     ))
 }
 
+/// The refusal of a run without a queue that has ended; `what` was asked for.
+fn not_running(run: &RunFolder, what: &str) -> Stop {
+    Stop::bad_input(format!(
+        "{}: this run is not running, so there is nothing to {what}; `kiln report {}` shows its results",
+        run.path().display(),
+        quoted(run.path())
+    ))
+}
+
 /// The experiment of a run, as its folder has it; variables have no effect.
 fn planned(run: &RunFolder, launch: &Launching) -> Result<PlannedFile, Stop> {
     let file = run.experiment();
@@ -337,7 +346,7 @@ pub(super) fn wait(args: WaitArgs) -> Result<Status, Stop> {
         Some(queue) => wait_for_queue(&run, &queue, &args),
         None => match LocalRun::of(&run) {
             Some(going) => wait_for_local(&run, going, &args),
-            None => Err(without_queue(&run, None)),
+            None => Err(not_running(&run, "wait for")),
         },
     }
 }
@@ -422,7 +431,13 @@ fn attended(
 }
 
 pub(super) fn stop(args: StopArgs) -> Result<Status, Stop> {
-    let (run, queue) = queue_of(&args.run, &args.results)?;
+    let run = runs::run_folder(&args.run, &args.results)?;
+    let Some(queue) = queue_in(&run)? else {
+        return Err(match LocalRun::of(&run) {
+            Some(going) => without_queue(&run, Some(&going)),
+            None => not_running(&run, "stop"),
+        });
+    };
     let asked = match args.now {
         true => StopAsked::Now,
         false => StopAsked::Drain,
