@@ -41,7 +41,7 @@ fn a_number_beyond_its_bound_fails_the_command() {
         "samples_per_second<1e3",
         &["--best"],
         4,
-        "cannot tell at 1 point: no point is marked as the best: cannot tell which point has",
+        "cannot tell: no point is marked as the best: cannot tell which point has",
     );
     gate(
         "valid_loss>2.6",

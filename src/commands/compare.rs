@@ -428,7 +428,9 @@ fn status(found: &Comparisons, asked: &CompareOptions, conclusion: &Conclusion) 
     } else {
         Status::Success
     };
-    surer(status, asked.cannot_tell.conclude(&conclusion.gates))
+    let gates = conclusion.gates.iter();
+    let gates = gates.map(|(name, gate)| (name.as_str(), gate, gate.sentence()));
+    surer(status, asked.cannot_tell.conclude(gates))
 }
 
 fn nothing_in_common(base: &TableSource, new: &TableSource, options: &Options) -> Stop {

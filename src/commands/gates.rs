@@ -24,11 +24,14 @@ impl Untold {
         }
     }
 
-    /// Prints the answer of each gate behind its name, and returns the exit status of all.
-    pub(super) fn conclude(self, gates: &[(String, Gate)]) -> Status {
+    /// Prints the name and the sentence of each gate, and returns the exit status of all.
+    pub(super) fn conclude<'g>(
+        self,
+        gates: impl IntoIterator<Item = (&'g str, &'g Gate, String)>,
+    ) -> Status {
         let mut status = Status::Success;
-        for (name, gate) in gates {
-            note(&format!("gate {name}: {}", gate.sentence()));
+        for (name, gate, sentence) in gates {
+            note(&format!("gate {name}: {sentence}"));
             status = surer(status, self.status(gate));
         }
         status

@@ -156,7 +156,10 @@ pub(super) fn run(args: Args) -> Result<Status, Stop> {
         write(&Album::of(&subjects), &args)?;
     }
     let gates = bounds.map_or_else(Vec::new, |bounds| bounds.gates());
-    Ok(args.cannot_tell.conclude(&gates))
+    let gates = gates
+        .iter()
+        .map(|one| (one.condition.as_str(), &one.gate, one.sentence()));
+    Ok(args.cannot_tell.conclude(gates))
 }
 
 fn show(

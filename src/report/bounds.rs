@@ -52,6 +52,27 @@ struct RunAnswers {
     answers: Vec<Vec<PointAnswer>>,
 }
 
+/// The gate of a condition.
+pub struct BoundGate {
+    /// As it is written.
+    pub condition: String,
+    pub gate: Gate,
+    /// The number of the gate's last entries, which are about a run as a whole.
+    of_runs: usize,
+}
+
+impl BoundGate {
+    pub fn sentence(&self) -> String {
+        self.gate.sentence_beside(self.of_runs)
+    }
+}
+
+/// Sentences on points, then on runs as a whole.
+struct Lines {
+    all: Vec<String>,
+    of_runs: usize,
+}
+
 /// Whether a condition holds at a point.
 struct PointAnswer {
     /// The name of the point and its axes; `None` for the run as a whole.
@@ -92,30 +113,44 @@ impl<'a> Bounds<'a> {
         })
     }
 
-    /// The gate of each condition, behind the condition as it is written.
-    pub fn gates(&self) -> Vec<(String, Gate)> {
+    /// The gate of each condition.
+    pub fn gates(&self) -> Vec<BoundGate> {
         let gate = |(place, condition): (usize, &GateCondition)| {
-            let fails = self.lines(place, Some(true));
-            let gate = Gate::of(fails, self.lines(place, None));
-            (condition.text().to_owned(), gate)
+            let (fails, untold) = (self.lines(place, Some(true)), self.lines(place, None));
+            let of_runs = match fails.all.is_empty() {
+                true => untold.of_runs,
+                false => fails.of_runs,
+            };
+            BoundGate {
+                condition: condition.text().to_owned(),
+                gate: Gate::of(fails.all, untold.all),
+                of_runs,
+            }
         };
         self.conditions.iter().enumerate().map(gate).collect()
     }
 
-    /// The points with this answer of a condition.
-    fn lines(&self, place: usize, holds: Option<bool>) -> Vec<String> {
+    /// The points with this answer of a condition, then the runs.
+    fn lines(&self, place: usize, holds: Option<bool>) -> Lines {
         let is_several = self.runs.len() > 1;
-        let mut lines = Vec::new();
+        let (mut points, mut runs) = (Vec::new(), Vec::new());
         for run in &self.runs {
             let answers = run.answers[place].iter();
             for answer in answers.filter(|answer| answer.holds == holds) {
-                lines.push(match is_several {
+                let line = match is_several {
                     true => format!("{}: {}", run.name, answer.line()),
                     false => answer.line(),
-                });
+                };
+                match answer.point {
+                    Some(_) => points.push(line),
+                    None => runs.push(line),
+                }
             }
         }
-        lines
+        Lines {
+            of_runs: runs.len(),
+            all: [points, runs].concat(),
+        }
     }
 
     /// The answers of a run for programs: an entry for each condition and point.

@@ -13,8 +13,8 @@ fn sentence_of(subjects: &[Subject<'_>], condition: &str, is_best: bool) -> Stri
     let conditions = conditions(&[condition]);
     let bounds = Bounds::of(subjects, &conditions, is_best).unwrap();
     let mut gates = bounds.gates();
-    let (name, gate) = gates.remove(0);
-    assert_eq!((name.as_str(), gates.len()), (condition, 0));
+    let gate = gates.remove(0);
+    assert_eq!((gate.condition.as_str(), gates.len()), (condition, 0));
     gate.sentence()
 }
 
@@ -161,19 +161,35 @@ fn planned_trials_that_have_not_ended_pass_no_gate() {
         };
         sentence_of(&[subject], condition, is_best)
     };
-    let why = "at 1 point: 2 of 3 planned trials have not ended";
+    let why = "2 of 3 planned trials have not ended";
     assert_eq!(
         told(&once, &planned, "valid_loss>2.6", false),
-        format!("cannot tell {why}")
+        format!("cannot tell: {why}")
     );
     assert_eq!(
         told(&once, &planned, "not-completed", false),
-        format!("fail {why}")
+        format!("fail: {why}")
     );
     // Another point may still become the best.
     assert_eq!(
         told(&once, &planned, "valid_loss>2.6", true),
-        format!("cannot tell {why}")
+        format!("cannot tell: {why}")
+    );
+    // A point and the run.
+    assert_eq!(
+        told(&once, &planned, "valid_loss>1.5", false),
+        "fail at 1 point: batch_size 8 (2, one run: no interval)"
+    );
+    let failed = TrialRow {
+        outcome: Outcome::Failed,
+        ..with_loss(1, None)
+    };
+    let failed = table(&["train.batch_size"], vec![(failed, &["8"][..])]);
+    assert_eq!(
+        told(&failed, &planned, "not-completed", false),
+        format!(
+            "fail at 1 point: batch_size 8 (1 of 1 trial did not complete: 1 failed); and {why}"
+        )
     );
     let whole = run_of(&[1]);
     assert_eq!(told(&once, &whole, "valid_loss>2.6", false), "pass");
@@ -183,7 +199,7 @@ fn planned_trials_that_have_not_ended_pass_no_gate() {
     for condition in ["valid_loss>2.6", "not-completed"] {
         assert_eq!(
             sentence(&none, condition),
-            "cannot tell at 1 point: no trial has ended"
+            "cannot tell: no trial has ended"
         );
     }
 }
@@ -208,7 +224,7 @@ fn the_best_point_alone_can_be_judged() {
     }
     let told = told(&slow, "valid_loss>2.6");
     assert!(
-        told.starts_with("cannot tell at 1 point: no point is marked as the best"),
+        told.starts_with("cannot tell: no point is marked as the best"),
         "{told}"
     );
 }

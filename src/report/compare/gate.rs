@@ -54,31 +54,36 @@ impl Gate {
     }
 
     pub fn sentence(&self) -> String {
-        let named = |points: &[String]| {
-            let more = points.len().saturating_sub(MOST_NAMED);
-            let more = if more > 0 {
-                format!("; and {more} more")
-            } else {
-                String::new()
-            };
-            format!(
-                "{}{more}",
-                listed(&points[..points.len().min(MOST_NAMED)], "; ")
-            )
+        self.sentence_beside(0)
+    }
+
+    /// The same where the last `of_runs` entries are about a run as a whole, not about a point.
+    pub(in crate::report) fn sentence_beside(&self, of_runs: usize) -> String {
+        let (answer, entries) = match self {
+            Self::Pass => return "pass".to_owned(),
+            Self::Fail(entries) => ("fail", entries),
+            Self::CannotTell(entries) => ("cannot tell", entries),
         };
-        match self {
-            Self::Pass => "pass".to_owned(),
-            Self::Fail(points) => format!(
-                "fail at {}: {}",
-                counted(points.len(), "point"),
-                named(points)
-            ),
-            Self::CannotTell(points) => format!(
-                "cannot tell at {}: {}",
-                counted(points.len(), "point"),
-                named(points)
-            ),
+        let (points, runs) = entries.split_at(entries.len().saturating_sub(of_runs));
+        let at_points = format!(
+            "{answer} at {}: {}",
+            counted(points.len(), "point"),
+            named_first(points)
+        );
+        match (points.is_empty(), runs.is_empty()) {
+            (true, false) => format!("{answer}: {}", named_first(runs)),
+            (false, false) => format!("{at_points}; and {}", named_first(runs)),
+            (_, true) => at_points,
         }
+    }
+}
+
+/// The first entries, and the number of the others.
+fn named_first(entries: &[String]) -> String {
+    let named = listed(&entries[..entries.len().min(MOST_NAMED)], "; ");
+    match entries.len().saturating_sub(MOST_NAMED) {
+        0 => named,
+        more => format!("{named}; and {more} more"),
     }
 }
 
