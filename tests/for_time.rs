@@ -81,6 +81,20 @@ fn a_trial_that_does_not_fit_is_left_and_the_same_command_resumes() {
 }
 
 #[test]
+fn without_a_trial_that_fits_the_cause_stands_alone() {
+    let place = Place::of_command(MODEL, "sweep: {grid: {model.values.n: [1]}}");
+    assert_eq!(place.run("", &[]).status, Some(0));
+    let_them_have_taken(&place, &[("1", "5000")]);
+    let ended = place.run("", &["--fresh", "--for", "1h"]);
+    assert_eq!(ended.status, Some(0), "{ended:?}");
+    assert_eq!(ended.stdout, "");
+    let cause = "1 trial left: no other trial or whole round fits";
+    assert!(ended.stderr.contains(cause), "{ended:?}");
+    let quiet = place.run("", &["--fresh", "--for", "1h", "--quiet"]);
+    assert!(quiet.stdout.contains("no trial has ended yet"), "{quiet:?}");
+}
+
+#[test]
 fn a_round_begins_only_if_all_that_is_left_of_it_fits() {
     // The program takes its time where a file says so.
     let model = MODEL.replace("echo", "[ ! -e slow ] || sleep 2.5; echo");

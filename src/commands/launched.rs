@@ -157,8 +157,18 @@ pub(super) fn show(
     match &report.lost_events {
         Some(why) => Err(Stop::new(Status::Failed, why)),
         None if launch.style() == ProgressMode::Json => table.map(drop),
-        None => table.and_then(|table| print(&summary(&report, &table, experiment))),
+        None => table.and_then(|table| match !launch.quiet && lacks_time(&report, &table) {
+            true => Ok(()),
+            false => print(&summary(&report, &table, experiment)),
+        }),
     }
+}
+
+/// Whether no trial has ended because none fits into the time of `--for`. The page would be empty, and
+/// the command says the cause.
+fn lacks_time(report: &LaunchReport, table: &TrialTable) -> bool {
+    let is_left = report.budget.as_ref().is_some_and(|end| end.left > 0);
+    is_left && table.rows.is_empty()
 }
 
 /// A launch that has ended, and the run's table, read once for everything that needs it.
