@@ -17,6 +17,8 @@ See docs/experiment-file.md"#;
 
 pub(super) const PLAN: &str = r#"Examples:
   kiln plan x.yaml                              # ids, sizes, disk, what a resume skips
+  kiln plan x.yaml --keep x                     # what runs if the trials of run x are kept
+  kiln plan x.yaml y.yaml --for 2h              # how many trials fit into two hours
   kiln plan x.yaml --json | jq '.trials[].id'   # for programs
 
 See docs/running.md"#;
@@ -26,6 +28,7 @@ pub(super) const RUN: &str = r#"Examples:
   kiln run x.yaml --set train.steps=50 --device cpu
   kiln run x.yaml --for 2h                              # begins only what fits into two hours
   kiln run x.yaml --rerun failed                        # retries failed trials
+  kiln run x.yaml --keep x                              # runs only what was added to its sweep
   kiln run x.yaml --continue x --set train.steps=5000   # goes on from its last checkpoint
   kiln run x.yaml --at x --set sweep.repeats=4          # the best point of its sweep, with more seeds
   kiln run x.yaml --on slurm                            # in jobs of a cluster; see docs/clusters.md
@@ -88,7 +91,9 @@ pub(super) const REPORT: &str = r#"Examples:
   kiln report x x~1                  # two runs side by side
   kiln report x --html report.html   # one page with plots
   kiln report x x~1 --csv epochs     # one table of both, for pandas
+  kiln report x --csv points --columns valid_loss,mfu   # only these columns behind the axes
   kiln report x --fail-on 'valid_loss>2.6'   # exit status 1 if it is, for CI
+  kiln report x --fail-on not-completed      # 1 if a trial did not complete
 
 See docs/report.md"#;
 
