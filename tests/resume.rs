@@ -193,6 +193,24 @@ fn an_attempt_whose_parent_was_killed_gets_its_row_from_the_next_launch() {
 }
 
 #[test]
+fn the_row_of_a_killed_launch_has_the_step_after_which_its_attempt_resumed() {
+    let place = Place::with("train: {steps: 10}");
+    let mut kiln = place.start("resumes_and_hangs");
+    wait_until("kiln has heard the step", || {
+        let noted = |attempt: &PathBuf| {
+            let text = fs::read_to_string(attempt.join("attempt.json"));
+            text.is_ok_and(|text| text.contains("resumed_at_step"))
+        };
+        place.attempts().iter().any(noted)
+    });
+    kiln.kill().unwrap();
+    kiln.wait().unwrap();
+    assert_eq!(place.run("completes", &[]).status, Some(0));
+    assert_eq!(place.column("outcome"), ["killed", "completed"]);
+    assert_eq!(place.column("resumed_at_step"), ["4", ""]);
+}
+
+#[test]
 fn a_torn_last_line_is_cut_and_said() {
     let place = Place::with(TWO);
     place.run("completes", &[]);

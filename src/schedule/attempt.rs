@@ -85,6 +85,8 @@ pub(super) struct Attempt {
     oom_kills: OomKillWatch,
     libraries: LoadedLibraries,
     checkpoints: Checkpoints,
+    /// Whether [`Attempt::note_resumed`] has written the step.
+    is_resume_noted: bool,
 }
 
 /// Creates the attempt's folder and files and starts its child.
@@ -128,6 +130,7 @@ pub(super) fn start(
         oom_kills,
         libraries: LoadedLibraries::new(trial),
         checkpoints: checkpoints(setting.folder, trial),
+        is_resume_noted: false,
     })
 }
 
@@ -297,6 +300,7 @@ fn write_files(
         },
         steps: trial.steps,
         argv: command_line(setting.request, trial, &file, path),
+        resumed_at_step: None,
     };
     started.write(setting.folder)?;
     if programs::reads_json(setting.request, trial) {
@@ -446,6 +450,23 @@ impl Attempt {
             Some(Due::Stop(cause)) => self.stop(cause),
             Some(Due::Kill) => self.child.signal(Signal::KILL),
             None => {}
+        }
+    }
+
+    /// Writes the step after which the trial resumed into the file of its start, once the child has said
+    /// it: kiln may be killed before it writes the row.
+    pub(super) fn note_resumed(&mut self, run: &RunFolder, step: Option<u64>) {
+        if step.is_none() || self.is_resume_noted {
+            return;
+        }
+        self.is_resume_noted = true;
+        // Without it only the row of a killed launch lacks the step.
+        if let Ok(Some(started)) = AttemptFile::read(&self.folder) {
+            let resumed = AttemptFile {
+                resumed_at_step: step,
+                ..started
+            };
+            let _ = resumed.write(run);
         }
     }
 

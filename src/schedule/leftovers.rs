@@ -266,6 +266,7 @@ fn of_result(
         driver: launch.and_then(|launch| launch.driver.as_deref()),
         peak: is_device_known.then(peak).flatten(),
         concurrent_trials: concurrent,
+        resumed_at_step: started.and_then(|started| started.resumed_at_step),
         notes: iter::once((ADOPTED.to_owned(), WHAT_IS_MISSING.to_owned()))
             .chain(rose)
             .collect(),

@@ -395,6 +395,7 @@ pub(super) fn of_lost(
         devices: &used,
         cpu_name: lost.cpu_name.filter(|_| is_on_cpu),
         concurrent_trials: 1,
+        resumed_at_step: lost.started.and_then(|started| started.resumed_at_step),
         notes: lost.note.clone().into_iter().collect(),
         ..AttemptFacts::of_end(trial, launch, end, &AttemptReadings::default(), lost.cores)
     })

@@ -74,6 +74,7 @@ case $scenario in
   crashes_after) hello; finish completed; kill -SEGV $$ ;;
   hangs) hello; step 3; at_work; while :; do later 0.2; step 4; done ;;
   silent) hello; step 3; sleep 300 ;;
+  resumes_and_hangs) hello; say '{"event":"resumed","step":4}'; step 5; while :; do later 0.02; done ;;
   ignores_term) trap '' TERM; hello; at_work; while :; do later 0.2; done ;;
   obeys_term) trap 'finish interrupted; exit 130' TERM; hello; step 3; at_work; while :; do later 0.02; done ;;
   garbage) hello; echo 'not a message'; head -c 100000 /dev/zero | tr '\0' x; echo; printf '\377\376\n'; echo '{"event":"of a newer child"}'; finish completed ;;

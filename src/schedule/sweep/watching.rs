@@ -24,6 +24,7 @@ impl LaunchState<'_> {
                 attempt.stop(StopCause::DeviceLost);
             }
             let (heard, notices) = attempt.look();
+            attempt.note_resumed(&self.open.folder, heard.resumed_at_step);
             for notice in notices.into_iter().chain(attempt.other_model(trial)) {
                 self.request.listener.hear(LaunchEvent::TrialNotice {
                     trial,

@@ -25,7 +25,7 @@ pub const ATTEMPT: &str = "attempt.json";
 pub const STDERR: &str = "stderr.txt";
 
 /// `attempt.json`: written before the child starts, so that the attempt of a killed parent is still
-/// known.
+/// known, and again once the child has resumed from a checkpoint.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct AttemptFile {
     pub trial: TrialId,
@@ -41,6 +41,9 @@ pub struct AttemptFile {
     /// than this key.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub argv: Vec<String>,
+    /// The step after which its program said that it resumed; absent until then.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub resumed_at_step: Option<u64>,
 }
 
 impl AttemptFile {

@@ -266,7 +266,8 @@ trial_table! {
         cpu_threads: Option<u64>,
         /// Step of the checkpoint from which the attempt resumed: its own steps, and all its
         /// measurements but `seconds_to_target`, `steps_to_target`, `lowest_valid_loss`, `lowest_valid_step`
-        /// and the gradient noise, start after it; empty if it started from the beginning, and of an attempt that ended with kiln itself.
+        /// and the gradient noise, start after it; empty if it started from the beginning, and of an
+        /// attempt that ended with kiln itself before kiln had noted the step.
         resumed_at_step: Option<u64>,
     }
     since 1 runner {
