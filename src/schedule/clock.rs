@@ -126,11 +126,14 @@ const LONGEST_GAP: Duration = Duration::from_secs(1);
 const TOGETHER: Duration = Duration::from_millis(500);
 
 /// The time for which a launch has watched its trials. The rest of a long gap between two ticks is
-/// left out: nothing was read meanwhile, and the children may have been stopped too.
+/// left out: nothing was read meanwhile, and the children may have been stopped too. A wait for a driver
+/// that hangs is not a stop: the children go on.
 #[derive(Clone, Debug)]
 pub(super) struct WatchClock {
     ticked: Instant,
     watched: Duration,
+    /// Time waited for the driver since the last tick.
+    waited: Duration,
     /// From when to when the last long gap was.
     gap: Option<(Instant, Instant)>,
 }
@@ -140,14 +143,21 @@ impl WatchClock {
         Self {
             ticked: now,
             watched: Duration::ZERO,
+            waited: Duration::ZERO,
             gap: None,
         }
+    }
+
+    /// Since the last tick this thread has waited so long for the driver.
+    pub(super) fn note_waited(&mut self, waited: Duration) {
+        self.waited += waited;
     }
 
     /// Returns the time watched until now; `now` is never before the last tick.
     pub(super) fn tick(&mut self, now: Instant) -> Duration {
         self.gap = self.gap_until(now).or(self.gap);
-        self.watched += now.saturating_duration_since(self.ticked).min(LONGEST_GAP);
+        let most = LONGEST_GAP + std::mem::take(&mut self.waited);
+        self.watched += now.saturating_duration_since(self.ticked).min(most);
         self.ticked = now;
         self.watched
     }
@@ -181,6 +191,23 @@ mod tests {
         assert_eq!(clock.tick(at(1.0)), Duration::from_secs(1));
         assert_eq!(clock.tick(at(3601.0)), Duration::from_secs(2));
         assert_eq!(clock.tick(at(3601.5)), Duration::from_millis(2500));
+    }
+
+    #[test]
+    fn a_wait_for_the_driver_counts_in_full_and_once() {
+        let start = Instant::now();
+        let mut clock = WatchClock::start(start);
+        let at = |seconds: u64| start + Duration::from_secs(seconds);
+        clock.note_waited(Duration::from_secs(5));
+        clock.note_waited(Duration::from_secs(5));
+        assert_eq!(clock.tick(at(10)), Duration::from_secs(10));
+        assert_eq!(clock.tick(at(20)), Duration::from_secs(11));
+        // Stopped meanwhile.
+        clock.note_waited(Duration::from_secs(5));
+        assert_eq!(clock.tick(at(3620)), Duration::from_secs(17));
+        // Time is not made.
+        clock.note_waited(Duration::from_secs(5));
+        assert_eq!(clock.tick(at(3621)), Duration::from_secs(18));
     }
 
     #[test]

@@ -9,6 +9,7 @@ use std::{
     collections::HashMap,
     path::{Path, PathBuf},
     sync::{Arc, atomic::AtomicBool},
+    time::Duration,
 };
 
 use kiln_core::{
@@ -118,6 +119,11 @@ impl Instruments {
     /// Waits for answers again, so that the end of a trial is read after a signal too.
     pub(super) fn heed_no_more(&mut self) {
         self.patience = Patience::default();
+    }
+
+    /// The time waited for the driver since the last call.
+    pub(super) fn take_waited(&self) -> Duration {
+        self.patience.take_waited()
     }
 
     /// With GPUs that are not there.

@@ -5,7 +5,7 @@
 use std::{
     sync::{
         Arc, LazyLock,
-        atomic::{AtomicBool, Ordering},
+        atomic::{AtomicBool, AtomicU64, Ordering},
         mpsc::{RecvTimeoutError, channel},
     },
     thread,
@@ -28,11 +28,16 @@ const SHORTER: u32 = 5;
 /// Between two looks at whether the wait was given up.
 const LOOK: Duration = Duration::from_millis(50);
 
+/// Most of a look that counts as waited: in a longer one the program was stopped.
+const LONGEST_LOOK: Duration = Duration::from_secs(1);
+
 /// Timeout for answers, and the flag that cancels the wait.
 #[derive(Clone, Debug)]
 pub struct Patience {
     limit: Duration,
     is_given_up: Arc<AtomicBool>,
+    /// Nanoseconds waited since [`Patience::take_waited`].
+    waited: Arc<AtomicU64>,
 }
 
 impl Default for Patience {
@@ -79,6 +84,7 @@ impl Patience {
         Self {
             limit,
             is_given_up: Arc::default(),
+            waited: Arc::default(),
         }
     }
 
@@ -129,8 +135,13 @@ impl Patience {
     /// more to come.
     fn next<T>(&self, answers: &std::sync::mpsc::Receiver<T>, deadline: Instant) -> Option<T> {
         loop {
-            let left = deadline.saturating_duration_since(Instant::now());
-            match answers.recv_timeout(LOOK.min(left)) {
+            let begun = Instant::now();
+            let left = deadline.saturating_duration_since(begun);
+            let answer = answers.recv_timeout(LOOK.min(left));
+            let waited = begun.elapsed().min(LONGEST_LOOK);
+            self.waited
+                .fetch_add(waited.as_nanos() as u64, Ordering::Relaxed);
+            match answer {
                 Ok(answer) => return Some(answer),
                 Err(RecvTimeoutError::Disconnected) => return None,
                 Err(RecvTimeoutError::Timeout)
@@ -141,6 +152,11 @@ impl Patience {
                 Err(RecvTimeoutError::Timeout) => {}
             }
         }
+    }
+
+    /// The time waited for answers since the last call.
+    pub fn take_waited(&self) -> Duration {
+        Duration::from_nanos(self.waited.swap(0, Ordering::Relaxed))
     }
 
     fn shorter(&self) -> Duration {
@@ -322,6 +338,21 @@ mod tests {
             Patience::of(Duration::from_millis(1)).wait(move || hang.recv().is_ok()),
             None
         );
+    }
+
+    #[test]
+    fn the_time_waited_is_told_once() {
+        let (_release, hang) = channel::<()>();
+        let limit = Duration::from_millis(120);
+        let patience = Patience::of(limit);
+        let begun = Instant::now();
+        assert_eq!(patience.clone().wait(move || hang.recv().is_ok()), None);
+        let waited = patience.take_waited();
+        assert!(
+            limit / 2 <= waited && waited <= begun.elapsed(),
+            "{waited:?}"
+        );
+        assert_eq!(patience.take_waited(), Duration::ZERO);
     }
 
     #[test]

@@ -11,6 +11,7 @@ impl LaunchState<'_> {
             let stop = disk::cannot_write(self.request)(error);
             self.fail(stop);
         }
+        self.clock.note_waited(self.instruments.take_waited());
         let now = self.clock.tick(Instant::now());
         let recorded = self.supervisor.look(now);
         self.note_unrecorded(recorded);
