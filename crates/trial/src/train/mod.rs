@@ -22,6 +22,7 @@ mod messages;
 pub(crate) mod objective;
 mod optimizer;
 mod outcome;
+mod prepare;
 pub(crate) mod pretrained;
 mod products;
 mod replicas;
@@ -39,35 +40,30 @@ mod training;
 mod trial_device;
 pub(crate) mod validation;
 
-use std::{collections::BTreeMap, io::Write, sync::atomic::AtomicBool};
+use std::{io::Write, sync::atomic::AtomicBool};
 
 pub use crate::data::HostBatch;
 pub use batch::DeviceBatch;
 pub use gradient::{LayerGroup, MeasuredGradient};
 pub(crate) use interrupt::watch_signals;
 use kiln_core::{
-    kinds::{InputShape, Matmul, Model, ModelKind, samples::Epoch},
+    kinds::{InputShape, Matmul, Model, ModelKind},
     plan::TrialFile,
-    record::{
-        Message, TrialResult, message::PROTOCOL, note::UnknownTokens, trial_result::OutputNames,
-    },
+    record::{Message, TrialResult, message::PROTOCOL},
 };
-use kiln_data::notices::with_remedy;
 pub use learner::Learner;
-use learner::{Beginning, SavedLearner};
 pub use optimizer::NamedValues;
 pub use outcome::TrialEnded;
 
 use self::{
     checkpoint::{Keeper, ResumePoint},
-    class_names::{class_labels, class_names},
     clock::monotonic_nanoseconds,
     early_stop::EarlyStopping,
-    feed::{Feed, StepPlan, plan_feed},
+    feed::{Feed, StepPlan},
     measurement::{DeviceWork, Measurement},
     messages::Messenger,
     outcome::{Measured, conclude, empty_result, write_result},
-    pretrained::{Pretrained, other_labels},
+    prepare::{Prepared, Start, build_replicas, prepare},
     products::Products,
     replicas::Parallel,
     responses::Responses,
@@ -80,7 +76,7 @@ use self::{
     trial_device::step_clock,
 };
 use crate::{
-    TrialError, data,
+    TrialError,
     engine::{self, EngineDevice, guard_result},
     model::Registry,
 };
@@ -224,20 +220,13 @@ impl<W: Write> TrialRun<'_, '_, W> {
             notice,
         } = prepare(file, self.result)?;
         let mut keeper = Keeper::new(file);
-        let (start, refused) = keeper.as_mut().map_or(Ok((None, Vec::new())), |keeper| {
-            keeper.start(plan.total_steps, |start| {
-                SavedLearner::read(&start.folder, start.optimizer)
-            })
-        })?;
-        let start = match (start, &file.origin) {
-            (None, Some(origin)) => {
-                Some(checkpoint::continued(origin, plan.total_steps, |start| {
-                    SavedLearner::read(&start.folder, start.optimizer)
-                })?)
-            }
-            (start, _) => start,
-        };
-        let (start, saved) = start.unzip();
+        let start = Start::find(file, keeper.as_mut(), plan.total_steps)?;
+        let refused_note = start.note();
+        let Start {
+            checkpoint,
+            refused,
+        } = start;
+        let (start, saved) = checkpoint.unzip();
         let (mut replicas, of_weights) =
             build_replicas(file, (input, token_sum), registry, saved.as_ref())?;
         drop(saved); // It is as large as the model and its moments.
@@ -246,16 +235,7 @@ impl<W: Write> TrialRun<'_, '_, W> {
         };
         self.announce(learner.device(), learner.parameters(), plan.total_steps)?;
         self.note_model(learner, input);
-        if let Some(first) = refused.first() {
-            let from = match start {
-                Some(_) => "an older one was used",
-                None => "the trial started from the beginning",
-            };
-            let more = match refused.len() - 1 {
-                0 => String::new(),
-                more => format!(", and {more} more"),
-            };
-            let note = format!("{from}: {first}{more}");
+        if let Some(note) = refused_note {
             self.result.notes.insert("resumed_at_step".to_owned(), note);
         }
         notice
@@ -315,34 +295,6 @@ impl<W: Write> TrialRun<'_, '_, W> {
                 .insert("flops_per_sample".to_owned(), NO_FLOPS.to_owned());
         }
     }
-}
-
-/// With the weights of the checkpoint to resume from, those of the file's `initial_weights`, or
-/// drawn ones; second, what the user should know of the file's.
-fn build_replicas(
-    file: &TrialFile,
-    (input, token_sum): (InputShape, Option<String>),
-    registry: &Registry,
-    saved: Option<&SavedLearner>,
-) -> Result<(Vec<Learner>, Vec<String>), TrialError> {
-    let pretrained = file
-        .train
-        .initial_weights
-        .as_ref()
-        .filter(|_| saved.is_none())
-        .map(|named| Pretrained::read(named, &file.model, token_sum.as_deref()))
-        .transpose()?;
-    let beginning = match (saved, &pretrained) {
-        (Some(saved), _) => Beginning::Saved(saved),
-        (None, Some(pretrained)) => Beginning::Pretrained(pretrained),
-        (None, None) => Beginning::Drawn,
-    };
-    let mut replicas = Learner::build_replicas(file, Some(input), registry, beginning)?;
-    for learner in &mut replicas {
-        learner.token_sum.clone_from(&token_sum);
-    }
-    let notices = pretrained.map(Pretrained::into_notices);
-    Ok((replicas, notices.unwrap_or_default()))
 }
 
 /// Model FLOPs of the samples of the window: where samples are of different lengths by the lengths
@@ -439,124 +391,6 @@ fn train_with<T: Trainable, W: Write>(
         std::mem::forget(training.measurement.clock);
     }
     ended
-}
-
-/// Everything that is known before the model is built.
-struct Prepared {
-    plan: StepPlan,
-    feed: Feed,
-    sampler: Option<TextSampler>,
-    responses: Option<Responses>,
-    input: InputShape,
-    /// SHA-256 of the numbering of the tokens.
-    token_sum: Option<String>,
-    notice: Option<String>,
-}
-
-/// Reads the data, plans the steps, and reports what is dropped.
-fn prepare(file: &TrialFile, result: &mut TrialResult) -> Result<Prepared, TrialError> {
-    let opened = data::open(file).map_err(TrialError::Bad)?;
-    let input = opened.facts.input_shape();
-    let (plan, schedule, feed) = plan_feed(file, &opened)?;
-    let tokens = opened.pairs.as_ref().map(|pairs| &pairs.tokens);
-    let token_sum = match &opened.vocabulary {
-        Some(vocabulary) => Some(vocabulary.sha256()),
-        None => tokens.map(|tokens| tokens.numbering_sha256()),
-    };
-    let sampler = TextSampler::new(file, opened.vocabulary)?;
-    let responses = Responses::new(file, opened.pairs.clone())?;
-    let epoch = schedule.epoch();
-    result.train_samples = Some(epoch.samples);
-    result.dropped_samples_per_epoch = Some(epoch.dropped_samples());
-    if let Some(baselines) = &opened.baselines {
-        result.figures.persistence_mean_absolute_error =
-            Some(baselines.persistence_mean_absolute_error);
-        result.figures.persistence_hit_rate = Some(baselines.persistence_hit_rate);
-        result.figures.majority_hit_rate = Some(baselines.majority_hit_rate);
-    }
-    if file.data.loader().is_some_and(|loader| loader.synthetic) {
-        result.notes.insert(
-            "train_loss".to_owned(),
-            "loss of one synthetic batch that every step repeats (`data.synthetic`)".to_owned(),
-        );
-    }
-    if let Some(pairs) = &opened.pairs {
-        let padding = pairs.train.padding_fraction(&schedule) * 100.0;
-        result.notes.insert(
-            "tokens_per_second".to_owned(),
-            format!(
-                "counts tokens of prompts and responses only; {padding:.1} % of a batch is padding"
-            ),
-        );
-    }
-    if let Some(left_out) = left_out_of_data(&opened.left_out) {
-        result.notes.insert("data".to_owned(), left_out);
-    }
-    if let Some(unknown) = &opened.unknown {
-        let column = UnknownTokens::COLUMN.to_owned();
-        result.notes.insert(column, unknown.to_string());
-    }
-    let remedy = opened
-        .unknown
-        .map(|unknown| with_remedy(&unknown, &file.data));
-    let weights = file.train.initial_weights.as_ref();
-    let class_names = class_names(&file.data, &mut result.notes);
-    let relabeled = opened
-        .labels
-        .or_else(|| class_labels(&file.data, &class_names))
-        .and_then(|labels| other_labels(weights?, &labels));
-    let notices = left_out_notice(epoch, &opened.left_out)
-        .into_iter()
-        .chain(remedy)
-        .chain(opened.notice)
-        .chain(relabeled)
-        .collect::<Vec<String>>();
-    let notice = (!notices.is_empty()).then(|| notices.join("; "));
-    result.data_sha256 = Some(opened.facts.sha256).filter(|hash| !hash.is_empty());
-    result.figures.validation_data = opened.validation;
-    result.left_out_of_data = opened.left_out;
-    result.outputs = OutputNames {
-        class_names,
-        tokenizer_sha256: tokens.map(|tokens| tokens.sha256().to_owned()),
-    };
-    Ok(Prepared {
-        plan,
-        feed,
-        sampler,
-        responses,
-        input,
-        token_sum,
-        notice,
-    })
-}
-
-/// Rows, ends of rows and files that the data itself drops.
-fn left_out_of_data(of_data: &BTreeMap<String, u64>) -> Option<String> {
-    let parts: Vec<String> = of_data
-        .iter()
-        .map(|(what, count)| format!("{count} {what}"))
-        .collect();
-    (!parts.is_empty()).then(|| format!("dropped from the data: {}", parts.join(", ")))
-}
-
-/// Describes the part of the data that is not trained on.
-fn left_out_notice(epoch: Epoch, of_data: &BTreeMap<String, u64>) -> Option<String> {
-    let mut parts: Vec<String> = left_out_of_data(of_data).into_iter().collect();
-    if epoch.dropped_samples() > 0 {
-        let dropped = [
-            (epoch.dropped_partial_batch, "partial batch"),
-            (epoch.dropped_partial_accumulation, "partial step"),
-        ];
-        let dropped = dropped
-            .iter()
-            .filter(|(count, _)| *count > 0)
-            .map(|(count, of)| format!("{count} ({of})"));
-        parts.push(format!(
-            "each epoch drops its last samples: {}",
-            dropped.collect::<Vec<_>>().join(" and ")
-        ));
-    }
-    (!parts.is_empty()).then(|| parts.join("; "))
 }
 
 fn hello() -> Message {
