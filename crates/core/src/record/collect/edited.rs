@@ -7,7 +7,7 @@ use std::{
     hash::{DefaultHasher, Hash, Hasher},
 };
 
-use super::{CollectedRows, LaunchRows, OWN};
+use super::rows::{CollectedRows, LaunchRows, OWN};
 use crate::{
     record::{RunFolder, TableError, trial_row::TRIALS},
     units::counted,

@@ -331,7 +331,7 @@ mod tests {
         collect(&run, &open, &launches).unwrap();
         assert_eq!(fs::read_to_string(run.snapshots_table()).unwrap(), text);
 
-        let named = super::super::node_names(&launches);
+        let named = super::super::launches::node_names(&launches);
         let launches = launches.into_iter().zip(named).map(|(file, node)| {
             let mut launch = file.launch;
             launch.node = Some(node);
