@@ -2,7 +2,7 @@
 
 use kiln_core::units::{Bytes, without_controls};
 
-use super::RunLine;
+use super::run_line::RunLine;
 use crate::output::table::TextTable;
 
 /// A column of the table. Of columns that do not fit, the one with the highest number is left out
