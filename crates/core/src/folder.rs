@@ -9,11 +9,13 @@
 //! home folder, must not make kiln write or delete there.
 
 mod draft;
+mod fault;
+mod whole;
 
 use std::{
     ffi::{OsStr, OsString},
     fs::File,
-    io::{self, Write},
+    io,
     os::fd::OwnedFd,
     path::{Component, Path, PathBuf},
 };
@@ -23,18 +25,17 @@ use rustix::{
     io::Errno,
 };
 
-use self::draft::Draft;
-use crate::patience::{Passing, patiently};
+pub(crate) use self::fault::named;
+use self::fault::{folder_fault, invalid, kind_fault, outside};
+pub use self::{
+    fault::{is_full, may_be_read_later, system_error},
+    whole::{Fill, write_among_others, write_whole},
+};
+use crate::patience::patiently;
 
 /// Mode of a new file and of a new folder, before the umask.
 const FILE_MODE: u32 = 0o666;
 const FOLDER_MODE: u32 = 0o777;
-
-/// Gives the content of a file in pieces.
-pub type Fill<'a> = &'a mut dyn FnMut(&mut dyn Write) -> io::Result<()>;
-
-/// End of the name of a draft, which begins with a dot.
-const DRAFT: &str = ".new";
 
 /// An open folder.
 #[derive(Debug)]
@@ -188,93 +189,6 @@ impl Folder {
         Ok(file)
     }
 
-    /// Writes a file atomically: a temporary file beside it, synced, then renamed over it; then the
-    /// folder is synced.
-    ///
-    /// # Errors
-    /// The folder is not writable or full; the old file then stays unchanged and the temporary file
-    /// is removed. An error of the last sync leaves the new file.
-    pub fn write_whole(&self, name: &OsStr, bytes: &[u8]) -> io::Result<()> {
-        self.write_by(&temporary(name), name, bytes)
-    }
-
-    /// Writes a file by a temporary one of this name.
-    fn write_by(&self, temporary: &OsStr, name: &OsStr, bytes: &[u8]) -> io::Result<()> {
-        let written = self.new_file(temporary).and_then(|mut file| {
-            file.write_all(bytes)
-                .map_err(|error| self.in_words(name, error))?;
-            Ok(file)
-        });
-        self.put_in_place(temporary, name, written)
-    }
-
-    /// The same for a file that several processes may write, on this host or others: the last one
-    /// counts, and none disturbs another. A file that has this content stays as it is.
-    ///
-    /// # Errors
-    /// As [`Folder::write_whole`].
-    pub fn write_among_others(&self, name: &OsStr, bytes: &[u8]) -> io::Result<()> {
-        self.fill_among_others(name, &mut |file| file.write_all(bytes))
-    }
-
-    /// The same of a content that `fill` gives in pieces, so that nobody needs to hold the whole.
-    ///
-    /// # Errors
-    /// As [`Folder::write_whole`]; what `fill` returns.
-    pub fn fill_among_others(&self, name: &OsStr, fill: Fill<'_>) -> io::Result<()> {
-        let temporary = own_temporary(name);
-        // What cannot be read (a link, or nothing) is replaced.
-        let mut draft = Draft::new(self, &temporary, self.read(name).ok());
-        let mut filled = fill(&mut draft).and_then(|()| draft.finish());
-        if filled.is_err() && draft.is_lost() {
-            draft = Draft::new(self, &temporary, None);
-            filled = fill(&mut draft).and_then(|()| draft.finish());
-        }
-        let written = match filled {
-            Ok(None) => return Ok(()),
-            Ok(Some(file)) => Ok(file),
-            // One that names its file says where.
-            Err(error) if error.raw_os_error().is_none() => Err(error),
-            Err(error) => Err(self.in_words(name, error)),
-        };
-        match self.put_in_place(&temporary, name, written) {
-            // The same, where another process has replaced it since.
-            Err(error)
-                if error.kind() == io::ErrorKind::NotFound
-                    && self.kind(name)? == Some(FileType::RegularFile) =>
-            {
-                self.sync()
-            }
-            written => written,
-        }
-    }
-
-    /// Renames a draft that was written, or removes one that was not.
-    fn put_in_place(
-        &self,
-        temporary: &OsStr,
-        name: &OsStr,
-        written: io::Result<File>,
-    ) -> io::Result<()> {
-        let synced = written.and_then(|file| {
-            file.sync_all()
-                .map_err(|error| self.in_words(name, error))?;
-            Ok(file)
-        });
-        let rename = || self.rename(temporary, name);
-        let renamed = synced.and_then(|file| match patiently(rename) {
-            // A file server may rename it, lose the reply, and miss the old name when asked again.
-            Err(error) if error.kind() == io::ErrorKind::NotFound && self.has(name, &file) => {
-                Ok(())
-            }
-            renamed => renamed,
-        });
-        renamed.inspect_err(|_| {
-            let _ = rustix::fs::unlinkat(&self.handle, temporary, AtFlags::empty());
-        })?;
-        self.sync()
-    }
-
     /// Renames an entry to a free name, `NAME.aside-1` and so on, and returns that name.
     ///
     /// # Errors
@@ -289,24 +203,6 @@ impl Folder {
             }
         }
         Err(self.fault(name, Errno::EXIST))
-    }
-
-    /// Removes the files that a kill left before [`Folder::write_whole`] could rename them, and
-    /// returns the names of the other entries.
-    ///
-    /// # Errors
-    /// It cannot be listed, or one cannot be removed.
-    pub fn remove_drafts(&self) -> io::Result<Vec<OsString>> {
-        let (drafts, mut others): (Vec<_>, Vec<_>) =
-            self.names()?.into_iter().partition(|name| is_draft(name));
-        for name in drafts {
-            if self.kind(&name)? == Some(FileType::Directory) {
-                others.push(name);
-            } else {
-                self.remove(&name)?;
-            }
-        }
-        Ok(others)
     }
 
     /// Renames an entry; an existing file of the new name is replaced.
@@ -482,32 +378,6 @@ impl Folder {
     }
 }
 
-/// Whether an error means that no more can be written: the disk, a quota or a limit on the size of
-/// files is full.
-pub fn is_full(error: &io::Error) -> bool {
-    use io::ErrorKind::{FileTooLarge, QuotaExceeded, StorageFull};
-    matches!(error.kind(), StorageFull | FileTooLarge | QuotaExceeded)
-}
-
-/// Writes a file atomically, as [`Folder::write_whole`] does, into a folder that may be a link.
-///
-/// # Errors
-/// The folder is missing, not writable or full; the old file then stays unchanged.
-pub fn write_whole(path: &Path, bytes: &[u8]) -> io::Result<()> {
-    let (folder, name) = split(path)?;
-    Folder::follow(folder)?.write_whole(name, bytes)
-}
-
-/// The same for a file that several processes may write at once: the last one counts, and none
-/// disturbs another.
-///
-/// # Errors
-/// As [`write_whole`].
-pub fn write_among_others(path: &Path, bytes: &[u8]) -> io::Result<()> {
-    let (folder, name) = split(path)?;
-    Folder::follow(folder)?.write_by(&own_temporary(name), name, bytes)
-}
-
 /// The names in the folder at `path`, sorted; none if it does not exist.
 ///
 /// # Errors
@@ -530,26 +400,6 @@ pub fn split(path: &Path) -> io::Result<(&Path, &OsStr)> {
     Ok((path.parent().unwrap_or(Path::new("")), name))
 }
 
-/// Name of the temporary file of [`Folder::write_whole`]; a kill may leave it.
-fn temporary(name: &OsStr) -> OsString {
-    let mut hidden = OsString::from(".");
-    hidden.push(name);
-    hidden.push(DRAFT);
-    hidden
-}
-
-/// The same, with a part that no other process has.
-fn own_temporary(name: &OsStr) -> OsString {
-    let mut own = name.to_owned();
-    own.push(format!(".{:08x}", fastrand::u32(..)));
-    temporary(&own)
-}
-
-fn is_draft(name: &OsStr) -> bool {
-    let text = name.to_string_lossy();
-    text.starts_with('.') && text.ends_with(DRAFT)
-}
-
 fn folder_flags() -> OFlags {
     OFlags::RDONLY | OFlags::DIRECTORY | OFlags::CLOEXEC
 }
@@ -569,83 +419,6 @@ fn plain(name: &OsStr) -> io::Result<&OsStr> {
         (Some(Component::Normal(only)), None) if only == name => Ok(name),
         _ => Err(outside(Path::new(name))),
     }
-}
-
-fn outside(path: &Path) -> io::Error {
-    named(path, invalid("it leads out of its folder"))
-}
-
-fn folder_fault(found: Result<Stat, Errno>, errno: Errno) -> io::Error {
-    match found.map(|found| FileType::from_raw_mode(found.st_mode)) {
-        Ok(FileType::Symlink) => is_link(),
-        Ok(FileType::Directory) | Err(_) => errno.into(),
-        Ok(_) => io::Error::new(io::ErrorKind::NotADirectory, "it is not a folder"),
-    }
-}
-
-fn kind_fault(found: &Stat, errno: Errno) -> io::Error {
-    match FileType::from_raw_mode(found.st_mode) {
-        FileType::RegularFile => errno.into(),
-        FileType::Symlink => is_link(),
-        FileType::Directory => io::Error::new(io::ErrorKind::IsADirectory, "it is a folder"),
-        FileType::Fifo => invalid("it is a FIFO, not a regular file"),
-        FileType::CharacterDevice | FileType::BlockDevice => {
-            invalid("it is a device, not a regular file")
-        }
-        FileType::Socket => invalid("it is a socket, not a regular file"),
-        _ => invalid("it is not a regular file"),
-    }
-}
-
-fn is_link() -> io::Error {
-    invalid(
-        "it is a link, and kiln follows no link here; replace it by what it leads to, or remove it",
-    )
-}
-
-fn invalid(what: &str) -> io::Error {
-    io::Error::new(io::ErrorKind::InvalidInput, what)
-}
-
-/// Puts the path before the error; the kind stays.
-pub(crate) fn named(path: &Path, error: io::Error) -> io::Error {
-    let path = path.to_owned();
-    io::Error::new(error.kind(), NamedError { path, error })
-}
-
-/// An error with the path of its file.
-#[derive(Debug, thiserror::Error)]
-#[error("{}: {error}", path.display())]
-struct NamedError {
-    path: PathBuf,
-    error: io::Error,
-}
-
-impl Passing for io::Error {
-    fn errno(&self) -> Option<Errno> {
-        system_error(self)
-    }
-}
-
-/// The system's number of an error, also of one that names its file.
-pub fn system_error(error: &io::Error) -> Option<Errno> {
-    let inner = error
-        .get_ref()
-        .and_then(|inner| inner.downcast_ref::<NamedError>());
-    let found = inner.map_or(error, |named| &named.error);
-    found.raw_os_error().map(Errno::from_raw_os_error)
-}
-
-/// Whether reading failed for a reason that says nothing about what is there: the next time it may be
-/// read. That it is missing, too large, or not a file or folder is not such a reason.
-pub fn may_be_read_later(error: &io::Error) -> bool {
-    use io::ErrorKind::{InvalidInput, IsADirectory, NotADirectory, NotFound};
-    let is_of_path = matches!(
-        error.kind(),
-        InvalidInput | IsADirectory | NotADirectory | NotFound
-    );
-    let errno = system_error(error);
-    errno.is_some() && errno != Some(Errno::LOOP) && !is_of_path
 }
 
 #[cfg(test)]
