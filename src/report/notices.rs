@@ -1,10 +1,12 @@
 //! One-line notices on a whole run that no single trial shows, each with its evidence and a remedy.
 //! What a trial's own row shows is said by `diagnosis`.
 
-use std::collections::{BTreeMap, BTreeSet};
+mod comparable;
+mod input_pipeline;
+
+use std::collections::BTreeSet;
 
 use kiln_core::{
-    kinds::data::Loader,
     plan::Outcome,
     record::{
         TrialRow, TrialTable,
@@ -13,11 +15,14 @@ use kiln_core::{
     units::{Fraction, counted},
 };
 
+use self::{
+    comparable::{cpu_only, not_comparable, other_devices},
+    input_pipeline::input_pipeline,
+};
 use super::{
     batch_choice,
     diagnosis::RuleFinding,
-    points::{DEVICES, Point, pieces, points, sweeps_devices},
-    rates::Rates,
+    points::{Point, pieces, points},
     steps_and_samples,
 };
 
@@ -47,84 +52,6 @@ pub fn notices(table: &TrialTable, findings: &[RuleFinding]) -> Vec<String> {
             .all(|finding| finding.rule != "cpu-only-by-accident")
     }));
     lines
-}
-
-/// Cost of the loader, where a sweep has the same points with and without `data.synthetic`:
-/// `1 - real / synthetic` (`docs/measurement.md` 6). The largest cost of all pairs that chance does
-/// not explain.
-fn input_pipeline(points: &[Point<'_>], axes: &[String]) -> Option<String> {
-    let pairs = synthetic_twins(points, axes)?;
-    let rates = Rates::of(points, |row| row.of_whole_work(row.samples_per_second));
-    let gains = || {
-        pairs.iter().filter_map(|(real, synthetic)| {
-            Some((rates.gain(*real, *synthetic, pairs.len())?, *real))
-        })
-    };
-    let largest = gains()
-        .filter(|(gain, _)| gain.is_ahead())
-        .max_by(|one, other| one.0.cost().0.total_cmp(&other.0.cost().0));
-    if let Some((gain, real)) = largest {
-        let (cost, [least, most]) = gain.cost();
-        return Some(format!(
-            "the input pipeline costs {} of the speed ({}; 1 - real / synthetic, interval {} to \
-             {})",
-            Fraction(cost),
-            points[real].name(axes),
-            Fraction(least),
-            Fraction(most)
-        ));
-    }
-    if let Some(most) = gains().map(|(gain, _)| gain.cost().1[1]).reduce(f64::max) {
-        return Some(format!(
-            "the cost of the input pipeline is within noise (1 - real / synthetic): at most {} of \
-             the speed",
-            Fraction(most.max(0.0))
-        ));
-    }
-    let rate = |place: usize| {
-        points[place]
-            .statistic(|row| row.of_whole_work(row.samples_per_second))
-            .map(|rate| rate.mean)
-    };
-    let costs = pairs
-        .iter()
-        .filter_map(|(real, synthetic)| Some((1.0 - rate(*real)? / rate(*synthetic)?, *real)));
-    let (cost, real) = costs.max_by(|one, other| one.0.total_cmp(&other.0))?;
-    Some(format!(
-        "by runs that were not repeated in turns the input pipeline costs {} of the speed ({}; 1 - \
-         real / synthetic); `sweep.repeats: 3` separates it from noise",
-        Fraction(cost.max(0.0)),
-        points[real].name(axes)
-    ))
-}
-
-/// Pairs of points that differ only in `data.synthetic`: with real data, and without.
-fn synthetic_twins(points: &[Point<'_>], axes: &[String]) -> Option<Vec<(usize, usize)>> {
-    let at = axes.iter().position(|axis| axis == Loader::SYNTHETIC)?;
-    let others = |point: &Point<'_>| -> Vec<String> {
-        point
-            .values
-            .iter()
-            .enumerate()
-            .filter(|(place, _)| *place != at)
-            .map(|(_, value)| value.clone())
-            .collect()
-    };
-    let of = |value: &'static str| {
-        (0..points.len()).filter(move |place| {
-            points[*place]
-                .values
-                .get(at)
-                .is_some_and(|found| found == value)
-        })
-    };
-    let twin = |real: usize| {
-        Some((
-            real,
-            of("true").find(|synthetic| others(&points[*synthetic]) == others(&points[real]))?,
-        ))
-    };
-    Some(of("false").filter_map(twin).collect())
 }
 
 /// An MFU above 100 % means that the peak was set too low.
@@ -224,100 +151,6 @@ fn unsaved(points: &[Point<'_>]) -> Option<String> {
         counted(rows.count(), "trial"),
         row.trial
     ))
-}
-
-/// Timings compare only where all of these are equal, unless an axis varies them on purpose.
-fn not_comparable(rows: &[&TrialRow], axes: &[String]) -> Option<String> {
-    type Cell = fn(&TrialRow) -> Option<String>;
-    const EQUAL: [(&str, &[&str], Cell); 6] = [
-        ("driver", &[], |row| row.driver.clone()),
-        ("libtorch", &["run.engine"], |row| row.libtorch.clone()),
-        ("engine", &["run.engine"], |row| Some(row.engine.clone())),
-        ("precision", &["train.precision"], |row| {
-            Some(row.precision.clone())
-        }),
-        ("number of concurrent trials", DEVICES, |row| {
-            Some(row.concurrent_trials.to_string())
-        }),
-        ("threads", &["train.cpu_threads"], |row| {
-            row.cpu_threads.map(|threads| threads.to_string())
-        }),
-    ];
-    let varies_on_purpose =
-        |its_axes: &[&str]| axes.iter().any(|axis| its_axes.contains(&axis.as_str()));
-    let mut differing: Vec<String> = Vec::new();
-    if !sweeps_devices(axes) {
-        differing.extend(different_devices(rows));
-    }
-    for (name, its_axes, cell) in EQUAL {
-        let values: BTreeSet<String> = rows.iter().filter_map(|row| cell(row)).collect();
-        if values.len() > 1 && !varies_on_purpose(its_axes) {
-            let values: Vec<String> = values.into_iter().collect();
-            differing.push(format!("{name} ({})", values.join(", ")));
-        }
-    }
-    (!differing.is_empty()).then(|| {
-        format!(
-            "timings are not comparable across all rows: they differ in {}",
-            differing.join(", ")
-        )
-    })
-}
-
-/// The same for trials that tell no rate, as commands: their seconds depend on the device alone.
-fn other_devices(points: &[Point<'_>], axes: &[String]) -> Option<String> {
-    let rows = points.iter().flat_map(|point| point.rows.iter().copied());
-    let completed: Vec<&TrialRow> = rows
-        .filter(|row| row.outcome == Outcome::Completed && row.trial_seconds.is_some())
-        .collect();
-    let differing = different_devices(&completed).filter(|_| !sweeps_devices(axes))?;
-    Some(format!(
-        "seconds are not comparable across all rows: they differ in {differing}"
-    ))
-}
-
-/// The kinds of devices with their numbers of rows; of one kind its boards, or the hosts of its
-/// processors.
-fn different_devices(rows: &[&TrialRow]) -> Option<String> {
-    let counts = |cell: fn(&TrialRow) -> Option<&String>| {
-        let mut counts: BTreeMap<&String, usize> = BTreeMap::new();
-        for value in rows.iter().filter_map(|row| cell(row)) {
-            *counts.entry(value).or_default() += 1;
-        }
-        counts
-    };
-    let kinds = counts(|row| row.device_name.as_ref());
-    if kinds.len() > 1 {
-        let each: Vec<String> = kinds
-            .iter()
-            .map(|(name, count)| format!("{} on {name}", counted(*count, "row")))
-            .collect();
-        return Some(format!("device ({})", each.join(", ")));
-    }
-    let boards = counts(|row| row.device_uuid.as_ref());
-    if boards.len() > 1 {
-        let boards: Vec<&str> = boards.keys().map(|board| board.as_str()).collect();
-        return Some(format!("device ({})", boards.join(", ")));
-    }
-    let hosts = counts(|row| row.host_id.as_ref());
-    (hosts.len() > 1).then(|| format!("host ({} of them)", hosts.len()))
-}
-
-fn cpu_only(rows: &[&TrialRow]) -> Option<String> {
-    let on_cpu = !rows.is_empty() && rows.iter().all(|row| row.device_uuid.is_none());
-    let name = |row: &&TrialRow| row.device_name.clone().unwrap_or("the CPU".to_owned());
-    let names: Vec<String> = rows
-        .iter()
-        .map(name)
-        .collect::<BTreeSet<_>>()
-        .into_iter()
-        .collect();
-    on_cpu.then(|| {
-        format!(
-            "everything ran on the CPU ({}); columns of a GPU are empty",
-            names.join(", ")
-        )
-    })
 }
 
 #[cfg(test)]
