@@ -24,17 +24,12 @@ use super::{
     points::{Point, ended, points},
     ranking::Ranking,
     subject::Subject,
-    tidy::{hint_and_names, measures},
+    tidy::{
+        hint_and_names,
+        measures::{self, Measure},
+    },
 };
 
-/// Columns that count only if the trial's command did not resume ([`TrialRow::of_whole_work`]).
-const OF_WHOLE_WORK: [&str; 5] = [
-    "samples_per_second",
-    "tokens_per_second",
-    "median_step_seconds",
-    "joules_per_sample",
-    "seconds_to_target",
-];
 /// Longest reason of a line, in letters.
 const MOST_LETTERS: usize = 200;
 
@@ -225,8 +220,9 @@ fn completions(all: &[Point<'_>], subject: Subject<'_>) -> Vec<PointAnswer> {
 /// complete, leave it open, unless those that have it are beyond.
 fn beyond(bound: &NumberBound, point: &Point<'_>, subject: Subject<'_>) -> PointAnswer {
     let (mut values, mut lacking) = (Vec::new(), Vec::new());
+    let number = measures::reader(point, &bound.column);
     for row in point.completed() {
-        match measures::value(point, &bound.column, row) {
+        match number(row) {
             Some(value) => values.push(value),
             None => lacking.push(row),
         }
@@ -388,13 +384,15 @@ fn lacks(column: &str, lacking: &[&TrialRow], known: usize) -> Option<String> {
 
 /// Why a row has no number of this column.
 fn why_empty<'r>(column: &str, row: &'r TrialRow) -> Option<&'r str> {
-    let own = measures::columns_of(column).iter().copied();
+    let measure = Measure::named(column);
+    let own: &[&str] = measure.map_or(&[], |measure| measure.notes);
     let metric = column.strip_prefix(METRIC_PREFIX);
+    let own = own.iter().copied();
     let names = [column].into_iter().chain(own).chain(metric);
     let mut notes = names.filter_map(|name| row.note(name));
     let is_left_out = match column {
         "trial_seconds" => row.is_resumed(),
-        _ => OF_WHOLE_WORK.contains(&column) && ResumedCommand::is_of(row),
+        _ => measure.is_some_and(|one| one.is_of_whole_work) && ResumedCommand::is_of(row),
     };
     let resumed = || is_left_out.then_some("the trial was resumed");
     notes.next().or_else(resumed)

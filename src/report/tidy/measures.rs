@@ -10,44 +10,126 @@ use crate::report::{
     points::{Point, SAMPLES, TOKENS, ended, pieces},
 };
 
-/// A number of a trial under the name of its column.
-type Measure = (&'static str, fn(&TrialRow) -> Option<f64>);
+/// Reads a number of a row.
+type RowNumber = fn(&TrialRow) -> Option<f64>;
 
-const MEASURES: [Measure; 19] = [
-    ("samples_per_second", SAMPLES.0),
-    ("tokens_per_second", TOKENS.0),
-    ("median_step_seconds", |row| {
-        row.of_whole_work(row.median_step_seconds)
-    }),
-    ("data_wait_fraction", |row| row.data_wait_fraction),
-    ("train_loss", |row| row.train_loss),
-    ("valid_loss", |row| row.valid_loss),
-    ("lowest_valid_loss", |row| row.lowest_valid_loss),
-    ("accuracy", accuracy),
-    ("valid_top1", |row| row.valid_top1),
-    ("valid_mean_absolute_error", |row| {
+/// A number of a trial under the name of its column.
+pub(in crate::report) struct Measure {
+    name: &'static str,
+    source: Source,
+    /// Columns of `trials.csv` under whose names `notes` may say why it is empty, beside its own.
+    pub(in crate::report) notes: &'static [&'static str],
+    /// Whether only a trial that was not resumed has it ([`TrialRow::of_whole_work`]).
+    pub(in crate::report) is_of_whole_work: bool,
+}
+
+enum Source {
+    Row(RowNumber),
+    /// All rows of a point are read alike ([`energy_of`]).
+    Energy,
+}
+
+/// Notes on a measure of the window.
+const WINDOW: &[&str] = &["window_seconds"];
+
+static MEASURES: [Measure; 20] = [
+    Measure {
+        notes: WINDOW,
+        ..of_whole_work("samples_per_second", SAMPLES.0)
+    },
+    Measure {
+        notes: WINDOW,
+        ..of_whole_work("tokens_per_second", TOKENS.0)
+    },
+    Measure {
+        notes: WINDOW,
+        ..of_whole_work("median_step_seconds", |row| {
+            row.of_whole_work(row.median_step_seconds)
+        })
+    },
+    Measure {
+        notes: WINDOW,
+        ..of_row("data_wait_fraction", |row| row.data_wait_fraction)
+    },
+    of_row("train_loss", |row| row.train_loss),
+    of_row("valid_loss", |row| row.valid_loss),
+    of_row("lowest_valid_loss", |row| row.lowest_valid_loss),
+    Measure {
+        notes: &["valid_top1", "valid_hit_rate", "valid_bleu4"],
+        ..of_row("accuracy", accuracy)
+    },
+    of_row("valid_top1", |row| row.valid_top1),
+    of_row("valid_mean_absolute_error", |row| {
         row.valid_mean_absolute_error
     }),
-    ("valid_hit_rate", |row| row.valid_hit_rate),
-    ("valid_bleu4", |row| row.valid_bleu4),
-    ("valid_chrf", |row| row.valid_chrf),
-    ("seconds_to_target", |row| {
+    of_row("valid_hit_rate", |row| row.valid_hit_rate),
+    of_row("valid_bleu4", |row| row.valid_bleu4),
+    of_row("valid_chrf", |row| row.valid_chrf),
+    of_whole_work("seconds_to_target", |row| {
         row.of_whole_work(row.seconds_to_target)
     }),
-    ("steps_to_target", |row| {
+    of_row("steps_to_target", |row| {
         row.steps_to_target.map(|steps| steps as f64)
     }),
-    ("peak_memory_bytes", |row| {
-        row.memory_held_bytes().map(|bytes| bytes as f64)
-    }),
-    ("mean_gpu_utilization", |row| row.mean_gpu_utilization),
-    ("mfu", |row| row.mfu),
+    Measure {
+        notes: &[
+            "peak_allocated_bytes",
+            "peak_nvml_used_bytes",
+            "peak_resident_bytes",
+        ],
+        ..of_row("peak_memory_bytes", |row| {
+            row.memory_held_bytes().map(|bytes| bytes as f64)
+        })
+    },
+    Measure {
+        notes: WINDOW,
+        ..of_row("mean_gpu_utilization", |row| row.mean_gpu_utilization)
+    },
+    of_row("mfu", |row| row.mfu),
     // The row of a trial that was resumed has the time since then.
-    ("trial_seconds", TrialRow::whole_seconds),
+    of_whole_work("trial_seconds", TrialRow::whole_seconds),
+    Measure {
+        name: "joules_per_sample",
+        source: Source::Energy,
+        notes: &["energy_counter_joules", "energy_integral_joules"],
+        is_of_whole_work: true,
+    },
 ];
 
-/// The measure behind these, of one source of energy.
-const ENERGY: &str = "joules_per_sample";
+/// A measure of a row alone.
+const fn of_row(name: &'static str, of: RowNumber) -> Measure {
+    Measure {
+        name,
+        source: Source::Row(of),
+        notes: &[],
+        is_of_whole_work: false,
+    }
+}
+
+/// The same, of a trial that was not resumed.
+const fn of_whole_work(name: &'static str, of: RowNumber) -> Measure {
+    Measure {
+        name,
+        source: Source::Row(of),
+        notes: &[],
+        is_of_whole_work: true,
+    }
+}
+
+impl Measure {
+    /// The measure of a column; `None` for a metric of a command.
+    pub(in crate::report) fn named(column: &str) -> Option<&'static Self> {
+        MEASURES.iter().find(|measure| measure.name == column)
+    }
+
+    /// Reads it from the rows of a point.
+    fn of(&self, point: &Point<'_>) -> RowNumber {
+        match self.source {
+            Source::Row(of) => of,
+            Source::Energy => energy_of(point),
+        }
+    }
+}
 
 /// Columns on the trials of a point, before its measures.
 const ENDS: [&str; 3] = [
@@ -58,37 +140,18 @@ const ENDS: [&str; 3] = [
 
 /// The names of the measures, without the metrics of commands.
 pub(in crate::report) fn names() -> impl Iterator<Item = &'static str> {
-    MEASURES.iter().map(|(name, _)| *name).chain([ENERGY])
+    MEASURES.iter().map(|measure| measure.name)
 }
 
-/// A row's value of a measure, or of `metric.NAME`.
-pub(in crate::report) fn value(point: &Point<'_>, column: &str, row: &TrialRow) -> Option<f64> {
-    if column == ENERGY {
-        return energy_of(point)(row);
-    }
-    match MEASURES.iter().find(|(name, _)| *name == column) {
-        Some((_, of)) => of(row),
+/// Reads a measure, or `metric.NAME`, from the rows of a point.
+pub(in crate::report) fn reader(
+    point: &Point<'_>,
+    column: &str,
+) -> impl Fn(&TrialRow) -> Option<f64> {
+    let measure = Measure::named(column).map(|measure| measure.of(point));
+    move |row: &TrialRow| match measure {
+        Some(of) => of(row),
         None => row.metric_of_column(column),
-    }
-}
-
-/// The columns of `trials.csv` under whose names `notes` may say why a measure is empty, beside its
-/// own name.
-pub(in crate::report) fn columns_of(measure: &str) -> &'static [&'static str] {
-    match measure {
-        "accuracy" => &["valid_top1", "valid_hit_rate", "valid_bleu4"],
-        "peak_memory_bytes" => &[
-            "peak_allocated_bytes",
-            "peak_nvml_used_bytes",
-            "peak_resident_bytes",
-        ],
-        ENERGY => &["energy_counter_joules", "energy_integral_joules"],
-        "samples_per_second"
-        | "tokens_per_second"
-        | "median_step_seconds"
-        | "data_wait_fraction"
-        | "mean_gpu_utilization" => &["window_seconds"],
-        _ => &[],
     }
 }
 
@@ -117,10 +180,9 @@ pub(super) fn cells(point: &Point<'_>, metrics: &[String]) -> Vec<String> {
         whole(stand_in.map(|(batch, _)| batch)),
         whole(stand_in.map(|(_, times)| times)),
     ];
-    for (_, of) in MEASURES {
-        cells.extend(of_measure(point, of));
+    for measure in &MEASURES {
+        cells.extend(of_measure(point, measure.of(point)));
     }
-    cells.extend(of_measure(point, energy_of(point)));
     for metric in metrics {
         cells.extend(of_measure(point, |row| row.metric_of_column(metric)));
     }
