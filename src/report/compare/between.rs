@@ -35,11 +35,18 @@ pub struct Between {
 pub struct SplitTable {
     axis: String,
     base: (String, TrialTable),
-    sides: Vec<(String, TrialTable)>,
-    /// The derived keys that change with the axis, by side.
-    derived: Vec<Vec<TreatedKey>>,
+    sides: Vec<SplitSide>,
     /// What differs between the programs of the sides, in words.
     programs: Vec<String>,
+}
+
+/// A side that is compared with base.
+struct SplitSide {
+    /// Its value of the axis.
+    value: String,
+    table: TrialTable,
+    /// The derived keys that change with the axis.
+    derived: Vec<TreatedKey>,
 }
 
 impl SplitTable {
@@ -79,21 +86,22 @@ impl SplitTable {
         };
         let columns = derived_columns(run, place);
         let left_out: Vec<usize> = columns.iter().copied().chain([place]).collect();
-        let side = |value: &String| {
-            let part = part(table, place, value, &left_out);
-            (shown(value).to_owned(), part)
-        };
+        let part = |value: &String| part(table, place, value, &left_out);
         let others = || values.iter().filter(|value| *value != first);
         let derived = |value: &String| -> Vec<TreatedKey> {
             let changed = |column: &usize| derived_change(table, place, *column, [first, value]);
             columns.iter().filter_map(changed).collect()
         };
+        let side = |value: &String| SplitSide {
+            value: shown(value).to_owned(),
+            table: part(value),
+            derived: derived(value),
+        };
         let names: Vec<&str> = others().map(|value| shown(value)).collect();
         Ok(Self {
             axis: axis.to_owned(),
-            base: side(first),
+            base: (shown(first).to_owned(), part(first)),
             sides: others().map(side).collect(),
-            derived: others().map(derived).collect(),
             programs: between_programs::differ(run, axis, shown(first), &names),
         })
     }
@@ -225,8 +233,13 @@ pub fn between(split: &SplitTable, options: &Options) -> Result<Comparisons, Str
     let (base_value, base) = &split.base;
     let nothing: [BTreeMap<String, String>; 2] = Default::default();
     let mut matchups: Vec<Matchup<'_>> = Vec::new();
-    for ((value, side), derived) in split.sides.iter().zip(&split.derived) {
-        let mut matched = by_settings([base, side], &base.axes, &nothing);
+    for side in &split.sides {
+        let SplitSide {
+            value,
+            table,
+            derived,
+        } = side;
+        let mut matched = by_settings([base, table], &base.axes, &nothing);
         if split.sides.len() > 1 {
             let of_side = |name: &mut String| *name = format!("{name}, {} {value}", split.axis);
             matched
@@ -263,7 +276,7 @@ pub fn between(split: &SplitTable, options: &Options) -> Result<Comparisons, Str
             "`--between {}`: no point with {base_value} has the values of a point with {} on every \
              other axis ({}): other axes change together with it",
             split.axis,
-            split.sides[0].0,
+            split.sides[0].value,
             listed(&base.axes, ", ")
         ));
     }
@@ -277,7 +290,7 @@ pub fn between(split: &SplitTable, options: &Options) -> Result<Comparisons, Str
     found.between = Some(Between {
         axis: split.axis.clone(),
         base: base_value.clone(),
-        sides: split.sides.iter().map(|(value, _)| value.clone()).collect(),
+        sides: split.sides.iter().map(|side| side.value.clone()).collect(),
         differ,
     });
     Ok(found)
@@ -285,20 +298,19 @@ pub fn between(split: &SplitTable, options: &Options) -> Result<Comparisons, Str
 
 /// The changes of derived keys: `train.optimizer.learning_rate 0.1 → 0.2`.
 fn derived_words(split: &SplitTable) -> Vec<String> {
-    let sides = split.sides.iter().zip(&split.derived);
-    let words = |((value, _), derived): (&(String, TrialTable), &Vec<TreatedKey>)| {
-        let side = match split.sides.len() {
+    let words = |side: &SplitSide| {
+        let of_side = match split.sides.len() {
             1 => String::new(),
-            _ => format!("{value}: "),
+            _ => format!("{}: ", side.value),
         };
         let in_words = |one: &TreatedKey| {
             let values = [&one.base, &one.new];
             let [base, new] = values.map(|value| value.as_deref().unwrap_or_default());
-            format!("{side}{} {base} → {new}", one.key)
+            format!("{of_side}{} {base} → {new}", one.key)
         };
-        derived.iter().map(in_words).collect::<Vec<String>>()
+        side.derived.iter().map(in_words).collect::<Vec<String>>()
     };
-    sides.flat_map(words).collect()
+    split.sides.iter().flat_map(words).collect()
 }
 
 /// The facts in which a side differs from base, in words; each once.
