@@ -19,9 +19,9 @@ use serde_json::Value;
 
 use super::{
     Status, Stop, note,
+    run_and_trial::{named_trial, split_trial},
     runs::below_here,
     sources::{TableSource, recorded},
-    trained::{named_trial, split_trial},
 };
 use crate::{
     output::json,

@@ -26,9 +26,9 @@ use super::{
     launching::Launching,
     note,
     planned::Planned,
+    run_and_trial::{named_trial, run_of, split_trial},
     runs,
-    sources::table_of,
-    trained::{named_trial, split_trial, told_table, trained_on, trial_file, without_weights},
+    trained::{told_table, trained_on, trial_file, without_weights},
 };
 
 /// Most trials, and most differences of settings, that a message lists.
@@ -85,12 +85,12 @@ pub(super) fn continue_run(
         .map_err(|error| runs::uncertain(named, &error))?
         .filter(|_| !fresh);
     let (text, trial) = split_trial(named, results);
-    let folder = folder_of(text, results, begun.as_ref().map(|(folder, _)| folder))?;
-    if let Some((_, record)) = begun.filter(|(begun, _)| *begun == folder) {
+    let besides = begun.as_ref().map(|(folder, _)| folder.as_path());
+    let run = run_of(text, results, besides)?;
+    if let Some((_, record)) = begun.filter(|(begun, _)| begun == run.path()) {
         continue_as_recorded(planned, &record)?;
         return Ok(beginning_of(&planned.plan.trials).into_iter().collect());
     }
-    let run = RunFolder::at(&folder);
     let sources = sources(&run, trial)?;
     let (mut faults, mut earlier) = (Vec::new(), BTreeSet::new());
     for trial in &mut planned.plan.trials {
@@ -288,22 +288,6 @@ fn unfinished(run: &RunFolder) -> Option<(PathBuf, RunFile)> {
         .collect();
     let is_open = !record.plan.iter().all(|trial| ended.contains(trial));
     is_open.then(|| Some((run.path().canonicalize().ok()?, record)))?
-}
-
-/// The folder of the run that is meant. A short name does not count the run that is under way.
-fn folder_of(named: &str, results: &Path, begun: Option<&PathBuf>) -> Result<PathBuf, Stop> {
-    let earlier = begun
-        .filter(|_| !Path::new(named).exists())
-        .map(|begun| runs::find_without(named, results, begun));
-    let table = match earlier {
-        Some(Ok(earlier)) => earlier.run.trials_table(),
-        Some(Err(stop)) if stop.status == Status::CannotRun => return Err(stop),
-        Some(Err(_)) | None => table_of(named, results)?,
-    };
-    let folder = table.parent().unwrap_or(Path::new(""));
-    folder
-        .canonicalize()
-        .map_err(|error| Stop::bad_input(format!("{}: {error}", folder.display())))
 }
 
 /// The trials of a run, or the one that is named.

@@ -41,6 +41,7 @@ mod rerun;
 mod reruns;
 mod rm;
 mod run;
+mod run_and_trial;
 mod runs;
 mod same_name;
 mod sample;

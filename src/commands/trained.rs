@@ -3,11 +3,7 @@
 //! In: a run's folder, an experiment's folder or name, or `latest`. Out: the trial as it was
 //! trained, and the checkpoint to use: the one with the lowest validation loss, else the newest.
 
-use std::{
-    io,
-    path::{Path, PathBuf},
-    sync::Arc,
-};
+use std::{io, path::PathBuf, sync::Arc};
 
 use kiln_core::{
     input,
@@ -19,19 +15,19 @@ use kiln_core::{
         attempt::{RESULT_FILE, attempts, result},
         checkpoint::{ListedCheckpoint, Listing, MODEL_FILE, aside, removal_in},
         difference::{differences, leaves},
-        run_folder::LATEST,
         trial_file::{self, TrialFileError},
         trial_result::OutputNames,
     },
     spec::{self, AfterTraining, ExperimentRequest, learned::OtherNumber},
-    units::{counted, decimals, few, without_controls},
+    units::{counted, decimals, without_controls},
 };
 use serde_json::{Value, json};
 
 use super::{
     RESULTS, Status, Stop, note,
+    run_and_trial::{named_trial, run_of, split_trial},
     runs::below_here,
-    sources::{table_of, tell_torn, tell_uncollected},
+    sources::{tell_torn, tell_uncollected},
 };
 
 /// The model to use, and the device.
@@ -68,7 +64,8 @@ pub(super) struct Trained {
 
 /// Finds the model, and says on standard error which trial was chosen where there are several.
 pub(super) fn find(args: &Args) -> Result<Trained, Stop> {
-    let (run, named) = run_and_trial(args)?;
+    let (run, named) = split_trial(&args.model, &args.results);
+    let run = run_of(run, &args.results, None)?;
     let table = told_table(&run)?;
     let rows = table.last_attempts();
     let trials: Vec<&TrialId> = rows.iter().map(|row| &row.fixed.trial).collect();
@@ -146,59 +143,8 @@ impl Trained {
     }
 }
 
-/// Splits RUN:TRIAL; a run whose name has a colon is found too.
-pub(super) fn split_trial<'a>(named: &'a str, results: &Path) -> (&'a str, Option<&'a str>) {
-    let is_there =
-        |run: &str| run == LATEST || Path::new(run).exists() || results.join(run).is_dir();
-    match named.rsplit_once(':') {
-        Some((run, trial)) if !is_there(named) => (run, Some(trial)),
-        _ => (named, None),
-    }
-}
-
-/// The run's folder, and what follows the colon.
-fn run_and_trial(args: &Args) -> Result<(RunFolder, Option<&str>), Stop> {
-    let (run, trial) = split_trial(&args.model, &args.results);
-    let table = table_of(run, &args.results)?;
-    let folder = table.parent().unwrap_or(Path::new(""));
-    // The child gets absolute paths, and a checkpoint's folder is opened without following links.
-    let folder = std::fs::canonicalize(folder)
-        .map_err(|error| Stop::bad_input(format!("{}: {error}", folder.display())))?;
-    Ok((RunFolder::at(folder), trial))
-}
-
-/// Most ids that a message lists.
+/// Most trials, and most differences of models, that a message lists.
 const MOST_LISTED: usize = 10;
-
-pub(super) fn named_trial(run: &RunFolder, all: &[&TrialId], named: &str) -> Result<TrialId, Stop> {
-    // The letter alone begins every id.
-    let letter = TrialId::LETTER.to_string();
-    let fits = |trial: &&&TrialId| named != letter && trial.begins_with(named);
-    let found: Vec<&&TrialId> = all.iter().filter(fits).collect();
-    let ids = |trials: &[&TrialId]| {
-        let all: Vec<String> = trials.iter().map(ToString::to_string).collect();
-        few(&all, MOST_LISTED)
-    };
-    match found[..] {
-        [one] => Ok((*one).clone()),
-        [] if all.is_empty() => Err(Stop::bad_input(format!(
-            "{}: no trial has ended yet, so `{named}` cannot be used; wait for it if it is running, \
-             else resume the run with `kiln run`",
-            run.path().display()
-        ))),
-        [] => Err(Stop::bad_input(format!(
-            "{}: no trial `{named}`; the trials are {}",
-            run.path().display(),
-            ids(all)
-        ))),
-        ref several => Err(Stop::bad_input(format!(
-            "{}: `{named}` begins the ids of {} trials: {}; give more of it",
-            run.path().display(),
-            several.len(),
-            ids(&several.iter().map(|trial| **trial).collect::<Vec<_>>())
-        ))),
-    }
-}
 
 /// The checkpoints with the weights of a trial that has a row.
 fn weights(run: &RunFolder, rows: &[&TableRow], trial: &TrialId) -> Result<Checkpoints, Stop> {

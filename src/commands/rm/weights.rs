@@ -26,8 +26,9 @@ use crate::commands::{
     Status, Stop,
     folder_size::{FolderSize, size},
     note,
+    run_and_trial::named_trial,
     runs::place_of,
-    trained::{named_trial, ranked, told_table},
+    trained::{ranked, told_table},
 };
 
 /// Most ids that a message lists.
