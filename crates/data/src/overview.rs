@@ -242,7 +242,7 @@ fn of_panel(
     let (overview, found) = panel::overview(data, data_folder, seq_len)?;
     let parts = PartsOverview::Panel(overview);
     let mut left_out = left_out::of_panel(&found);
-    left_out.extend(untaken::symbols(data, data_folder, &found, seq_len)?);
+    left_out.extend(untaken::symbols(&found, seq_len));
     Ok(DataOverview {
         left_out,
         notice: found.chained.clone(),

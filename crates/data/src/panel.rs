@@ -21,7 +21,6 @@ use kiln_core::kinds::data::{Counts, Data, DataFacts, PanelShape, PanelSplit, Sy
 use sha2::{Digest, Sha256};
 
 pub use self::columns::{LeftOutColumn, NumberColumn, PanelColumns, columns};
-pub(super) use self::overview::symbols_after;
 pub use self::overview::{ColumnOverview, PanelOverview, PanelPart, overview};
 pub use self::reader::{PanelReader, PanelWindow, WindowError, symbol_of_file};
 pub use self::rows::SkipReason;
@@ -52,6 +51,8 @@ pub struct LoadedPanel {
     pub skipped_rows: u64,
     /// Skipped rows by reason.
     pub skipped: Vec<SkippedRows>,
+    /// Symbols after those that `data.limit` takes.
+    pub symbols_after_limit: u64,
     /// A sentence on the first file that seems to have the series of several symbols.
     pub chained: Option<String>,
     pub facts: DataFacts,
@@ -174,8 +175,11 @@ fn read_data(data: &Data, data_folder: Option<&Path>) -> Result<(Read, f64), Dat
         wanted: "panel of series",
     })?;
     let path = locate(data, data_folder)?;
-    let files = files::find(&path, request.inside, request.split.limit)?;
-    let read = read(&path, files, &request)?;
+    let (files, symbols_after_limit) = files::find(&path, request.inside, request.split.limit)?;
+    let read = Read {
+        symbols_after_limit,
+        ..read(&path, files, &request)?
+    };
     Ok((read, request.split.valid_fraction))
 }
 
@@ -231,7 +235,7 @@ pub(super) fn is_in(folder: &Path) -> Result<bool, DataError> {
 pub(super) fn published_sha256(path: &Path, named: &Path) -> Result<(String, u64), DataError> {
     let inside = Some(STOCKNET_INSIDE);
     let files = if path.is_dir() {
-        files::find(path, inside, None)?
+        files::find(path, inside, None)?.0
     } else {
         files::find_in_archive(path, named, inside)?
     };
@@ -254,6 +258,8 @@ fn hash(hasher: &mut Sha256, symbol: &str, bytes: &[u8]) {
 /// The rows of all symbols, as read.
 struct Read {
     symbols: Vec<String>,
+    /// Symbols after those that `data.limit` takes.
+    symbols_after_limit: u64,
     rows: Vec<Rows>,
     wanted: WantedColumns,
     /// Number of columns that the model reads; one more is read if the price is not among them.
@@ -280,6 +286,7 @@ fn read(path: &Path, files: Vec<CsvFile>, request: &PanelRequest<'_>) -> Result<
     }
     Ok(Read {
         symbols,
+        symbols_after_limit: 0,
         rows,
         wanted,
         features: columns.len(),
@@ -338,6 +345,7 @@ fn fill_gaps(columns: &mut [(String, ColumnKind)], other: &[(String, ColumnKind)
 fn assemble(read: Read, valid_fraction: f64) -> LoadedPanel {
     let Read {
         symbols,
+        symbols_after_limit,
         rows,
         wanted,
         features,
@@ -382,6 +390,7 @@ fn assemble(read: Read, valid_fraction: f64) -> LoadedPanel {
         null_rows,
         skipped_rows,
         skipped,
+        symbols_after_limit,
         chained,
         facts: DataFacts {
             counts: Counts::Panel {

@@ -1,18 +1,10 @@
 //! Rows and symbols that keys of an experiment leave out, and symbols without a sample.
 
-use std::{collections::BTreeMap, path::Path};
+use std::collections::BTreeMap;
 
-use kiln_core::{
-    kinds::data::{Data, PairSampling},
-    units::few,
-};
+use kiln_core::{kinds::data::PairSampling, units::few};
 
-use crate::{
-    error::DataError,
-    left_out::counted,
-    pairs::LoadedPairs,
-    panel::{self, LoadedPanel},
-};
+use crate::{left_out::counted, pairs::LoadedPairs, panel::LoadedPanel};
 
 /// Most symbols that are named; the others are counted.
 const MOST_NAMED: usize = 5;
@@ -33,14 +25,8 @@ pub(super) fn rows(found: &LoadedPairs, sampling: &PairSampling) -> BTreeMap<Str
 }
 
 /// Symbols after those that `limit` takes, and those that are too short for a sample.
-pub(super) fn symbols(
-    data: &Data,
-    data_folder: Option<&Path>,
-    found: &LoadedPanel,
-    seq_len: Option<u64>,
-) -> Result<BTreeMap<String, u64>, DataError> {
+pub(super) fn symbols(found: &LoadedPanel, seq_len: Option<u64>) -> BTreeMap<String, u64> {
     let taken = found.symbols.len();
-    let untaken = panel::symbols_after(data, data_folder, taken)?;
     let short: Vec<String> = found
         .symbols
         .iter()
@@ -49,16 +35,16 @@ pub(super) fn symbols(
         .collect();
     let names = few(&short, MOST_NAMED);
     let words = ["symbol", "symbols"];
-    Ok(counted([
+    counted([
         (
             words.map(|symbols| format!("{symbols} after the first {taken} (`data.limit`)")),
-            untaken,
+            found.symbols_after_limit,
         ),
         (
             words.map(|symbols| format!("{symbols} with too few rows for a sample ({names})")),
             short.len() as u64,
         ),
-    ]))
+    ])
 }
 
 #[cfg(test)]

@@ -86,6 +86,7 @@ mod tests {
             null_rows: 0,
             skipped_rows: 0,
             skipped: Vec::new(),
+            symbols_after_limit: 0,
             chained: None,
             facts: DataFacts {
                 counts: Counts::Panel {

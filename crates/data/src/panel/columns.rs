@@ -54,7 +54,8 @@ pub struct LeftOutColumn {
 /// There is no CSV file, or one cannot be read or has no header.
 pub fn columns(path: &Path) -> Result<PanelColumns, DataError> {
     let mut all: Option<PanelColumns> = None;
-    for file in files::find(path, None, None)? {
+    let (files, _) = files::find(path, None, None)?;
+    for file in files {
         let found = of_file(&file.path, &file.bytes()?)?;
         all = Some(match all {
             None => found,

@@ -82,7 +82,8 @@ pub(super) fn find_in_archive(
     )
 }
 
-/// Returns the first `limit` files of the panel at `path`, in byte order of their symbols.
+/// Returns the first `limit` files of the panel at `path`, in byte order of their symbols, and the
+/// number of files after them.
 ///
 /// If the panel is an archive and some of its CSV files are in a folder whose path ends in
 /// `inside`, only those count.
@@ -93,7 +94,7 @@ pub(super) fn find(
     path: &Path,
     inside: Option<&str>,
     limit: Option<u64>,
-) -> Result<Vec<CsvFile>, DataError> {
+) -> Result<(Vec<CsvFile>, u64), DataError> {
     let mut files = match place(path)? {
         PanelPlace::Folder(paths) => in_order(
             path,
@@ -101,12 +102,14 @@ pub(super) fn find(
         )?,
         PanelPlace::Archive(archive) => find_in_archive(&archive, &archive, inside)?,
     };
+    let all = files.len();
     files.truncate(
         limit
             .and_then(|limit| usize::try_from(limit).ok())
             .unwrap_or(usize::MAX),
     );
-    Ok(files)
+    let after = all - files.len();
+    Ok((files, after as u64))
 }
 
 fn in_order(path: &Path, mut files: Vec<CsvFile>) -> Result<Vec<CsvFile>, DataError> {
@@ -360,7 +363,7 @@ mod tests {
     use crate::panel::packing::{self, Packing};
 
     fn found(path: &Path, inside: Option<&str>, limit: Option<u64>) -> Vec<(String, String)> {
-        let files = find(path, inside, limit).unwrap();
+        let (files, _) = find(path, inside, limit).unwrap();
         files
             .iter()
             .map(|file| {

@@ -7,7 +7,7 @@ use kiln_core::kinds::data::{Data, SymbolReturns};
 use serde::Serialize;
 
 use super::{
-    LoadedPanel, PanelRequest, Read, assemble, files, locate, read_data,
+    LoadedPanel, Read, assemble, read_data,
     returns::first_valid_date,
     rows::{Rows, day},
 };
@@ -84,23 +84,6 @@ pub fn overview(
         is_utc,
     };
     Ok((overview, panel))
-}
-
-/// How many symbols the panel has after the first `taken`, which `data.limit` leaves out.
-///
-/// # Errors
-/// The files cannot be listed.
-pub(crate) fn symbols_after(
-    data: &Data,
-    data_folder: Option<&Path>,
-    taken: usize,
-) -> Result<u64, DataError> {
-    let request = PanelRequest::of(data).filter(|request| request.split.limit.is_some());
-    let Some(request) = request else {
-        return Ok(0);
-    };
-    let all = files::find(&locate(data, data_folder)?, request.inside, None)?;
-    Ok(all.len().saturating_sub(taken) as u64)
 }
 
 fn columns(read: &Read) -> Vec<ColumnOverview> {

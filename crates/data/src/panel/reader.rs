@@ -255,6 +255,7 @@ impl PanelReader {
             null_rows,
             skipped_rows,
             skipped: Vec::new(),
+            symbols_after_limit: 0,
             chained: None,
             facts: DataFacts {
                 counts: Counts::Panel {
