@@ -99,7 +99,7 @@ pub(super) fn run_to_copy(
 
 /// The launch that works on a run, in words. Only the newest run of an experiment is ever worked on.
 fn launch_on(run: &RunFolder) -> Option<String> {
-    let (results, experiment) = runs::place_of(run)?;
+    let (results, experiment) = run.place()?;
     let holder = lock::launch_at_work(results, &experiment)?;
     // Where they cannot be listed, it may be the newest.
     let Ok(mut all) = run_folder::runs(results, &experiment) else {

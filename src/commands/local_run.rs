@@ -88,7 +88,7 @@ impl LocalRun {
 
 /// The process that holds the lock of the run's experiment.
 fn holder_of(run: &RunFolder) -> Option<u32> {
-    let (results, experiment) = runs::place_of(run)?;
+    let (results, experiment) = run.place()?;
     launch_at_work(results, &experiment)?.pid()
 }
 

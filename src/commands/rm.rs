@@ -260,7 +260,7 @@ fn refuse_unordered(named: &str, run: &RunFolder) -> Result<(), Stop> {
     if is_path || named.ends_with(&run.name()) {
         return Ok(());
     }
-    let Some((results, experiment)) = runs::place_of(run) else {
+    let Some((results, experiment)) = run.place() else {
         return Ok(());
     };
     let all =
@@ -295,7 +295,7 @@ fn refuse_worked_on(run: &RunFolder) -> Result<(), Stop> {
 /// the newest cannot be resumed, and needs none.
 fn unused(run: &RunFolder) -> Result<Option<Lock>, Stop> {
     let refuse = |what: String| Stop::bad_input(format!("{}: {what}", shown(run)));
-    let Some((results, experiment)) = runs::place_of(run) else {
+    let Some((results, experiment)) = run.place() else {
         return Ok(None);
     };
     let now = clock::utc_now().to_string();

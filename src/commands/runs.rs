@@ -10,7 +10,6 @@ mod list;
 mod short_name;
 
 use std::{
-    borrow::Cow,
     fmt::Display,
     io,
     path::{Path, PathBuf},
@@ -28,13 +27,6 @@ pub(super) use self::{
     short_name::{find, find_if_any, find_without, leftover_by_name},
 };
 use super::{Status, Stop};
-
-/// The folder of the runs that a run lies in, and the name of its experiment; `None` if its path has
-/// no two folders above it.
-pub(super) fn place_of(run: &RunFolder) -> Option<(&Path, Cow<'_, str>)> {
-    let above = run.path().parent()?;
-    Some((above.parent()?, above.file_name()?.to_string_lossy()))
-}
 
 /// The refusal of a name where a folder cannot be read now: another run could be taken for the one that
 /// is meant.

@@ -73,16 +73,13 @@ fn of_queue(queue: &TicketQueue) -> Life {
 impl LifeWatch {
     pub(super) fn new(folder: &RunFolder) -> Self {
         let absolute = fs::canonicalize(folder.path()).unwrap_or_else(|_| folder.path().to_owned());
-        let experiment = absolute.parent().unwrap_or(Path::new(""));
+        let folder = RunFolder::at(absolute);
+        let (results, experiment) = folder.place().unwrap_or((Path::new(""), "".into()));
         let boot_id = fs::read_to_string("/proc/sys/kernel/random/boot_id").ok();
         Self {
-            folder: RunFolder::at(&absolute),
-            results: experiment.parent().unwrap_or(Path::new("")).to_owned(),
-            experiment: experiment
-                .file_name()
-                .unwrap_or_default()
-                .to_string_lossy()
-                .into_owned(),
+            results: results.to_owned(),
+            experiment: experiment.into_owned(),
+            folder,
             boot_id: boot_id.map(|id| id.trim().to_owned()),
             grown: None,
         }

@@ -293,9 +293,7 @@ impl CopiedRun {
 
 /// `NAME/FOLDER` of a run.
 fn name_of(run: &RunFolder) -> String {
-    let above = run.path().parent().and_then(Path::file_name);
-    let experiment = above.unwrap_or_default().to_string_lossy();
-    format!("{experiment}/{}", run.name())
+    format!("{}/{}", run.experiment_name(), run.name())
 }
 
 /// Checks that this kiln can go on with the tables of a run, and that nobody works on it.

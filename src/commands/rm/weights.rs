@@ -27,7 +27,6 @@ use crate::commands::{
     folder_size::{FolderSize, size},
     note,
     run_and_trial::named_trial,
-    runs::place_of,
     trained::{ranked, told_table},
 };
 
@@ -237,7 +236,7 @@ fn is_unfinished(run: &RunFolder, trial: &TrialId, row: Option<&TableRow>) -> io
 
 /// Whether a run is the newest one of its experiment.
 fn is_newest(run: &RunFolder) -> io::Result<bool> {
-    let Some((results, experiment)) = place_of(run) else {
+    let Some((results, experiment)) = run.place() else {
         return Ok(true);
     };
     let all = run_folder::runs(results, &experiment)?;

@@ -450,8 +450,7 @@ fn alive(client: Client, jobs: &[(u64, u32)]) -> Result<Vec<TaskId>, ClientError
 
 /// `kiln-gpt-width-1a2b3c4d`
 fn job_name(run: &RunFolder) -> String {
-    let experiment = run.path().parent().and_then(Path::file_name);
-    let experiment = experiment.unwrap_or_default().to_string_lossy();
+    let experiment = run.experiment_name();
     let experiment: String = experiment.chars().take(MOST_OF_NAME).collect();
     format!("kiln-{experiment}-{:08x}", fastrand::u32(..))
 }

@@ -6,6 +6,7 @@ mod gitignore;
 mod order;
 
 use std::{
+    borrow::Cow,
     collections::HashSet,
     ffi::OsString,
     fmt, fs, io,
@@ -198,6 +199,19 @@ impl RunFolder {
             .unwrap_or_default()
             .to_string_lossy()
             .into_owned()
+    }
+
+    /// The folder of the runs that it lies in, and the name of its experiment; `None` if its path has
+    /// no two folders above it.
+    pub fn place(&self) -> Option<(&Path, Cow<'_, str>)> {
+        let above = self.0.parent()?;
+        Some((above.parent()?, above.file_name()?.to_string_lossy()))
+    }
+
+    /// The name of its experiment; empty if its path has none.
+    pub fn experiment_name(&self) -> Cow<'_, str> {
+        let place = self.place();
+        place.map(|(_, experiment)| experiment).unwrap_or_default()
     }
 
     pub fn experiment(&self) -> PathBuf {
