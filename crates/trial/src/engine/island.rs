@@ -7,114 +7,25 @@
     reason = "burn-tch ends with burn 0.22, which this package pins"
 )]
 
-use std::{
-    cell::Cell,
-    sync::{Arc, Mutex, PoisonError},
-};
+mod input;
+mod node;
 
 use burn::{
-    backend::{
-        Autodiff, LibTorch,
-        autodiff::{
-            NodeId,
-            checkpoint::{base::Checkpointer, strategy::NoCheckpointing},
-            grads::Gradients,
-            ops::{Backward, Ops, OpsKind},
-        },
-        tensor::FloatTensor,
-    },
+    backend::LibTorch,
     tensor::{Int, Tensor},
 };
 use burn_tch::TchTensor;
 
+pub(super) use self::input::FloatInput;
+use self::{
+    input::ON_LIBTORCH,
+    node::{Ran, around, or_panic},
+};
 use super::kernels::{
-    self, AttentionSettings, ConvSettings, NormSettings, Operation, Role, SavedForward,
-    biased_attention, conv_norm, forward, lstm, residual_norm,
+    self, AttentionSettings, ConvSettings, NormSettings, Operation, SavedForward, biased_attention,
+    conv_norm, forward, lstm, residual_norm,
 };
 use super::{error_from_text, precision::ProductFormat};
-use crate::error::TrialError;
-
-type Tracked = FloatTensor<Autodiff<LibTorch>>;
-
-/// Kept from the forward to the backward pass, which takes `saved` out. `_held` keeps burn's
-/// handles of memory that `saved` reads alive, so that burn does not write over it in place.
-#[derive(Clone, Debug)]
-struct State {
-    saved: Arc<Mutex<Option<SavedForward>>>,
-    _held: Arc<Vec<TchTensor>>,
-}
-
-impl State {
-    fn new(saved: SavedForward, held: Vec<TchTensor>) -> Self {
-        Self {
-            saved: Arc::new(Mutex::new(Some(saved))),
-            _held: Arc::new(held),
-        }
-    }
-
-    fn role(&self) -> Role {
-        let saved = self.saved.lock().unwrap_or_else(PoisonError::into_inner);
-        saved.as_ref().map_or(Role::Other, SavedForward::role)
-    }
-
-    /// Errors: it was called before; what was saved may be written over by then.
-    fn backward(
-        &self,
-        gradient: &tch::Tensor,
-        added: Option<&tch::Tensor>,
-        count: usize,
-    ) -> Result<Vec<Option<tch::Tensor>>, TrialError> {
-        let saved = self
-            .saved
-            .lock()
-            .unwrap_or_else(PoisonError::into_inner)
-            .take();
-        let saved = saved.ok_or_else(|| {
-            TrialError::Failed(
-                "a second backward pass was run after one forward pass, whose values are kept for \
-                 one only; run the forward pass again"
-                    .to_owned(),
-            )
-        })?;
-        saved.backward(gradient, added, count)
-    }
-}
-
-thread_local! {
-    /// The stream that the last sum of this thread's backward passes has given its gradient to.
-    static STREAM: Cell<Option<NodeId>> = const { Cell::new(None) };
-}
-
-#[derive(Debug)]
-struct Island<const N: usize>;
-
-impl<const N: usize> Backward<LibTorch, N> for Island<N> {
-    type State = State;
-
-    fn backward(self, ops: Ops<State, N>, grads: &mut Gradients, _: &mut Checkpointer) {
-        let gradient = grads.consume::<LibTorch>(&ops.node);
-        let role = ops.state.role();
-        // The norm of a stream adds what the sum further on gave that stream: burn would by a pass
-        // over both. Nobody but the one who made the stream reads it later; a leaf's stays.
-        let added = ops.parents[0]
-            .as_ref()
-            .filter(|stream| {
-                role == Role::Norm && STREAM.get() == Some(stream.id) && !stream.parents.is_empty()
-            })
-            .map(|stream| grads.consume::<LibTorch>(stream).tensor);
-        let found = or_panic(ops.state.backward(&gradient.tensor, added.as_ref(), N));
-        if role == Role::Sum {
-            STREAM.set(ops.parents[0].as_ref().map(|stream| stream.id));
-        }
-        for (parent, found) in ops.parents.into_iter().zip(found) {
-            if let (Some(parent), Some(found)) = (parent, found) {
-                // A gradient that is passed on as it came shares its memory; burn must know.
-                let found = TchTensor::from_existing(found, gradient.storage.clone());
-                grads.register::<LibTorch>(parent.id, found);
-            }
-        }
-    }
-}
 
 /// The handles that an operation's backward pass reads.
 fn held(operation: Operation, inputs: &[TchTensor], output: &TchTensor) -> Vec<TchTensor> {
@@ -146,13 +57,6 @@ fn held(operation: Operation, inputs: &[TchTensor], output: &TchTensor) -> Vec<T
         | Operation::Residual
         | Operation::CrossEntropy { .. } => Vec::new(),
     }
-}
-
-/// Result of a forward pass. Without `save` nothing is kept for a backward pass.
-struct Ran {
-    output: TchTensor,
-    saved: Option<SavedForward>,
-    held: Vec<TchTensor>,
 }
 
 /// The operation on these inputs, part of burn's graph if any input is. `indices` are additional
@@ -326,20 +230,6 @@ pub(super) fn conv_norm_island<const N: usize>(
     })
 }
 
-fn around<const N: usize, const D: usize>(
-    inputs: [FloatInput; N],
-    run: impl FnOnce(&[TchTensor], bool) -> Ran,
-) -> Tensor<D> {
-    if inputs.iter().any(FloatInput::is_autodiff) {
-        Tensor::from_primitive::<Autodiff<LibTorch>>(tracked(
-            inputs.map(FloatInput::into_tracked),
-            run,
-        ))
-    } else {
-        Tensor::from_primitive::<LibTorch>(run(&inputs.map(FloatInput::into_plain), false).output)
-    }
-}
-
 /// left right: [n, k] and [k, m] to [n, m]. Not part of any graph.
 pub(super) fn product(left: Tensor<2>, right: Tensor<2>) -> Tensor<2> {
     let [left, right] = [left, right].map(|factor| FloatInput::from(factor).into_plain().tensor);
@@ -359,88 +249,6 @@ pub(super) fn largest(x: Tensor<2>, count: usize) -> (Tensor<2>, Tensor<2, Int>)
         Tensor::from_primitive::<LibTorch>(TchTensor::new(values)),
         Tensor::from_primitive::<LibTorch>(TchTensor::new(columns)),
     )
-}
-
-const ON_LIBTORCH: &str = "an operation of the engine libtorch gets tensors of libtorch";
-
-/// burn's autodiff has no way to return an error, so libtorch's words leave as a panic, which
-/// `engine::guard` catches.
-fn or_panic<T>(result: Result<T, TrialError>) -> T {
-    result.unwrap_or_else(|error| std::panic::resume_unwind(Box::new(error.to_string())))
-}
-
-/// A float input of any number of axes.
-pub(super) enum FloatInput {
-    Plain(TchTensor),
-    Tracked(Tracked),
-}
-
-impl FloatInput {
-    fn is_autodiff(&self) -> bool {
-        matches!(self, Self::Tracked(_))
-    }
-
-    fn plain(&self) -> &TchTensor {
-        match self {
-            Self::Plain(tensor) => tensor,
-            Self::Tracked(tensor) => tensor.primitive(),
-        }
-    }
-
-    fn into_plain(self) -> TchTensor {
-        match self {
-            Self::Plain(tensor) => tensor,
-            Self::Tracked(tensor) => tensor.into_primitive(),
-        }
-    }
-
-    fn into_tracked(self) -> Tracked {
-        match self {
-            Self::Plain(tensor) => Tensor::<1>::from_primitive::<LibTorch>(tensor)
-                .autodiff()
-                .try_into_primitive::<Autodiff<LibTorch>>()
-                .expect(ON_LIBTORCH),
-            Self::Tracked(tensor) => tensor,
-        }
-    }
-}
-
-impl<const D: usize> From<Tensor<D>> for FloatInput {
-    fn from(tensor: Tensor<D>) -> Self {
-        if tensor.is_autodiff() {
-            Self::Tracked(
-                tensor
-                    .try_into_primitive::<Autodiff<LibTorch>>()
-                    .expect(ON_LIBTORCH),
-            )
-        } else {
-            Self::Plain(tensor.try_into_primitive::<LibTorch>().expect(ON_LIBTORCH))
-        }
-    }
-}
-
-fn tracked<const N: usize>(
-    inputs: [Tracked; N],
-    run: impl FnOnce(&[TchTensor], bool) -> Ran,
-) -> Tracked {
-    let nodes = std::array::from_fn(|at| inputs[at].node());
-    let inputs = inputs.map(|input| input.into_primitive());
-    match Island::<N>
-        .prepare::<NoCheckpointing>(nodes)
-        .compute_bound()
-        .stateful()
-    {
-        OpsKind::Tracked(prepared) => {
-            let Ran {
-                output,
-                saved,
-                held,
-            } = run(&inputs, true);
-            let saved = saved.expect("the shim saves state when it is asked to");
-            prepared.finish(State::new(saved, held), output)
-        }
-        OpsKind::UnTracked(prepared) => prepared.finish(run(&inputs, false).output),
-    }
 }
 
 fn run(
@@ -468,7 +276,7 @@ fn run(
 
 #[cfg(test)]
 mod tests {
-    use super::{super::kernels::Way, *};
+    use super::{super::kernels::Way, node::State, *};
 
     fn numbers(shape: &[i64], salt: i64) -> tch::Tensor {
         let count: i64 = shape.iter().product();
