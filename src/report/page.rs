@@ -232,10 +232,7 @@ fn all_points(subject: Subject<'_>, planned: Option<&PlannedValues>) -> Vec<Valu
             }
         };
         for name in MEANS {
-            tell(
-                name,
-                point.statistic(|row| measures::value(point, name, row)),
-            );
+            tell(name, point.statistic(measures::reader(point, name)));
         }
         let learned = LEARNED.iter().map(|column| column.metric);
         // The metrics of a command, and any other that ranks the points.

@@ -1352,7 +1352,7 @@ fn energies_that_contradict_each_other_are_not_compared() {
     };
     let energy = |base: &TrialTable, new: &TrialTable| {
         let found = compare(base, new, &Options::default()).unwrap();
-        let mut comparisons = found.pairs[0].comparisons.iter();
+        let mut comparisons = found.pairs.iter().flat_map(|pair| &pair.comparisons);
         let energy = comparisons.find(|one| one.metric == ComparedMetric::Energy);
         energy.map(|one| [one.base_missing, one.new_missing])
     };

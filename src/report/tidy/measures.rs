@@ -19,7 +19,7 @@ pub(in crate::report) struct Measure {
     source: Source,
     /// Columns of `trials.csv` under whose names `notes` may say why it is empty, beside its own.
     pub(in crate::report) notes: &'static [&'static str],
-    /// Whether only a trial that was not resumed has it ([`TrialRow::of_whole_work`]).
+    /// Whether a command that resumed lacks it ([`TrialRow::of_whole_work`]).
     pub(in crate::report) is_of_whole_work: bool,
 }
 
@@ -106,7 +106,7 @@ const fn of_row(name: &'static str, of: RowNumber) -> Measure {
     }
 }
 
-/// The same, of a trial that was not resumed.
+/// The same; a command that resumed lacks it.
 const fn of_whole_work(name: &'static str, of: RowNumber) -> Measure {
     Measure {
         name,
