@@ -149,17 +149,24 @@ pub(super) fn of_meaning(
 ) -> Option<String> {
     // `energy_counter_joules per sample`.
     let name = column.split(' ').next()?;
-    let change = Redefinition::of_column(name)?;
+    Redefinition::of_column(name).find_map(|change| of_change(change, pair, treatment))
+}
+
+/// The same for one change of the meaning.
+fn of_change(
+    change: &Redefinition,
+    pair: &MatchedPair<'_>,
+    treatment: Option<&Treatment>,
+) -> Option<String> {
     let is_settled = |treatment: &Treatment| {
-        let excluded = change.setting;
-        excluded.is_some_and(|(key, value)| treatment.is_without(key, value))
+        let concerned = change.setting;
+        concerned.is_some_and(|setting| treatment.is_without(setting))
     };
     if treatment.is_some_and(is_settled) {
         return None;
     }
     let sides = [&pair.base, &pair.new].map(|rows| completed(rows));
-    // Rows that all have the old meaning compare.
-    if sides.iter().flatten().all(|row| change.is_before(row)) {
+    if change.is_one_meaning(sides.iter().flatten().copied()) {
         return None;
     }
     let is_concerned = |rows: &Vec<&TrialRow>| rows.iter().any(|row| change.concerns(row));

@@ -1069,6 +1069,38 @@ fn a_number_whose_meaning_changed_with_a_version_is_not_compared_with_one_from_b
 }
 
 #[test]
+fn memory_of_one_process_is_not_compared_with_that_of_all() {
+    let refusal = |versions: [&str; 2], kind: &str| {
+        let mut sides = in_turns(&STEADY, &STEADY);
+        for (table, version) in sides.iter_mut().zip(versions) {
+            for TableRow { fixed: row, .. } in &mut table.rows {
+                row.kiln_table = version.to_owned();
+                row.model_kind = kind.to_owned();
+                row.device_uuid = None;
+                row.peak_resident_bytes = Some(1 << 20);
+            }
+        }
+        let found = compare(&sides[0], &sides[1], &Options::default()).unwrap();
+        let mut all = found.pairs[0].comparisons.iter();
+        let one = all.find(|one| one.column == "peak_resident_bytes");
+        one.unwrap().refusal.clone().unwrap_or_default()
+    };
+    assert_eq!(
+        refusal(["trials/5", "trials/12"], "gpt"),
+        "base is of a table before `trials/7`, in which only one process of the trial counted (in \
+         `trials/6` perhaps all of them)"
+    );
+    let of_either = refusal(["trials/7", "trials/6"], "gpt");
+    assert!(of_either.starts_with("new is of a table"), "{of_either}");
+    for same in [["trials/6", "trials/6"], ["trials/4", "trials/5"]] {
+        assert_eq!(refusal(same, "gpt"), "");
+    }
+    assert_eq!(refusal(["trials/9", "trials/12"], "gpt"), "");
+    let of_command = refusal(["trials/9", "trials/12"], "command");
+    assert!(of_command.contains("what `prepare` of a command needed"), "{of_command}");
+}
+
+#[test]
 fn an_accuracy_is_judged_by_the_direction_of_its_column() {
     let sides = |of_new: &dyn Fn(f64) -> f64| {
         let [mut base, mut new] = in_turns(&STEADY, &STEADY);

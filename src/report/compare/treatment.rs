@@ -5,7 +5,7 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use kiln_core::{
     kinds::{Data, data::Loader},
-    record::TrialTable,
+    record::{TrialTable, redefined::ConcernedSetting},
     spec::learned::LOG_EVERY,
 };
 use serde::Serialize;
@@ -128,10 +128,13 @@ impl Treatment {
         self.settings.iter().any(|one| one.key == key)
     }
 
-    /// Whether a key is known to have other values than this one in both runs.
-    pub(super) fn is_without(&self, key: &str, value: &str) -> bool {
-        let is_other =
-            |values: &BTreeMap<String, String>| values.get(key).is_some_and(|known| known != value);
+    /// Whether both runs are known not to have this setting.
+    pub(super) fn is_without(&self, setting: ConcernedSetting) -> bool {
+        let is_other = |values: &BTreeMap<String, String>| match setting.value {
+            Some(value) => values.get(setting.key).is_some_and(|known| known != value),
+            // Without any setting nothing is known.
+            None => !values.is_empty() && !values.contains_key(setting.key),
+        };
         self.values.iter().all(is_other)
     }
 

@@ -1,6 +1,6 @@
 //! Runs that differ by a setting, or by their machine, as a whole.
 
-use kiln_core::record::RunFile;
+use kiln_core::record::{RunFile, redefined::ConcernedSetting};
 use serde_json::json;
 
 use super::{tests::page, *};
@@ -674,4 +674,29 @@ fn losses_of_a_memory_and_of_none_are_compared_where_the_hashes_are_equal() {
         refusal(|_| ()).as_deref(),
         Some("`data.sampling` decides whether a recurrent model is evaluated with a memory")
     );
+}
+
+#[test]
+fn commands_that_prepare_nothing_are_known_to() {
+    let none = table(&[], Vec::new());
+    let is_without = |prepare: [&str; 2]| {
+        let [base, new] = prepare.map(|prepare| {
+            format!("kiln: 1\nname: x\nmodel: {{kind: command, argv: [run]{prepare}}}\n")
+        });
+        let [base, new] = [&base, &new].map(|experiment| Subject {
+            experiment: Some(experiment),
+            ..Subject::new(&none, "x")
+        });
+        Treatment::between(base, new).is_without(ConcernedSetting {
+            key: "model.prepare",
+            value: None,
+        })
+    };
+    assert!(is_without(["", ""]));
+    assert!(!is_without(["", ", prepare: [make]"]));
+    let no_experiment = Treatment::between(Subject::new(&none, "x"), Subject::new(&none, "x"));
+    assert!(!no_experiment.is_without(ConcernedSetting {
+        key: "model.prepare",
+        value: None,
+    }));
 }

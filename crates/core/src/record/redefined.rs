@@ -2,23 +2,35 @@
 //! compared with one from after it.
 
 use super::TrialRow;
+use crate::kinds::command::COMMAND;
 
 /// A change of what some columns mean.
 #[derive(Debug)]
 pub struct Redefinition {
     columns: &'static [&'static str],
-    /// The version of `trials.csv` that has the new meaning, older ones the old meaning.
+    /// The version of `trials.csv` whose rows all have the new meaning.
     pub since: u32,
+    /// The first version that has rows of the new meaning: `since`, or an earlier one in which the
+    /// meaning changed without a new version, so that its rows may have either.
+    first: u32,
     /// How the numbers were made before the change, as a clause.
     pub before: &'static str,
     /// Whether the change may have altered the numbers of such a row.
     concerns: fn(&TrialRow) -> bool,
-    /// The key and the value of it that alone are concerned, where a row does not tell it.
-    pub setting: Option<(&'static str, &'static str)>,
+    /// The setting that alone is concerned, where a row does not tell it.
+    pub setting: Option<ConcernedSetting>,
+}
+
+/// A setting of the runs that a change concerns.
+#[derive(Clone, Copy, Debug)]
+pub struct ConcernedSetting {
+    pub key: &'static str,
+    /// `None`: any value, where an experiment without the key is not concerned.
+    pub value: Option<&'static str>,
 }
 
 /// All changes. A change of meaning needs a new version of the table, as a new column does.
-pub const REDEFINED: [Redefinition; 7] = [
+pub const REDEFINED: [Redefinition; 9] = [
     Redefinition {
         columns: &[
             "energy_counter_joules",
@@ -26,6 +38,7 @@ pub const REDEFINED: [Redefinition; 7] = [
             "mean_power_watts",
         ],
         since: 10,
+        first: 10,
         before: "the power during evaluations and checkpoints was interpolated, up to a fifth too low",
         concerns: is_cut_on_gpu,
         setting: None,
@@ -33,6 +46,7 @@ pub const REDEFINED: [Redefinition; 7] = [
     Redefinition {
         columns: &["peak_nvml_used_bytes", "peak_nvml_process_bytes"],
         since: 10,
+        first: 10,
         before: "it could be the peak of an evaluation after the window",
         concerns: is_cut_on_gpu,
         setting: None,
@@ -40,6 +54,7 @@ pub const REDEFINED: [Redefinition; 7] = [
     Redefinition {
         columns: &["allocator_retries"],
         since: 10,
+        first: 10,
         before: "it was the largest number between two evaluations or checkpoints",
         concerns: is_cut_on_gpu,
         setting: None,
@@ -47,6 +62,7 @@ pub const REDEFINED: [Redefinition; 7] = [
     Redefinition {
         columns: &["data_wait_fraction"],
         since: 10,
+        first: 10,
         before: "it counted every wait of the host, also while the GPU still had steps to do",
         concerns: is_on_gpu,
         setting: None,
@@ -54,6 +70,7 @@ pub const REDEFINED: [Redefinition; 7] = [
     Redefinition {
         columns: &["transfer_fraction"],
         since: 10,
+        first: 10,
         before: "the host's preparation of a copy counted too",
         concerns: is_on_gpu,
         setting: None,
@@ -66,6 +83,7 @@ pub const REDEFINED: [Redefinition; 7] = [
             "gradient_noise_loss",
         ],
         since: 10,
+        first: 10,
         before: "the oldest steps of its half were left out",
         concerns: |_| true,
         setting: None,
@@ -73,23 +91,61 @@ pub const REDEFINED: [Redefinition; 7] = [
     Redefinition {
         columns: &["valid_loss", "seconds_to_target", "steps_to_target"],
         since: 10,
+        first: 10,
         before: "text with `data.sampling: contiguous` was divided into as many rows as a batch has",
         concerns: |row| row.model_kind == "lstm",
-        setting: Some(("data.sampling", "contiguous")),
+        setting: Some(ConcernedSetting {
+            key: "data.sampling",
+            value: Some("contiguous"),
+        }),
+    },
+    Redefinition {
+        columns: &["peak_resident_bytes", "disk_read_bytes"],
+        since: 7,
+        first: 6,
+        before: "only one process of the trial counted (in `trials/6` perhaps all of them)",
+        concerns: |_| true,
+        setting: None,
+    },
+    Redefinition {
+        columns: &[
+            "peak_resident_bytes",
+            "disk_read_bytes",
+            "min_host_memory_available_bytes",
+        ],
+        since: 11,
+        first: 10,
+        before: "what `prepare` of a command needed counted too (in `trials/10` perhaps not)",
+        concerns: |row| row.model_kind == COMMAND,
+        setting: Some(ConcernedSetting {
+            key: "model.prepare",
+            value: None,
+        }),
     },
 ];
 
 impl Redefinition {
-    /// The newest change of a column.
-    pub fn of_column(name: &str) -> Option<&'static Self> {
+    /// The changes of a column.
+    pub fn of_column(name: &str) -> impl Iterator<Item = &'static Self> {
         REDEFINED
             .iter()
-            .filter(|change| change.columns.contains(&name))
-            .max_by_key(|change| change.since)
+            .filter(move |change| change.columns.contains(&name))
     }
 
-    /// Whether a row is of a table with the old meaning.
-    pub fn is_before(&self, row: &TrialRow) -> bool {
+    /// Whether rows are known to have one meaning: all are of one version, or older than the change.
+    pub fn is_one_meaning<'a>(&self, mut rows: impl Iterator<Item = &'a TrialRow>) -> bool {
+        let Some(version) = rows.next().map(TrialRow::table_version) else {
+            return true;
+        };
+        let is_old = |version: Option<u32>| version.is_some_and(|version| version < self.first);
+        rows.all(|row| {
+            let other = row.table_version();
+            other == version || (is_old(other) && is_old(version))
+        })
+    }
+
+    /// Whether a row is of a table that may have the old meaning.
+    fn is_before(&self, row: &TrialRow) -> bool {
         row.table_version()
             .is_some_and(|version| version < self.since)
     }
@@ -124,6 +180,7 @@ mod tests {
         let names = TRIALS.names();
         for change in &REDEFINED {
             assert!(Some(change.since) <= newest.table_version(), "{change:?}");
+            assert!(change.first <= change.since, "{change:?}");
             for column in change.columns {
                 assert!(names.contains(column), "{column}");
             }
@@ -138,7 +195,7 @@ mod tests {
             ..TrialRow::default()
         };
         let concerns = |column: &str, row: &TrialRow| {
-            Redefinition::of_column(column).is_some_and(|change| change.concerns(row))
+            Redefinition::of_column(column).any(|change| change.concerns(row))
         };
         assert!(!concerns("data_wait_fraction", &old));
         assert!(concerns("gradient_noise_scale", &old));
@@ -154,5 +211,34 @@ mod tests {
             ..on_gpu
         };
         assert!(concerns("energy_counter_joules", &cut));
+    }
+    #[test]
+    fn a_version_of_both_meanings_has_one_meaning_with_itself_alone() {
+        let of = |versions: [u32; 2]| {
+            let rows = versions.map(|version| TrialRow {
+                kiln_table: format!("trials/{version}"),
+                ..TrialRow::default()
+            });
+            let mut changes = Redefinition::of_column("disk_read_bytes");
+            let change = changes.find(|change| change.since == 7).unwrap();
+            change.is_one_meaning(rows.iter())
+        };
+        assert!(of([5, 5]) && of([4, 5]) && of([6, 6]));
+        assert!(!of([5, 6]) && !of([6, 7]) && !of([5, 7]));
+    }
+
+    #[test]
+    fn what_prepare_needed_counted_in_rows_of_commands() {
+        let of = |kind: &str| TrialRow {
+            kiln_table: "trials/9".into(),
+            model_kind: kind.into(),
+            ..TrialRow::default()
+        };
+        let concerns = |row: &TrialRow| {
+            let mut changes = Redefinition::of_column("peak_resident_bytes");
+            changes.any(|change| change.concerns(row))
+        };
+        assert!(concerns(&of(COMMAND)));
+        assert!(!concerns(&of("mlp")), "all its processes counted");
     }
 }

@@ -57,10 +57,10 @@ pub fn markdown() -> String {
 
 /// The meaning of a column, and how it differs in older tables.
 fn explained(table: &TableDescription, column: &Column) -> String {
-    let change = Redefinition::of_column(column.name).filter(|_| table.file == TRIALS.file);
+    let changes = Redefinition::of_column(column.name).filter(|_| table.file == TRIALS.file);
     let before =
-        change.map(|change| format!(" Before `trials/{}`: {}.", change.since, change.before));
-    column.meaning.to_owned() + &before.unwrap_or_default()
+        changes.map(|change| format!(" Before `trials/{}`: {}.", change.since, change.before));
+    column.meaning.to_owned() + &before.collect::<String>()
 }
 
 #[cfg(test)]
