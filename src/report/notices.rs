@@ -309,6 +309,39 @@ mod tests {
     }
 
     #[test]
+    fn devices_of_one_name_that_compare_would_refuse_are_said_to_differ() {
+        fn told(change: fn(&mut TrialRow), other: fn(&mut TrialRow)) -> Vec<String> {
+            let (mut one, mut two) = (row(1, 10.0), row(2, 11.0));
+            change(&mut one);
+            other(&mut two);
+            let rows = vec![(one, &["a"][..]), (two, &["b"][..])];
+            let mut lines = said(&table(&["train.batch_size"], rows));
+            lines.retain(|line| line.contains("differ in"));
+            lines
+        }
+        let line = told(
+            |row| (row.device_uuid, row.processor) = (None, Some("AMD 25-1-1".into())),
+            |row| (row.device_uuid, row.processor) = (None, Some("AMD 26-2-1".into())),
+        );
+        let wanted = "timings are not comparable across all rows: they differ in processor (AMD \
+                      25-1-1, AMD 26-2-1)";
+        assert_eq!(line, [wanted]);
+        let line = told(
+            |row| row.power_limit_watts = Some(300.0),
+            |row| row.power_limit_watts = Some(700.0),
+        );
+        assert!(line[0].ends_with("power limit in W (300, 700)"), "{line:?}");
+        let line = told(
+            |row| row.mig_profile = Some("1g.18gb".into()),
+            |row| row.mig_profile = Some("2g.35gb".into()),
+        );
+        assert!(line[0].ends_with("MIG profile (1g.18gb, 2g.35gb)"), "{line:?}");
+        // An unknown limit is not another one.
+        let line = told(|row| row.power_limit_watts = Some(300.0), |_| {});
+        assert_eq!(line, Vec::<String>::new());
+    }
+
+    #[test]
     fn kinds_of_devices_are_counted_and_hosts_of_one_processor_told() {
         let on = |number: u64, name: &str, board: Option<&str>, host: &str| TrialRow {
             device_name: Some(name.into()),

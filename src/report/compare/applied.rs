@@ -26,27 +26,6 @@ const FACTS: [RowFact; 11] = [
     RowFact::ConcurrentTrials,
 ];
 
-/// Settings that decide a fact.
-fn settings_of(field: RowFact) -> &'static [&'static str] {
-    match field {
-        // The other engine has no libtorch.
-        RowFact::Engine | RowFact::Libtorch => &["run.engine"],
-        RowFact::Precision => &["train.precision", "model.values.precision"],
-        RowFact::EffectiveBatchSize => &[
-            "train.batch_size",
-            "train.grad_accumulation",
-            "model.values.batch_size",
-            "model.values.grad_accumulation",
-            "run.devices_per_trial",
-        ],
-        RowFact::DevicesPerTrial => &["run.devices_per_trial"],
-        RowFact::CpuThreads => &["train.cpu_threads", "model.values.cpu_threads"],
-        RowFact::ConcurrentTrials => &["run.devices"],
-        RowFact::CopiedFrom => &[Loader::PIN_MEMORY],
-        _ => &[],
-    }
-}
-
 /// The treatment of a comparison; empty if none is looked for.
 #[derive(Debug, Default)]
 pub(super) struct AppliedTreatment {
@@ -67,7 +46,7 @@ impl AppliedTreatment {
         let Some(treatment) = &options.treatment else {
             return Self::default();
         };
-        let explains = |field: &RowFact| settings_of(*field).iter().any(|key| treatment.has(key));
+        let explains = |field: &RowFact| field.settings().iter().any(|key| treatment.has(key));
         let explained: Vec<RowFact> = RowFact::ALL.into_iter().filter(explains).collect();
         let facts: Vec<Unlike> = uniform_facts(pairs)
             .into_iter()
@@ -86,9 +65,7 @@ impl AppliedTreatment {
             .map(|unlike| unlike.field)
             .collect();
         let decides = |fields: &[RowFact], key: &str| {
-            fields
-                .iter()
-                .any(|field| settings_of(*field).contains(&key))
+            fields.iter().any(|field| field.settings().contains(&key))
         };
         let is_unnamed = |key: &&str| {
             (is_by_treatment || decides(&differing, key) || OUTSIDE_IDS.contains(key))

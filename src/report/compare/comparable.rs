@@ -3,7 +3,10 @@
 
 use std::collections::BTreeSet;
 
-use kiln_core::record::{TrialRow, note::READ_AGAIN, trials::host_id_kind};
+use kiln_core::{
+    kinds::data::Loader,
+    record::{TrialRow, note::READ_AGAIN, trials::host_id_kind},
+};
 use serde::Serialize;
 
 /// A field of a row that affects its numbers, besides the compared settings.
@@ -66,6 +69,27 @@ impl RowFact {
             Self::CpuThreads => "cpu_threads",
             Self::ConcurrentTrials => "concurrent_trials",
             Self::CopiedFrom => "copied_from",
+        }
+    }
+
+    /// Settings that decide it.
+    pub(in crate::report) fn settings(self) -> &'static [&'static str] {
+        match self {
+            // The other engine has no libtorch.
+            Self::Engine | Self::Libtorch => &["run.engine"],
+            Self::Precision => &["train.precision", "model.values.precision"],
+            Self::EffectiveBatchSize => &[
+                "train.batch_size",
+                "train.grad_accumulation",
+                "model.values.batch_size",
+                "model.values.grad_accumulation",
+                "run.devices_per_trial",
+            ],
+            Self::DevicesPerTrial => &["run.devices_per_trial"],
+            Self::CpuThreads => &["train.cpu_threads", "model.values.cpu_threads"],
+            Self::ConcurrentTrials => &["run.devices"],
+            Self::CopiedFrom => &[Loader::PIN_MEMORY],
+            _ => &[],
         }
     }
 

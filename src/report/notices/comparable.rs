@@ -4,38 +4,26 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use kiln_core::{plan::Outcome, record::TrialRow, units::counted};
 
-use crate::report::points::{DEVICES, Point, sweeps_devices};
+use crate::report::{
+    compare::RowFact,
+    points::{Point, sweeps_devices},
+};
 
-/// Timings compare only where all of these are equal, unless an axis varies them on purpose.
+/// Facts of a device that may differ between devices of one name.
+const OF_DEVICE: [RowFact; 4] = [
+    RowFact::Processor,
+    RowFact::PowerLimitWatts,
+    RowFact::MigProfile,
+    RowFact::EccMode,
+];
+
+/// Timings compare only where the facts of the rows are equal, unless an axis varies them on purpose.
 pub(super) fn not_comparable(rows: &[&TrialRow], axes: &[String]) -> Option<String> {
-    type Cell = fn(&TrialRow) -> Option<String>;
-    const EQUAL: [(&str, &[&str], Cell); 6] = [
-        ("driver", &[], |row| row.driver.clone()),
-        ("libtorch", &["run.engine"], |row| row.libtorch.clone()),
-        ("engine", &["run.engine"], |row| Some(row.engine.clone())),
-        ("precision", &["train.precision"], |row| {
-            Some(row.precision.clone())
-        }),
-        ("number of concurrent trials", DEVICES, |row| {
-            Some(row.concurrent_trials.to_string())
-        }),
-        ("threads", &["train.cpu_threads"], |row| {
-            row.cpu_threads.map(|threads| threads.to_string())
-        }),
-    ];
-    let varies_on_purpose =
-        |its_axes: &[&str]| axes.iter().any(|axis| its_axes.contains(&axis.as_str()));
-    let mut differing: Vec<String> = Vec::new();
-    if !sweeps_devices(axes) {
-        differing.extend(different_devices(rows));
-    }
-    for (name, its_axes, cell) in EQUAL {
-        let values: BTreeSet<String> = rows.iter().filter_map(|row| cell(row)).collect();
-        if values.len() > 1 && !varies_on_purpose(its_axes) {
-            let values: Vec<String> = values.into_iter().collect();
-            differing.push(format!("{name} ({})", values.join(", ")));
-        }
-    }
+    let of_run = RowFact::ALL
+        .into_iter()
+        .filter(|fact| !OF_DEVICE.contains(fact) && !is_on_purpose(*fact, axes))
+        .filter_map(|fact| difference(fact, rows));
+    let differing: Vec<String> = devices(rows, axes).into_iter().chain(of_run).collect();
     (!differing.is_empty()).then(|| {
         format!(
             "timings are not comparable across all rows: they differ in {}",
@@ -50,10 +38,67 @@ pub(super) fn other_devices(points: &[Point<'_>], axes: &[String]) -> Option<Str
     let completed: Vec<&TrialRow> = rows
         .filter(|row| row.outcome == Outcome::Completed && row.trial_seconds.is_some())
         .collect();
-    let differing = different_devices(&completed).filter(|_| !sweeps_devices(axes))?;
-    Some(format!(
-        "seconds are not comparable across all rows: they differ in {differing}"
-    ))
+    let differing = devices(&completed, axes);
+    (!differing.is_empty()).then(|| {
+        format!(
+            "seconds are not comparable across all rows: they differ in {}",
+            differing.join(", ")
+        )
+    })
+}
+
+/// The differences of the devices; none if an axis chooses them.
+fn devices(rows: &[&TrialRow], axes: &[String]) -> Vec<String> {
+    if sweeps_devices(axes) {
+        return Vec::new();
+    }
+    let mut differing = Vec::from_iter(different_devices(rows));
+    // Devices of several names differ in these anyway.
+    if values(RowFact::DeviceName, rows).len() <= 1 {
+        let facts = OF_DEVICE.into_iter();
+        differing.extend(facts.filter_map(|fact| difference(fact, rows)));
+    }
+    differing
+}
+
+fn is_on_purpose(fact: RowFact, axes: &[String]) -> bool {
+    let is_of_axis = |axis: &String| fact.settings().contains(&axis.as_str());
+    axes.iter().any(is_of_axis) || (fact == RowFact::ConcurrentTrials && sweeps_devices(axes))
+}
+
+/// A fact in which the rows differ, with its values.
+fn difference(fact: RowFact, rows: &[&TrialRow]) -> Option<String> {
+    let name = words(fact)?;
+    let values = Vec::from_iter(values(fact, rows));
+    (values.len() > 1).then(|| format!("{name} ({})", values.join(", ")))
+}
+
+/// The known values of the rows.
+fn values(fact: RowFact, rows: &[&TrialRow]) -> BTreeSet<String> {
+    rows.iter()
+        .map(|row| fact.of(row))
+        .filter(|value| !value.is_empty())
+        .collect()
+}
+
+/// The name of a fact on the page; `None` for those that [`different_devices`] tells, and for the batch,
+/// of which the page shows rates.
+fn words(fact: RowFact) -> Option<&'static str> {
+    Some(match fact {
+        RowFact::DeviceName | RowFact::HostId | RowFact::EffectiveBatchSize => return None,
+        RowFact::Processor => "processor",
+        RowFact::PowerLimitWatts => "power limit in W",
+        RowFact::MigProfile => "MIG profile",
+        RowFact::EccMode => "ECC mode",
+        RowFact::Driver => "driver",
+        RowFact::Libtorch => "libtorch",
+        RowFact::Engine => "engine",
+        RowFact::Precision => "precision",
+        RowFact::DevicesPerTrial => "devices per trial",
+        RowFact::CpuThreads => "threads",
+        RowFact::ConcurrentTrials => "number of concurrent trials",
+        RowFact::CopiedFrom => "host memory that batches are copied from",
+    })
 }
 
 /// The kinds of devices with their numbers of rows; of one kind its boards, or the hosts of its
