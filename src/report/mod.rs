@@ -11,6 +11,7 @@ mod findings;
 mod html;
 mod layout;
 mod manual;
+mod meaning;
 mod metrics;
 mod not_completed;
 mod objective;

@@ -22,6 +22,7 @@ use self::{
 use super::{
     batch_choice,
     diagnosis::RuleFinding,
+    meaning,
     points::{Point, pieces, points},
     steps_and_samples,
 };
@@ -46,6 +47,7 @@ pub fn notices(table: &TrialTable, findings: &[RuleFinding]) -> Vec<String> {
         true => other_devices(&points, &table.axes),
         false => not_comparable(&completed, &table.axes),
     });
+    lines.extend(meaning::of_older(&completed));
     lines.extend(cpu_only(&completed).filter(|_| {
         findings
             .iter()

@@ -24,7 +24,7 @@ use serde_json::Value;
 
 use self::{gaps::Gaps, pieces::Pieces};
 use super::{
-    Subject,
+    Subject, meaning,
     points::{Point, column_setting, points},
     run_settings::complete_experiment,
 };
@@ -173,7 +173,7 @@ impl<'a> TidyTable<'a> {
     }
 
     /// Gives the table piece by piece to `write`, which returns `false` once nobody reads on.
-    /// Returns what the table lacks, in words.
+    /// Returns what the table lacks, and which measures of points mean different things, in words.
     ///
     /// # Errors
     /// A table of a trial cannot be read, or a piece cannot be written; those before it were given.
@@ -197,7 +197,25 @@ impl<'a> TidyTable<'a> {
             }
         }
         pieces.end().map_err(TidyError::Output)?;
+        if self.kind == RowKind::Points {
+            lacks.extend(self.of_both_meanings());
+        }
         Ok(lacks)
+    }
+
+    /// Notes on measures whose meaning differs between the rows.
+    fn of_both_meanings(&self) -> Vec<String> {
+        let runs = self.runs.iter();
+        let rows = runs.flat_map(|run| run.subject.table.last_attempts());
+        let rows: Vec<&TrialRow> = rows
+            .map(|row| &*row.fixed)
+            .filter(|row| row.outcome == Outcome::Completed)
+            .collect();
+        meaning::of_both(&rows, |column| {
+            let measure = measures::name_of(column);
+            let mut names = self.columns.iter().map(|(name, _)| name.as_str());
+            names.any(|name| Some(name) == measure)
+        })
     }
 
     fn add_trials(&self, run: &TidyRun<'_>, pieces: &mut Pieces<'_>) {

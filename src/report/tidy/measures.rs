@@ -96,6 +96,13 @@ static MEASURES: [Measure; 20] = [
     },
 ];
 
+/// The name of the measure that is read from a column of `trials.csv`.
+pub(super) fn name_of(column: &str) -> Option<&'static str> {
+    let mut measures = MEASURES.iter();
+    let found = measures.find(|one| one.name == column || one.notes.contains(&column));
+    found.map(|one| one.name)
+}
+
 /// A measure of a row alone.
 const fn of_row(name: &'static str, of: RowNumber) -> Measure {
     Measure {

@@ -76,6 +76,28 @@ fn subject<'a>(table: &'a TrialTable, folder: &'a RunFolder) -> Subject<'a> {
 }
 
 #[test]
+fn points_of_both_meanings_of_a_measure_are_noted() {
+    let of_version = |version: &str| {
+        let row = TrialRow {
+            kiln_table: version.to_owned(),
+            data_wait_fraction: Some(0.4),
+            ..row(1, 10.0)
+        };
+        table(&[], vec![(row, &[])])
+    };
+    let tables = ["trials/9", "trials/10"].map(of_version);
+    let notes = |columns: &[&str]| {
+        let subjects = [("results/x/old", &tables[0]), ("results/x/new", &tables[1])]
+            .map(|(name, table)| Subject::new(table, name));
+        printed(&subjects, RowKind::Points, columns).1
+    };
+    let note = "`data_wait_fraction`: 1 of 2 rows may have an older meaning: before `trials/10` it \
+                counted every wait of the host, also while the GPU still had steps to do";
+    assert_eq!(notes(&[]), [note]);
+    assert!(notes(&["samples_per_second"]).is_empty());
+}
+
+#[test]
 fn the_steps_of_a_resumed_trial_stand_once_each() {
     let above = tempfile::tempdir().unwrap();
     let run = folder(&above, "one");

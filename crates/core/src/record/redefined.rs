@@ -7,7 +7,7 @@ use crate::kinds::command::COMMAND;
 /// A change of what some columns mean.
 #[derive(Debug)]
 pub struct Redefinition {
-    columns: &'static [&'static str],
+    pub columns: &'static [&'static str],
     /// The version of `trials.csv` whose rows all have the new meaning.
     pub since: u32,
     /// The first version that has rows of the new meaning: `since`, or an earlier one in which the
@@ -148,6 +148,11 @@ impl Redefinition {
     fn is_before(&self, row: &TrialRow) -> bool {
         row.table_version()
             .is_some_and(|version| version < self.since)
+    }
+
+    /// Whether every row that it concerns has the old meaning for certain.
+    pub fn is_certain(&self) -> bool {
+        self.first == self.since && self.setting.is_none()
     }
 
     /// Whether a row has the old meaning, and the change may have altered its numbers.

@@ -1,0 +1,128 @@
+//! Notes on numbers of an older meaning: a later version of `trials.csv` redefined their column.
+
+use kiln_core::{
+    record::{
+        TrialRow,
+        redefined::{REDEFINED, Redefinition},
+    },
+    units::counted,
+};
+
+/// A share of the window under it is small in either meaning.
+const SMALL_SHARE: f64 = 0.01;
+
+/// A note on each change of meaning of which some of these rows are older.
+pub(super) fn of_older(rows: &[&TrialRow]) -> Vec<String> {
+    notes(rows, |change, shown| {
+        change.is_certain() || is_mixed(change, shown)
+    })
+}
+
+/// A note on each change of meaning that lies between these rows, in a column of which `is_shown`.
+pub(super) fn of_both(rows: &[&TrialRow], is_shown: impl Fn(&str) -> bool) -> Vec<String> {
+    notes(rows, |change, shown| {
+        change.columns.iter().any(|column| is_shown(column)) && is_mixed(change, shown)
+    })
+}
+
+fn is_mixed(change: &Redefinition, shown: &[&TrialRow]) -> bool {
+    !change.is_one_meaning(shown.iter().copied())
+}
+
+/// `is_noted` is given a change and the rows that have a number in one of its columns.
+fn notes(
+    rows: &[&TrialRow],
+    is_noted: impl Fn(&Redefinition, &[&TrialRow]) -> bool,
+) -> Vec<String> {
+    let of_change = |change: &Redefinition| {
+        let has = |column: &str| rows.iter().any(|row| is_told(row, column));
+        let columns = change.columns.iter().copied();
+        let columns: Vec<&str> = columns.filter(|column| has(column)).collect();
+        let mut shown = rows.to_vec();
+        shown.retain(|row| columns.iter().any(|column| is_told(row, column)));
+        let older = shown.iter().filter(|row| change.concerns(row)).count();
+        (older > 0 && is_noted(change, &shown)).then(|| {
+            format!(
+                "`{}`: {older} of {} may have an older meaning: before `trials/{}` {}",
+                columns.join("`, `"),
+                counted(shown.len(), "row"),
+                change.since,
+                change.before
+            )
+        })
+    };
+    REDEFINED.iter().filter_map(of_change).collect()
+}
+
+/// Whether pages show a number of this column for the row, or rest on it.
+fn is_told(row: &TrialRow, column: &str) -> bool {
+    let is_notable = |share: Option<f64>| share.is_some_and(|share| share >= SMALL_SHARE);
+    match column {
+        "data_wait_fraction" => is_notable(row.data_wait_fraction),
+        "transfer_fraction" => is_notable(row.transfer_fraction),
+        "energy_counter_joules" => row.energy_counter_joules.is_some(),
+        "energy_integral_joules" => row.energy_integral_joules.is_some(),
+        "mean_power_watts" => row.mean_power_watts.is_some(),
+        "peak_nvml_used_bytes" => row.peak_nvml_used_bytes.is_some(),
+        "peak_resident_bytes" => row.device_uuid.is_none() && row.peak_resident_bytes.is_some(),
+        "gradient_noise_scale" => row.gradient_noise_scale.is_some(),
+        "valid_loss" => row.valid_loss.is_some(),
+        "seconds_to_target" => row.seconds_to_target.is_some(),
+        "steps_to_target" => row.steps_to_target.is_some(),
+        _ => false,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::report::points::tests::row;
+
+    fn of_version(version: u32, change: fn(&mut TrialRow)) -> TrialRow {
+        let mut row = row(1, 10.0);
+        row.kiln_table = format!("trials/{version}");
+        change(&mut row);
+        row
+    }
+
+    #[test]
+    fn a_share_of_the_older_meaning_is_noted() {
+        let share = |row: &mut TrialRow| row.transfer_fraction = Some(0.4);
+        let old = of_version(9, share);
+        assert_eq!(
+            of_older(&[&old]),
+            [
+                "`transfer_fraction`: 1 of 1 row may have an older meaning: before `trials/10` the \
+                 host's preparation of a copy counted too"
+            ]
+        );
+        assert!(of_older(&[&of_version(10, share)]).is_empty());
+        let small = of_version(9, |row| row.transfer_fraction = Some(0.001));
+        assert!(of_older(&[&small]).is_empty());
+        let on_cpu = TrialRow {
+            device_uuid: None,
+            ..old
+        };
+        assert!(of_older(&[&on_cpu]).is_empty());
+    }
+
+    #[test]
+    fn a_change_between_the_rows_is_noted_for_the_columns_that_are_shown() {
+        let resident = |row: &mut TrialRow| {
+            row.device_uuid = None;
+            row.peak_resident_bytes = Some(1 << 20);
+        };
+        let (older, newer) = (of_version(6, resident), of_version(12, resident));
+        let noted = of_both(&[&older, &newer], |column| column == "peak_resident_bytes");
+        assert!(
+            noted.len() == 1 && noted[0].starts_with("`peak_resident_bytes`: 1 of 2 rows may"),
+            "{noted:?}"
+        );
+        assert_eq!(of_older(&[&older, &newer]), noted);
+        assert!(of_both(&[&older, &newer], |column| column == "valid_loss").is_empty());
+        for same in [&older, &newer] {
+            assert!(of_both(&[same, same], |_| true).is_empty());
+            assert!(of_older(&[same, same]).is_empty());
+        }
+    }
+}
