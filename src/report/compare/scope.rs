@@ -108,9 +108,9 @@ pub(super) fn of_source(
 /// A number of FLOPs that the two sides count by different formulas, or an MFU of different sources of
 /// the peak.
 pub(super) fn of_formula(column: &str, pair: &MatchedPair<'_>) -> Option<String> {
-    type Source = (&'static str, fn(&TrialRow) -> Option<&String>);
-    const FORMULA: Source = ("flops_formula", |row| row.flops_formula.as_ref());
-    const PEAK: Source = ("peak_source", |row| row.peak_source.as_ref());
+    type Source = (&'static str, fn(&TrialRow) -> Option<&str>);
+    const FORMULA: Source = ("flops_formula", TrialRow::counted_formula);
+    const PEAK: Source = ("peak_source", |row| row.peak_source.as_deref());
     let sources: &[Source] = match column {
         "flops_per_sample" | "window_flops" => &[FORMULA],
         "mfu" => &[FORMULA, PEAK],
@@ -131,7 +131,7 @@ pub(super) fn of_formula(column: &str, pair: &MatchedPair<'_>) -> Option<String>
             let [base, new] = [&pair.base, &pair.new].map(|rows| {
                 let known: BTreeSet<String> = completed(rows)
                     .into_iter()
-                    .filter_map(|row| of(row).cloned())
+                    .filter_map(|row| of(row).map(str::to_owned))
                     .collect();
                 listed(&Vec::from_iter(known), " and ")
             });

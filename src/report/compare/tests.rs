@@ -1027,6 +1027,36 @@ fn shares_of_a_peak_and_counts_of_work_are_not_compared_across_formulas() {
 }
 
 #[test]
+fn a_table_without_formulas_counted_by_the_first_ones() {
+    let refusal = |kind: &str, formula: &str| {
+        let mut sides = in_turns(&STEADY, &STEADY);
+        for (table, version) in sides.iter_mut().zip(["trials/1", "trials/12"]) {
+            for TableRow { fixed: row, .. } in &mut table.rows {
+                row.kiln_table = version.to_owned();
+                row.model_kind = kind.to_owned();
+                row.flops_per_sample = Some(100);
+                row.flops_formula = (version != "trials/1").then(|| formula.to_owned());
+            }
+        }
+        let options = Options {
+            columns: vec![ColumnMetric::named("flops_per_sample", true).unwrap()],
+            ..Options::default()
+        };
+        let found = compare(&sides[0], &sides[1], &options).unwrap();
+        let mut all = found.pairs[0].comparisons.iter();
+        let one = all.find(|one| one.column == "flops_per_sample");
+        one.unwrap().refusal.clone().unwrap_or_default()
+    };
+    assert_eq!(
+        refusal("gpt", "6W+12LHQT"),
+        "its `flops_formula` is 6N+12LHQT in base and 6W+12LHQT in new; rates compare"
+    );
+    assert_eq!(refusal("gpt", "6N+12LHQT"), "");
+    assert!(refusal("mlp", "6W").contains("6N in base and 6W in new"));
+    assert_eq!(refusal("resnet", "6MAC"), "", "it has never changed");
+}
+
+#[test]
 fn a_number_whose_meaning_changed_with_a_version_is_not_compared_with_one_from_before() {
     let refusals = |versions: [&str; 2], evaluation_seconds: Option<f64>| {
         let mut sides = in_turns(&STEADY, &STEADY);

@@ -102,6 +102,21 @@ impl TrialRow {
         })
     }
 
+    /// The formula of its FLOPs. Tables before `trials/2` do not tell it; what they counted is known of
+    /// the models of text whose formula has changed since.
+    pub fn counted_formula(&self) -> Option<&str> {
+        let of_first = || {
+            self.flops_per_sample?;
+            self.table_version().filter(|version| *version < 2)?;
+            match self.model_kind.as_str() {
+                "gpt" => Some("6N+12LHQT"),
+                "mlp" => Some("6N"),
+                _ => None,
+            }
+        };
+        self.flops_formula.as_deref().or_else(of_first)
+    }
+
     /// The version of the table that the row is of; `None` if its cell is not a table's name.
     pub fn table_version(&self) -> Option<u32> {
         self.kiln_table.split_once('/')?.1.parse().ok()
