@@ -189,6 +189,7 @@ impl RunDiff {
     }
 
     fn add_facts(&mut self, records: &[RunRecord; 2]) {
+        let is_one_build = records[0].is_of_one_build(&records[1]);
         let keys = records[0].facts.keys().chain(records[1].facts.keys());
         let keys: std::collections::BTreeSet<&(Section, String)> = keys.collect();
         for (section, key) in keys {
@@ -198,7 +199,7 @@ impl RunDiff {
                 .map(|record| record.facts.get(&at).cloned());
             let missing = records
                 .each_ref()
-                .map(|record| record.missing(*section, key));
+                .map(|record| record.missing(*section, key, is_one_build));
             // A record that is absent as a whole is one unknown fact.
             if missing.contains(&Missing::Aside) && sides.contains(&None) {
                 continue;

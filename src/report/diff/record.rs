@@ -56,6 +56,8 @@ const RUN_RECORD: &str = "run.json";
 const TRAIN_SAMPLES: &str = "train_samples";
 const SUMS: &str = "data_sha256";
 const LIBTORCH: &str = "libraries.libtorch";
+/// The build of kiln.
+const BUILD: [&str; 2] = ["versions.kiln", "versions.kiln_sha256"];
 
 /// Columns of `trials.csv` that are facts of the machine, besides those of [`RowFact`].
 const BOARDS: &str = "device_uuid";
@@ -183,8 +185,9 @@ impl RunRecord {
         }
     }
 
-    /// What it means that this record lacks a fact of the other one.
-    pub(super) fn missing(&self, section: Section, key: &str) -> Missing {
+    /// What it means that this record lacks a fact of the other one. `is_one_build`: one build of kiln
+    /// made both.
+    pub(super) fn missing(&self, section: Section, key: &str, is_one_build: bool) -> Missing {
         let is_of_gpu = [
             BOARDS,
             "driver",
@@ -206,10 +209,21 @@ impl RunRecord {
             Section::Data if is_of(key, SUMS) && self.has(section, SUMS) => Missing::Known,
             // A number that was asked for is a setting.
             Section::Machine if key == WORKERS => Missing::Aside,
-            Section::Flags if is_of(key, "environment") && self.has_launch => Missing::Known,
+            // Other builds record other variables.
+            Section::Flags if is_of(key, "environment") && self.has_launch => match is_one_build {
+                true => Missing::Known,
+                false => Missing::Unknown,
+            },
             _ if !self.has_launch && is_of_launch(key) => Missing::Aside,
             _ => Missing::Unknown,
         }
+    }
+
+    /// Whether one build of kiln is known to have made both.
+    pub(super) fn is_of_one_build(&self, other: &Self) -> bool {
+        let build = |record: &Self| BUILD.map(|key| record.value(Section::Versions, key));
+        let [version, _] = build(self);
+        version.is_some() && build(self) == build(other)
     }
 
     /// Whether a fact, or one below it, was recorded.

@@ -368,3 +368,27 @@ fn a_run_that_continues_another_differs_in_where_it_began() {
         }]
     );
 }
+
+#[test]
+fn variables_that_another_build_of_kiln_did_not_record_are_unknown() {
+    let of_build = |hash: &str, environment: Value| {
+        run(&[json!({
+            "versions": {
+                "kiln": "0.1.0", "kiln_sha256": hash, "trial_program": "kiln-trial",
+                "trial_program_sha256": "t",
+            },
+            "environment": environment,
+        })])
+    };
+    let table = of_cpu();
+    let found = |base: &str| {
+        let base = of_build(base, json!({}));
+        let new = of_build("k", json!({"OMP_WAIT_POLICY": "passive"}));
+        let text = experiment("");
+        let found = diff((&table, Some(&base), &text), (&table, Some(&new), &text));
+        let is_there = |pairs: &[FactPair]| keys(pairs).contains(&"environment.OMP_WAIT_POLICY");
+        [is_there(&found.differences), is_there(&found.unknown)]
+    };
+    assert_eq!(found("k"), [true, false]);
+    assert_eq!(found("older"), [false, true]);
+}
