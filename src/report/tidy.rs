@@ -222,7 +222,9 @@ impl<'a> TidyTable<'a> {
         for row in run.subject.table.last_attempts() {
             let first = self.first_cells(run, row);
             let metric = |column: &String| number(row.fixed.metric_of_column(column));
-            let cells = cells_of(&*row.fixed).map(|mut cells| {
+            let mut fixed = row.fixed.clone();
+            fixed.fallback_of = fixed.fallback_of.take().map(|id| id.with_letter());
+            let cells = cells_of(&*fixed).map(|mut cells| {
                 cells.extend(self.metrics.iter().map(metric));
                 cells
             });
@@ -298,7 +300,7 @@ impl<'a> TidyTable<'a> {
         let fixed = &row.fixed;
         let mut cells = run.names();
         cells.extend([
-            fixed.trial.to_string(),
+            fixed.trial.with_letter().to_string(),
             fixed.attempt.to_string(),
             fixed.seed.to_string(),
         ]);

@@ -98,6 +98,28 @@ fn points_of_both_meanings_of_a_measure_are_noted() {
 }
 
 #[test]
+fn ids_of_old_and_new_runs_are_spelled_alike() {
+    let of_form = |letter: &str| {
+        let row = TrialRow {
+            trial: TrialId(format!("{letter}00000000aa")),
+            fallback_of: Some(TrialId(format!("{letter}00000000bb"))),
+            ..row(1, 10.0)
+        };
+        table(&[], vec![(row, &[])])
+    };
+    let (old, new) = (of_form(""), of_form("t"));
+    let subjects = [Subject::new(&old, "old"), Subject::new(&new, "new")];
+    assert_eq!(
+        printed(&subjects, RowKind::Trials, &["fallback_of"]).0,
+        lines(&[
+            "experiment,run,trial,attempt,seed,fallback_of",
+            ",old,t00000000aa,1,1,t00000000bb",
+            ",new,t00000000aa,1,1,t00000000bb",
+        ])
+    );
+}
+
+#[test]
 fn the_steps_of_a_resumed_trial_stand_once_each() {
     let above = tempfile::tempdir().unwrap();
     let run = folder(&above, "one");
@@ -117,7 +139,7 @@ fn the_steps_of_a_resumed_trial_stand_once_each() {
     write_epochs(&run, &trial, 2, &[(4, 1.5)]);
     let table = table(&["a.b"], vec![(killed, &["x"]), (resumed, &["x"])]);
     let of = |kind, columns: &[&str]| printed(&[subject(&table, &run)], kind, columns);
-    let id = "0000000001";
+    let id = "t0000000001";
     assert_eq!(
         of(RowKind::Steps, &["step", "loss"]),
         (
@@ -182,8 +204,8 @@ fn runs_with_other_axes_have_the_values_of_their_experiments() {
         lines(&[
             "experiment,run,trial,attempt,seed,train.batch_size,train.optimizer.learning_rate,\
              train.optimizer.kind,samples_per_second",
-            "x,one,0000000001,1,1,8,0.0003,adamw,10.0",
-            "x,one,0000000002,1,1,16,0.0003,adamw,20.0",
+            "x,one,t0000000001,1,1,8,0.0003,adamw,10.0",
+            "x,one,t0000000002,1,1,16,0.0003,adamw,20.0",
             ",other,0000000003,1,1,1,0.1,sgd,30.0",
         ])
     );
@@ -300,7 +322,7 @@ fn what_is_not_here_is_told() {
         text,
         lines(&[
             "experiment,run,trial,attempt,seed,step",
-            ",one,0000000002,1,1,1"
+            ",one,t0000000002,1,1,1"
         ])
     );
     assert_eq!(
@@ -315,7 +337,7 @@ fn what_is_not_here_is_told() {
     // The rows of a commit are those of its table.
     let (text, lacks) = printed(&[committed], RowKind::Trials, &["outcome"]);
     assert!(
-        text.contains("\n,HEAD:results/x/two,0000000001,1,1,completed\n"),
+        text.contains("\n,HEAD:results/x/two,t0000000001,1,1,completed\n"),
         "{text}"
     );
     assert_eq!(lacks, Vec::<String>::new());
@@ -340,9 +362,9 @@ fn a_last_attempt_without_a_step_leaves_the_curve_of_those_before_and_is_told() 
     for (kind, rows) in [
         (
             RowKind::Steps,
-            [",one,0000000001,2,1,1", ",one,0000000001,2,1,2"].as_slice(),
+            [",one,t0000000001,2,1,1", ",one,t0000000001,2,1,2"].as_slice(),
         ),
-        (RowKind::Epochs, [",one,0000000001,2,1,2"].as_slice()),
+        (RowKind::Epochs, [",one,t0000000001,2,1,2"].as_slice()),
     ] {
         let (text, lacks) = printed(&[subject(&table, &run)], kind, &["step"]);
         let head = ["experiment,run,trial,attempt,seed,step"];

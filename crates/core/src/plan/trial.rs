@@ -40,6 +40,12 @@ impl TrialId {
             .unwrap_or(&self.0)
     }
 
+    /// The same id with the letter.
+    #[must_use]
+    pub fn with_letter(&self) -> Self {
+        Self::of_digits(self.digits())
+    }
+
     /// Whether it begins with this text, with or without the letter; nothing begins with an empty
     /// text.
     pub fn begins_with(&self, text: &str) -> bool {
