@@ -337,7 +337,10 @@ mod tests {
             |row| row.mig_profile = Some("1g.18gb".into()),
             |row| row.mig_profile = Some("2g.35gb".into()),
         );
-        assert!(line[0].ends_with("MIG profile (1g.18gb, 2g.35gb)"), "{line:?}");
+        assert!(
+            line[0].ends_with("MIG profile (1g.18gb, 2g.35gb)"),
+            "{line:?}"
+        );
         // An unknown limit is not another one.
         let line = told(|row| row.power_limit_watts = Some(300.0), |_| {});
         assert_eq!(line, Vec::<String>::new());

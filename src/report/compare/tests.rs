@@ -1127,7 +1127,10 @@ fn memory_of_one_process_is_not_compared_with_that_of_all() {
     }
     assert_eq!(refusal(["trials/9", "trials/12"], "gpt"), "");
     let of_command = refusal(["trials/9", "trials/12"], "command");
-    assert!(of_command.contains("what `prepare` of a command needed"), "{of_command}");
+    assert!(
+        of_command.contains("what `prepare` of a command needed"),
+        "{of_command}"
+    );
 }
 
 #[test]
