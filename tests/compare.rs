@@ -469,6 +469,59 @@ fn a_file_that_git_cannot_read_is_not_taken_for_missing() {
     );
 }
 
+#[test]
+fn a_table_that_git_lfs_keeps_is_read_in_a_revision() {
+    let name = "20260101T000000Z-abc";
+    let folder = committed_run(name);
+    let table = folder
+        .path()
+        .join("results/x")
+        .join(name)
+        .join("trials.csv");
+    let whole = fs::read_to_string(&table).unwrap();
+    fs::write(folder.path().join("kept"), &whole).unwrap();
+    let pointer = "version https://git-lfs.github.com/spec/v1\noid sha256:00\nsize 3\n";
+    fs::write(&table, pointer).unwrap();
+    fs::write(folder.path().join(".gitattributes"), "*.csv filter=lfs\n").unwrap();
+    git(folder.path(), &["add", "-A"]);
+    git(folder.path(), &["commit", "-qm", "two"]);
+    fs::write(&table, whole).unwrap();
+    let settings = folder.path().join("settings");
+    let compare = |base: &str| {
+        let mut kiln = Command::new(env!("CARGO_BIN_EXE_kiln"));
+        kiln.args(["compare", base, "results/x"])
+            .env("GIT_CONFIG_NOSYSTEM", "1")
+            .env("GIT_CONFIG_GLOBAL", &settings)
+            .current_dir(folder.path());
+        Ended::of(kiln.output().unwrap())
+    };
+    let base = format!("HEAD:results/x/{name}");
+    fs::write(&settings, "").unwrap();
+    let without = compare(&base);
+    assert!(
+        without.status == Some(2) && without.stderr.contains("`git lfs fetch --all`"),
+        "{without:?}"
+    );
+    let program = "cat >/dev/null; echo x >>ran; cat kept";
+    let own = format!("[filter \"lfs\"]\n\tsmudge = \"{program}\"\n");
+    fs::write(&settings, own).unwrap();
+    // A file that is whole in the commit does not need the filter.
+    assert_eq!(compare(&format!("HEAD~1:results/x/{name}")).status, Some(0));
+    let ran = folder.path().join("ran");
+    assert!(!ran.exists());
+    let with = compare(&base);
+    assert!(with.status == Some(0) && ran.exists(), "{with:?}");
+    // The settings of a repository may come from somebody else.
+    fs::remove_file(&ran).unwrap();
+    git(folder.path(), &["config", "filter.lfs.smudge", program]);
+    let foreign = compare(&base);
+    assert!(
+        foreign.status == Some(2) && foreign.stderr.contains("does not run `filter.lfs.smudge`"),
+        "{foreign:?}"
+    );
+    assert!(!ran.exists());
+}
+
 /// Writes the place of a run among those of its experiment into its record.
 fn number_run(run: &Path, number: u64) {
     let path = run.join("run.json");

@@ -1,6 +1,7 @@
 //! Reads the tables that a command line names: a run's folder, an experiment's folder, a
 //! `trials.csv`, or one of these in a git revision.
 
+mod lfs;
 mod revision;
 
 use std::{

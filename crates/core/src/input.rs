@@ -148,11 +148,19 @@ pub fn read_text(path: &Path, limit: &'static Limit) -> io::Result<String> {
 /// The beginning of a pointer that Git LFS leaves in place of a file.
 const LFS_POINTER: &str = "version https://git-lfs";
 
+/// Whether the bytes are a pointer of Git LFS.
+pub fn is_lfs_pointer(bytes: &[u8]) -> bool {
+    bytes.starts_with(LFS_POINTER.as_bytes())
+}
+
 /// Says that git left a pointer of Git LFS, or the marks of a merge conflict, in a text, and what to do.
 /// The words follow the path in a message.
 pub fn left_by_git(text: &str) -> Option<&'static str> {
-    if text.starts_with(LFS_POINTER) {
-        return Some("it is a pointer of Git LFS, not the file; run `git lfs pull`");
+    if is_lfs_pointer(text.as_bytes()) {
+        return Some(
+            "it is a pointer of Git LFS, not the file; run `git lfs install` once, then `git lfs \
+             pull`, or `git lfs fetch --all` for a file in a revision",
+        );
     }
     let has_marks = text.lines().any(|line| line.starts_with("<<<<<<< "));
     has_marks.then_some(

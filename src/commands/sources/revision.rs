@@ -6,15 +6,18 @@ use std::{
     path::{Component, Path, PathBuf},
 };
 
-use kiln_core::record::{
-    RunFile, RunFolder, TrialTable,
-    run_folder::{LATEST, in_order, is_run_name},
-    tables::TRIALS,
+use kiln_core::{
+    input,
+    record::{
+        RunFile, RunFolder, TrialTable,
+        run_folder::{LATEST, in_order, is_run_name},
+        tables::TRIALS,
+    },
 };
 use serde_json::Value;
 
 use super::{
-    Stop, TableSource, note, packages_path, readable_experiment, readable_run, runs, tell_torn,
+    Stop, TableSource, lfs, note, packages_path, readable_experiment, readable_run, runs, tell_torn,
 };
 use crate::git;
 
@@ -191,7 +194,11 @@ impl Tree {
     /// The bytes of a file, or the target of a link.
     fn read(&self, path: &Path) -> Result<Vec<u8>, String> {
         let object = format!("{}:{}", self.commit, path.display());
-        git(&["cat-file", "blob", &object])
+        let bytes = git(&["cat-file", "blob", &object])?;
+        match input::is_lfs_pointer(&bytes) {
+            true => lfs::content(&object, bytes),
+            false => Ok(bytes),
+        }
     }
 
     /// The text of a file; `None` if there is no such file, or it is no text.
