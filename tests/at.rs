@@ -1,6 +1,6 @@
 //! `kiln run --at` and `kiln init --from`: the values of one trial of a run in place of a sweep.
 
-use std::{fs, path::Path};
+use std::{fs, path::Path, process::Command};
 
 use kiln_core::record::{TableRow, TrialTable};
 use serde_json::Value;
@@ -70,6 +70,35 @@ fn the_best_point_goes_on_for_more_steps() {
     // The newest run has one point now, which the same name means.
     let again = planned(&place, &["x.yaml", "--at", "x"]);
     assert_eq!(again, [best]);
+}
+
+#[test]
+fn the_best_point_of_a_committed_run_needs_no_trial() {
+    let place = Place::with_a_run();
+    let root = place.newest().join("../../..");
+    for arguments in [
+        &["init", "-q"][..],
+        &["add", "-A"],
+        &["commit", "-q", "-m", "one"],
+    ] {
+        let mut git = Command::new("git");
+        git.args(["-c", "user.name=k", "-c", "user.email=k@example.org"])
+            .args(["-c", "commit.gpgsign=false"])
+            .args(arguments)
+            .current_dir(&root);
+        assert!(git.status().unwrap().success(), "git {arguments:?}");
+    }
+    let named = "HEAD:results/x/latest";
+    let ended = place.succeeds(&["run", "x.yaml", "--dry-run", "--at", named]);
+    let chosen = format!("`--at {named}`: using trial {} (", best(&place));
+    assert!(ended.stderr.contains(&chosen), "{}", ended.stderr);
+    for command in [
+        &["evaluate", named][..],
+        &["run", "x.yaml", "--continue", named],
+    ] {
+        let why = refused(&place, command);
+        assert!(why.contains("weights of a run are not in git"), "{why}");
+    }
 }
 
 #[test]

@@ -8,23 +8,36 @@ use kiln_core::{
     units::few,
 };
 
-use super::{Status, Stop, runs, sources::table_of};
+use super::{
+    Status, Stop, runs,
+    sources::{table_of, without_weights_in_git},
+};
 
 /// Most ids that a message lists.
 const MOST_LISTED: usize = 10;
 
-/// Splits RUN:TRIAL; a run whose name has a colon is found too.
+/// Splits RUN:TRIAL; a run whose name has a colon, and `REVISION:PATH`, are found too.
 pub(super) fn split_trial<'a>(named: &'a str, results: &Path) -> (&'a str, Option<&'a str>) {
     let is_there =
         |run: &str| run == LATEST || Path::new(run).exists() || results.join(run).is_dir();
+    // A short name such as `x~1` is looked up last, because this reads the runs.
+    let is_run = |run: &str| is_there(run) || !matches!(runs::find_if_any(run, results), Ok(None));
     match named.rsplit_once(':') {
-        Some((run, trial)) if !is_there(named) => (run, Some(trial)),
+        Some((run, trial)) if !is_there(named) && (may_be_id(trial) || is_run(run)) => {
+            (run, Some(trial))
+        }
         _ => (named, None),
     }
 }
 
-/// The folder of a run that has a table, without links. A short name does not count the run
-/// `besides`, also without links, if another one has the name.
+/// Whether a text may be the beginning of a trial's id.
+fn may_be_id(text: &str) -> bool {
+    let digits = text.strip_prefix(TrialId::LETTER).unwrap_or(text);
+    digits.bytes().all(|byte| byte.is_ascii_hexdigit())
+}
+
+/// The folder of a run that has a table, without links; its weights are wanted. A short name does not
+/// count the run `besides`, also without links, if another one has the name.
 ///
 /// # Errors
 /// There is no such run, or it has no table.
@@ -39,7 +52,9 @@ pub(super) fn run_of(
     let table = match earlier {
         Some(Ok(earlier)) => earlier.run.trials_table(),
         Some(Err(stop)) if stop.status == Status::CannotRun => return Err(stop),
-        Some(Err(_)) | None => table_of(named, results)?,
+        Some(Err(_)) | None => {
+            table_of(named, results).map_err(|stop| without_weights_in_git(named, stop))?
+        }
     };
     let folder = table.parent().unwrap_or(Path::new(""));
     // The child gets absolute paths, and a checkpoint's folder is opened without following links.
@@ -80,5 +95,37 @@ pub(super) fn named_trial(run: &RunFolder, all: &[&TrialId], named: &str) -> Res
             several.len(),
             ids(&several.iter().map(|trial| **trial).collect::<Vec<_>>())
         ))),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::fs;
+
+    use super::*;
+
+    #[test]
+    fn only_what_may_be_an_id_is_split_off_a_name_that_is_no_run() {
+        let results = tempfile::tempdir().unwrap();
+        for name in ["x", "a:b"] {
+            fs::create_dir(results.path().join(name)).unwrap();
+        }
+        for (named, expected) in [
+            ("x", ("x", None)),
+            ("x:t31a", ("x", Some("t31a"))),
+            ("x:31a", ("x", Some("31a"))),
+            ("x:typo", ("x", Some("typo"))),
+            ("latest:best", ("latest", Some("best"))),
+            ("a:b", ("a:b", None)),
+            ("a:b:31a", ("a:b", Some("31a"))),
+            ("HEAD:results/x/latest", ("HEAD:results/x/latest", None)),
+            (
+                "HEAD:results/x/latest:t31a",
+                ("HEAD:results/x/latest", Some("t31a")),
+            ),
+            ("HEAD:results", ("HEAD:results", None)),
+        ] {
+            assert_eq!(split_trial(named, results.path()), expected, "{named}");
+        }
     }
 }

@@ -23,7 +23,7 @@ use kiln_core::{
 use serde_json::Value;
 use sha2::{Digest, Sha256};
 
-use self::revision::{of_revision, with_revision};
+use self::revision::{is_revision, of_revision, with_revision};
 use super::{RESULTS, Stop, note, runs, tickets};
 use crate::report::{Subject, compare::RecordedTable, complete_experiment, packages_file};
 
@@ -160,6 +160,20 @@ fn has_no_table(folder: &RunFolder) -> bool {
 /// Whether the name is `REVISION:PATH`.
 pub(super) fn is_of_revision(named: &str) -> bool {
     revision(named).is_some()
+}
+
+/// A refusal of a run whose weights are wanted; with the reason if it is one of a git revision.
+pub(super) fn without_weights_in_git(named: &str, stop: Stop) -> Stop {
+    match revision(named) {
+        Some((revision, _)) if is_revision(revision) => Stop {
+            message: format!(
+                "{named}: it names a run in a git revision, and the weights of a run are not in \
+                 git; name the folder of a run, such as `results/NAME/latest`"
+            ),
+            ..stop
+        },
+        _ => stop,
+    }
 }
 
 fn revision(named: &str) -> Option<(&str, &str)> {

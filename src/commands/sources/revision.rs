@@ -126,7 +126,7 @@ impl NameInRevision<'_> {
 
 /// A refusal of a name; with what to write if it is a branch, a tag or another revision.
 pub(super) fn with_revision(named: &str, stop: Stop) -> Stop {
-    if Path::new(named).exists() || !matches!(commit_of(named), Ok(Some(_))) {
+    if Path::new(named).exists() || !is_revision(named) {
         return stop;
     }
     let message = format!(
@@ -134,6 +134,11 @@ pub(super) fn with_revision(named: &str, stop: Stop) -> Stop {
         stop.message
     );
     Stop { message, ..stop }
+}
+
+/// Whether git knows a revision with this name.
+pub(super) fn is_revision(named: &str) -> bool {
+    matches!(commit_of(named), Ok(Some(_)))
 }
 
 /// The hash of the commit that a revision names; `None` if git knows no such revision, or does not
