@@ -385,6 +385,29 @@ fn a_report_and_a_comparison_name_the_table_to_commit_or_what_writes_it() {
 }
 
 #[test]
+fn the_table_of_a_run_that_is_named_by_a_link_is_written_into_its_folder() {
+    let place = Place::with("train: {steps: 10}");
+    assert_eq!(place.run("completes", &[]).status, Some(0));
+    let run = place.latest().canonicalize().unwrap();
+    let table = run.join("summary.csv");
+    std::os::unix::fs::symlink(&run, place.path("linked")).unwrap();
+    let write = |named: &str| {
+        let report = place.kiln(&["report", "--write", named]).output();
+        Ended::of(report.unwrap())
+    };
+    for named in ["results/x/latest", "linked", "linked/trials.csv"] {
+        fs::remove_file(&table).unwrap();
+        let ended = write(named);
+        assert!(ended.status == Some(0) && table.is_file(), "{ended:?}");
+    }
+    // A link inside the folder stays refused.
+    fs::remove_file(&table).unwrap();
+    std::os::unix::fs::symlink(place.path("elsewhere"), &table).unwrap();
+    let ended = write("linked");
+    assert!(!place.path("elsewhere").exists(), "{ended:?}");
+}
+
+#[test]
 fn a_format_that_is_written_as_an_option_is_offered_as_a_format() {
     let place = Place::with("train: {steps: 10}");
     let tip = |arguments: &[&str]| Ended::of(place.kiln(arguments).output().unwrap()).stderr;

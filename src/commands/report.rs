@@ -8,7 +8,7 @@ use std::{
 
 use kiln_core::{
     folder::{is_full, write_among_others},
-    record::TrialTable,
+    record::{RunFolder, TrialTable},
     units::{counted, without_controls},
 };
 
@@ -19,6 +19,7 @@ use super::{
     note,
     own_file::{OwnMark, refuse_foreign},
     page_style, print, print_json, print_line,
+    runs::below_here,
     sources::{TableSource, newest, of_folder, source_in},
     written,
 };
@@ -266,6 +267,12 @@ fn write_summary(source: &TableSource, args: &Args) -> Result<(), Stop> {
             source.name
         )));
     };
+    // The name may be a link to the folder, such as `latest`; a file of a run is written past none.
+    let place = folder.path().canonicalize();
+    let folder = place.map_or_else(
+        |_| folder.clone(),
+        |place| RunFolder::at(below_here(&place)),
+    );
     let objective = source.subject().objective();
     let path = folder.summary_table();
     let mut text = report::point_table(&source.table, objective);
