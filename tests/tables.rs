@@ -584,6 +584,37 @@ fn tables_that_people_saved_again_are_read() {
 }
 
 #[test]
+fn integers_that_another_program_saved_as_decimal_numbers_are_read() {
+    let original = read_text(committed().as_bytes()).unwrap();
+    let text = committed();
+    let columns: Vec<&str> = text.lines().next().unwrap().split(',').collect();
+    let saved = |places: &[&str], change: &dyn Fn(&str) -> String| {
+        edited(
+            |number, cells| {
+                let cells = cells.iter_mut().zip(&columns);
+                for (cell, _) in cells.filter(|(_, column)| places.contains(*column)) {
+                    if number > 0 && !cell.is_empty() {
+                        *cell = change(cell);
+                    }
+                }
+            },
+            csv::Terminator::Any(b'\n'),
+        )
+    };
+    let integers = ["attempt", "batch_size", "parameters", "peak_resident_bytes"];
+    let read = read_text(&saved(&integers, &|cell| format!("{cell}.0"))).unwrap();
+    assert_eq!(read.rows, original.rows);
+    let read = read_text(&saved(&integers, &|cell| format!("{cell}e0"))).unwrap();
+    assert_eq!(read.rows, original.rows);
+    let refused = read_text(&saved(&["parameters"], &|cell| format!("{cell}.5"))).unwrap_err();
+    assert!(
+        refused.contains("`parameters` is `")
+            && refused.contains("expected a non-negative integer"),
+        "{refused}"
+    );
+}
+
+#[test]
 fn an_id_with_its_letter_and_without_it_in_one_table_is_refused_and_in_two_tables_is_one_trial() {
     let place = committed()
         .lines()

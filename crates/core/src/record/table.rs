@@ -9,12 +9,14 @@
 mod error;
 mod extent;
 mod head;
+mod integer;
 mod writer;
 
 use std::{
     borrow::Cow,
     fs::{File, OpenOptions},
     io::{self, Read, Seek, SeekFrom},
+    num::IntErrorKind,
     path::{Path, PathBuf},
 };
 
@@ -119,14 +121,23 @@ impl<'a> Record<'a> {
         }
     }
 
-    /// The row as a struct whose fields are matched by column name; further columns are ignored.
+    /// The row as a struct whose fields are matched by column name; further columns are ignored. An
+    /// integer may stand as a decimal number, such as `8.0`.
     ///
     /// # Errors
     /// A cell that is not a valid value of its column, with record, line and column.
     pub(super) fn parse<T: DeserializeOwned>(&self) -> Result<T, TableError> {
-        self.cells
-            .deserialize(Some(&self.head.header))
-            .map_err(|error| self.problem(self.cell_problem(&error)))
+        let mut cells = Cow::Borrowed(self.cells);
+        loop {
+            let error = match cells.deserialize(Some(&self.head.header)) {
+                Ok(row) => return Ok(row),
+                Err(error) => error,
+            };
+            match integer::in_digits(&cells, &error) {
+                Some(changed) => cells = Cow::Owned(changed),
+                None => return Err(self.problem(self.cell_problem(&error))),
+            }
+        }
     }
 
     fn cell_problem(&self, error: &csv::Error) -> String {
@@ -140,7 +151,15 @@ impl<'a> Record<'a> {
             ))
         }) {
             Some((column, cell)) => {
-                format!("`{column}` is `{}`: {}", shorten(cell, 60), err.kind())
+                let cell = shorten(cell, 60);
+                match err.kind() {
+                    csv::DeserializeErrorKind::ParseInt(fault)
+                        if *fault.kind() == IntErrorKind::InvalidDigit =>
+                    {
+                        format!("`{column}` is `{cell}`: expected a non-negative integer")
+                    }
+                    kind => format!("`{column}` is `{cell}`: {kind}"),
+                }
             }
             None => self.problem_without_place(&err.kind().to_string()),
         }
