@@ -146,6 +146,28 @@ fn the_line_ends_that_git_writes_are_no_change_of_an_experiment() {
 }
 
 #[test]
+fn a_byte_order_mark_is_no_change_of_a_run() {
+    let (place, _) = two_runs("run.json");
+    let before = kiln(&place, &["report", "x", "--json"]);
+    for file in ["run.json", "experiment.yaml", "trials.csv"] {
+        let file = place.latest().join(file);
+        let text = fs::read_to_string(&file).unwrap();
+        fs::write(&file, format!("\u{feff}{text}")).unwrap();
+    }
+    let marked = kiln(&place, &["report", "x", "--json"]);
+    assert_eq!(marked.stdout, before.stdout);
+    assert_eq!(marked.stderr, before.stderr);
+    let listed = kiln(&place, &["ls"]);
+    assert!(!listed.stdout.contains("unreadable"), "{listed:?}");
+    let resumed = place.run("completes", &[]);
+    assert!(
+        resumed.status == Some(0) && !resumed.stderr.contains("changed"),
+        "{resumed:?}"
+    );
+    assert_eq!(place.runs(), 2);
+}
+
+#[test]
 fn what_git_left_in_place_of_a_file_is_named() {
     let pointer = "version https://git-lfs.github.com/spec/v1\noid sha256:00\nsize 3\n";
     for name in ["run.json", "experiment.yaml", "trials.csv"] {

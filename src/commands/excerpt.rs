@@ -54,7 +54,6 @@ fn lines_of(file: &Path) -> Vec<String> {
     let Ok(text) = input::read_text(file, &EXPERIMENT_BYTES) else {
         return Vec::new();
     };
-    let text = text.strip_prefix('\u{feff}').unwrap_or(&text);
     text.lines().map(str::to_owned).collect()
 }
 

@@ -12,6 +12,7 @@ use std::{
     os::unix::fs::{FileTypeExt, OpenOptionsExt},
     path::Path,
     rc::Rc,
+    string::FromUtf8Error,
 };
 
 use rustix::fs::OFlags;
@@ -131,7 +132,7 @@ fn read_once(path: &Path, limit: &'static Limit) -> io::Result<Vec<u8>> {
     Ok(bytes)
 }
 
-/// Returns the text of a regular file.
+/// Returns the text of a regular file, without a byte order mark.
 ///
 /// # Errors
 /// As [`read`]; it is not UTF-8.
@@ -142,8 +143,22 @@ pub fn read_text(path: &Path, limit: &'static Limit) -> io::Result<String> {
             "stream did not contain valid UTF-8",
         )
     };
-    String::from_utf8(read(path, limit)?).map_err(not_text)
+    text_of(read(path, limit)?).map_err(not_text)
 }
+
+/// The text of bytes, without the byte order mark that some editors begin a file with.
+///
+/// # Errors
+/// They are not UTF-8.
+pub fn text_of(bytes: Vec<u8>) -> Result<String, FromUtf8Error> {
+    let mut text = String::from_utf8(bytes)?;
+    if text.starts_with(BYTE_ORDER_MARK) {
+        text.drain(..BYTE_ORDER_MARK.len_utf8());
+    }
+    Ok(text)
+}
+
+const BYTE_ORDER_MARK: char = '\u{feff}';
 
 /// The beginning of a pointer that Git LFS leaves in place of a file.
 const LFS_POINTER: &str = "version https://git-lfs";
@@ -446,6 +461,15 @@ mod tests {
             "{error}"
         );
     }
+
+    #[test]
+    fn a_text_is_read_without_its_byte_order_mark() {
+        let text = |bytes: &[u8]| text_of(bytes.to_vec());
+        assert_eq!(text(b"\xef\xbb\xbf{}").as_deref(), Ok("{}"));
+        assert_eq!(text(b"{}\xef\xbb\xbf").as_deref(), Ok("{}\u{feff}"));
+        assert!(text(b"\xff\xfe{").is_err());
+    }
+
     #[test]
     fn what_git_left_is_told_from_a_text() {
         let told = |text| left_by_git(text).unwrap_or_default();

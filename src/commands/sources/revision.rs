@@ -211,7 +211,7 @@ impl Tree {
         if self.kind(path)? != Some(GitKind::File) {
             return Ok(None);
         }
-        Ok(String::from_utf8(self.read(path)?).ok())
+        Ok(input::text_of(self.read(path)?).ok())
     }
 
     /// Follows symbolic links to their target; `None` if it does not exist in the commit.
@@ -316,8 +316,8 @@ impl Tree {
         if !run.has_file {
             return Ok(None);
         }
-        let text = self.read(&run.folder.run_file())?;
-        let found: Option<Value> = serde_json::from_slice(&text).ok();
+        let text = input::text_of(self.read(&run.folder.run_file())?).ok();
+        let found: Option<Value> = text.and_then(|text| serde_json::from_str(&text).ok());
         let found = found.as_ref().and_then(Value::as_object);
         Ok(found.and_then(|file| match file.get("number") {
             Some(number) => number.as_u64(),

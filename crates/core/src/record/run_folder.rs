@@ -166,8 +166,8 @@ impl RunFolder {
         }
         let path = self.run_file();
         let describe = |error: &dyn fmt::Display| format!("{}: {error}", path.display());
-        let text = input::read(&path, &RUN_FILE_BYTES).map_err(|error| describe(&error))?;
-        let found: Numbered = serde_json::from_slice(&text).map_err(|error| describe(&error))?;
+        let text = input::read_text(&path, &RUN_FILE_BYTES).map_err(|error| describe(&error))?;
+        let found: Numbered = serde_json::from_str(&text).map_err(|error| describe(&error))?;
         Ok(found.number)
     }
 
