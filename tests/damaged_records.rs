@@ -189,6 +189,33 @@ fn what_git_left_in_place_of_a_file_is_named() {
 }
 
 #[test]
+fn a_file_that_is_needed_and_cannot_be_used_is_not_taken_for_missing() {
+    let pointer = "version https://git-lfs.github.com/spec/v1\noid sha256:00\nsize 3\n";
+    let (place, record) = two_runs("run.json");
+    fs::write(&record, pointer).unwrap();
+    let told = kiln(&place, &["reproduce", "x", "--dry-run"]).stderr;
+    assert!(
+        told.contains("data are unknown") && !told.contains("there is no"),
+        "{told}"
+    );
+    fs::write(record.with_file_name("experiment.yaml"), pointer).unwrap();
+    for arguments in [
+        &["reproduce", "x", "--dry-run"][..],
+        &["init", "new.yaml", "--from", "x"],
+        &["compare", "--rerun", "x", "x"],
+    ] {
+        let refused = kiln(&place, arguments);
+        let last = refused.stderr.trim_end().lines().last().unwrap();
+        assert!(
+            refused.status == Some(2)
+                && last.contains("experiment.yaml: it is a pointer of Git LFS")
+                && last.ends_with("this file has the settings of the run's trials"),
+            "{arguments:?}: {refused:?}"
+        );
+    }
+}
+
+#[test]
 fn a_row_with_a_value_that_the_sweep_does_not_have_is_refused() {
     let place = Place::with("train: {steps: 10}\nsweep: {grid: {model.size: [8, 16]}}");
     for _ in 0..2 {

@@ -286,11 +286,7 @@ fn run_with(run: &str, trial: Option<&str>, results: &Path) -> Result<TableSourc
 /// The request of a run's own experiment.
 fn experiment_of(source: &TableSource) -> Result<ExperimentRequest, Stop> {
     let Some(text) = &source.experiment else {
-        return Err(Stop::bad_input(format!(
-            "{}: there is no `experiment.yaml` beside it, which has the values of its trials; name \
-             a run's folder",
-            source.name
-        )));
+        return Err(source.without_experiment("name a run's folder"));
     };
     let file = source
         .folder

@@ -87,10 +87,7 @@ pub(super) fn run(args: Args) -> Result<Status, Stop> {
 /// effect.
 fn experiment_of(base: &TableSource, launch: &Launching) -> Result<spec::Loaded, Stop> {
     let Some(text) = base.experiment.clone() else {
-        return Err(Stop::bad_input(format!(
-            "{}: there is no `experiment.yaml` beside the table; name a run's folder",
-            base.name
-        )));
+        return Err(base.without_experiment("name a run's folder"));
     };
     let file = Path::new(&base.name).with_file_name("experiment.yaml");
     if let Some(why) = base.changed_experiment() {
@@ -173,10 +170,10 @@ fn refuse_without_match(
 /// Prints the differences before the first trial, so that the user can stop.
 fn tell_what_differs(base: &TableSource, request: &RunRequest, instruments: &Instruments) {
     let Some(recorded) = &base.run else {
+        let there_is_none = || format!("{}: there is no `run.json` beside the table", base.name);
         return note(&format!(
-            "{}: there is no `run.json` beside the table; differences in code, machine and data \
-             are unknown",
-            base.name
+            "{}; differences in code, machine and data are unknown",
+            base.run_fault.clone().unwrap_or_else(there_is_none)
         ));
     };
     let (now, packages) = schedule::record_now(request, instruments);

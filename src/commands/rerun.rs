@@ -266,7 +266,9 @@ fn ahead(named: &str, planned: &Planned) -> TableSource {
             ..TrialTable::default()
         },
         run: None,
+        run_fault: None,
         experiment: Some(spec::write_resolved(&planned.loaded)),
+        experiment_fault: None,
         packages: None,
         folder: None,
     }
@@ -291,16 +293,13 @@ fn of_run(side: &str, named: &str, set: Vec<String>, results: &Path) -> Result<P
         let key = setting.split_once('=').map(|(key, _)| key.trim());
         key == Some(PROGRAM_FOLDER)
     });
-    let Some(text) = run.experiment else {
-        return Err(Stop::bad_input(format!(
-            "{}: there is no `experiment.yaml` beside the table; name a run or an experiment file",
-            run.name
-        )));
+    let Some(text) = &run.experiment else {
+        return Err(run.without_experiment("name a run or an experiment file"));
     };
     let file = Path::new(&run.name).with_file_name("experiment.yaml");
     let loaded = spec::load(&spec::ExperimentRequest {
         file,
-        text: Some(text),
+        text: Some(text.clone()),
         point: None,
         set,
         variables: Vec::new(),

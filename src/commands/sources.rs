@@ -33,8 +33,12 @@ pub(super) struct TableSource {
     pub(super) name: String,
     pub(super) table: TrialTable,
     pub(super) run: Option<RunFile>,
+    /// Why the record cannot be used, with its path.
+    pub(super) run_fault: Option<String>,
     /// The resolved experiment, as YAML.
     pub(super) experiment: Option<String>,
+    /// Why the experiment cannot be used, with its path.
+    pub(super) experiment_fault: Option<String>,
     /// The list of packages of the programs of its newest launch.
     pub(super) packages: Option<String>,
     /// Folder with the time series of the run; `None` for a commit.
@@ -49,6 +53,17 @@ impl TableSource {
     /// Says that `experiment.yaml` is not the one that the run recorded; `None` if it is.
     pub(super) fn changed_experiment(&self) -> Option<String> {
         changed_since(self.experiment.as_ref()?, self.run.as_ref())
+    }
+
+    /// The refusal of a run whose experiment is needed and cannot be used.
+    pub(super) fn without_experiment(&self, advice: &str) -> Stop {
+        Stop::bad_input(match &self.experiment_fault {
+            Some(fault) => format!("{fault}; this file has the settings of the run's trials"),
+            None => format!(
+                "{}: there is no `experiment.yaml` beside the table; {advice}",
+                self.name
+            ),
+        })
     }
 
     /// The values that the run's sweep has; `None` if its experiment is not known.
@@ -198,7 +213,9 @@ pub(super) fn of_folder(path: &Path) -> Result<TableSource, Stop> {
             name,
             table,
             run: None,
+            run_fault: None,
             experiment: None,
+            experiment_fault: None,
             packages: None,
             folder: None,
         },
@@ -241,19 +258,26 @@ pub(super) fn tell_uncollected(path: &Path) {
 /// A table with the record that lies in this folder.
 fn beside(folder: RunFolder, table: TrialTable) -> TableSource {
     let file = Some(folder.run_file()).filter(|_| is_of_run(&folder));
-    let run = file.and_then(|file| readable_run(RunFile::read(&file)));
+    let run = file.map(|file| readable_run(RunFile::read(&file)));
+    let (run, run_fault) = or_fault(run.transpose());
     let path = folder.experiment();
     let experiment = match input::read_text(&path, &RESOLVED_BYTES) {
         // The record told already what is missing, or it is a table alone.
-        Err(error) if error.kind() == io::ErrorKind::NotFound && run.is_none() => None,
-        read => readable_experiment(read.map_err(|error| error.to_string()), &path, run.as_ref()),
+        Err(error) if error.kind() == io::ErrorKind::NotFound && run.is_none() => Ok(None),
+        read => {
+            let read = read.map_err(|error| error.to_string());
+            readable_experiment(read, &path, run.as_ref()).map(Some)
+        }
     };
+    let (experiment, experiment_fault) = or_fault(experiment);
     let packages = packages_path(&folder, run.as_ref()).and_then(|path| readable_packages(&path));
     TableSource {
         name: folder.path().display().to_string(),
         table,
         run,
+        run_fault,
         experiment,
+        experiment_fault,
         packages,
         folder: Some(folder),
     }
@@ -276,27 +300,38 @@ pub(super) fn experiment_text(run: &RunFolder) -> Option<String> {
     input::read_text(&run.experiment(), &RESOLVED_BYTES).ok()
 }
 
+/// What was read, and the reason if it cannot be used.
+fn or_fault<T>(read: Result<Option<T>, String>) -> (Option<T>, Option<String>) {
+    match read {
+        Ok(found) => (found, None),
+        Err(why) => (None, Some(why)),
+    }
+}
+
 /// The text of an experiment that was recorded, with a note if it cannot be read or is another than
 /// was recorded.
+///
+/// Errors: it cannot be used; the text names the file.
 fn readable_experiment(
     read: Result<String, String>,
     path: &Path,
     run: Option<&RunFile>,
-) -> Option<String> {
+) -> Result<String, String> {
     let tell = |why: String| {
+        let fault = format!("{}: {why}", path.display());
         note(&format!(
-            "note: {}: {why}; the experiment of this run is not used",
-            path.display()
+            "note: {fault}; the experiment of this run is not used"
         ));
+        fault
     };
     let text = read.and_then(|text| match input::left_by_git(&text) {
         Some(why) => Err(why.to_owned()),
         None => spec::check_growth(&text).map(|()| text),
     });
-    let text = text.map_err(tell).ok()?;
+    let text = text.map_err(tell)?;
     match spec::read_yaml::<Value>(&text) {
-        Err(why) => tell(why),
-        Ok(found) if !found.is_object() => tell("it holds no experiment".to_owned()),
+        Err(why) => drop(tell(why)),
+        Ok(found) if !found.is_object() => drop(tell("it holds no experiment".to_owned())),
         Ok(_) => {
             if let Some(why) = changed_since(&text, run) {
                 note(&format!(
@@ -307,7 +342,7 @@ fn readable_experiment(
             }
         }
     }
-    Some(text)
+    Ok(text)
 }
 
 /// Says that an experiment is not the one whose SHA-256 the run recorded; `None` if it is.
@@ -347,13 +382,12 @@ fn readable_packages(path: &Path) -> Option<String> {
 }
 
 /// Prints a note if the run record exists and cannot be read.
-fn readable_run(run: Result<RunFile, String>) -> Option<RunFile> {
-    run.map_err(|error| {
+fn readable_run(run: Result<RunFile, String>) -> Result<RunFile, String> {
+    run.inspect_err(|error| {
         note(&format!(
             "note: {error}; the record of this run is not used"
-        ))
+        ));
     })
-    .ok()
 }
 
 /// An unfinished last row may hold a cut number, so it is dropped, with a note: an editor may have

@@ -17,7 +17,8 @@ use kiln_core::{
 use serde_json::Value;
 
 use super::{
-    Stop, TableSource, lfs, note, packages_path, readable_experiment, readable_run, runs, tell_torn,
+    Stop, TableSource, lfs, note, or_fault, packages_path, readable_experiment, readable_run, runs,
+    tell_torn,
 };
 use crate::git;
 
@@ -41,17 +42,19 @@ pub(super) fn of_revision(revision: &str, path: &str) -> Result<TableSource, Sto
     let table = TrialTable::read_from(&mut Cursor::new(&bytes), &shown).map_err(Stop::bad_input)?;
     let folder = RunFolder::at(table_path.parent().unwrap_or(Path::new("")));
     let run = tree.text(&folder.run_file()).map_err(cannot)?;
-    let run =
-        run.and_then(|text| readable_run(RunFile::parse(&text, &named.shown(&folder.run_file()))));
+    let run = run.map(|text| readable_run(RunFile::parse(&text, &named.shown(&folder.run_file()))));
+    let (run, run_fault) = or_fault(run.transpose());
     tell_torn(&shown, &table);
     let experiment = tree.text(&folder.experiment()).map_err(cannot)?;
     let experiment = match experiment {
-        None if run.is_none() => None,
+        None if run.is_none() => Ok(None),
         found => {
             let read = found.ok_or_else(|| "it is missing there, or no text".to_owned());
-            readable_experiment(read, &named.shown(&folder.experiment()), run.as_ref())
+            let path = named.shown(&folder.experiment());
+            readable_experiment(read, &path, run.as_ref()).map(Some)
         }
     };
+    let (experiment, experiment_fault) = or_fault(experiment);
     let packages = match packages_path(&folder, run.as_ref()) {
         Some(packages) => tree.text(&packages).map_err(cannot)?,
         None => None,
@@ -60,7 +63,9 @@ pub(super) fn of_revision(revision: &str, path: &str) -> Result<TableSource, Sto
         name: shown.display().to_string(),
         table,
         run,
+        run_fault,
         experiment,
+        experiment_fault,
         packages,
         folder: None,
     };
