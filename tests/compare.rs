@@ -1259,7 +1259,9 @@ fn a_collapse_of_the_accuracy_fails_the_gates_about_it() {
     let ended = compare(&[&plain, &without, "--fail-on", "worse-accuracy"]);
     assert_eq!(ended.status, Some(4), "{ended:?}");
     assert!(
-        ended.stderr.contains("no accuracy was compared"),
+        ended
+            .stderr
+            .contains("gate worse-accuracy: cannot tell: no accuracy was compared\n"),
         "{ended:?}"
     );
 }

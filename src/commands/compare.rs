@@ -7,7 +7,7 @@ use std::path::PathBuf;
 
 use self::{
     columns::{check_directions, columns, columns_of_commands, other_sources},
-    fail_on::{Reason, reason},
+    fail_on::{Reason, ReasonGate, reason},
 };
 use super::{
     Status, Stop,
@@ -19,7 +19,7 @@ use super::{
 use crate::{
     output::markdown,
     report::compare::{
-        ComparisonPage, Comparisons, Fact, Gate, MOST_TREATED, Options, Reproduction, RowFact,
+        ComparisonPage, Comparisons, Fact, MOST_TREATED, Options, Reproduction, RowFact,
         SplitTable, Treatment, Verdict, between, compare, facts, has_data_by_name, has_match,
         is_treatable, keys_in_common, tell_machines_apart,
     },
@@ -308,16 +308,15 @@ fn options_of_reproduction(
 
 /// The answers below a comparison.
 struct Conclusion {
-    /// The name of each gate, as `--fail-on` spells it, and its answer.
-    gates: Vec<(String, Gate)>,
+    gates: Vec<ReasonGate>,
     closing: Option<Reproduction>,
 }
 
 impl Conclusion {
     fn of(found: &Comparisons, asked: &CompareOptions, closing: Option<Closing>) -> Self {
-        let of = |reason: &Reason| (reason.spelled().to_owned(), reason.answer(found));
+        let gates = asked.fail_on.iter().map(|reason| reason.answer(found));
         Self {
-            gates: asked.fail_on.iter().map(of).collect(),
+            gates: gates.collect(),
             closing: closing.map(|closing| closing(found)),
         }
     }
@@ -329,7 +328,7 @@ fn whole(page: &ComparisonPage<'_>, conclusion: &Conclusion) -> Value {
     whole["gates"] = conclusion
         .gates
         .iter()
-        .map(|(spelled, gate)| {
+        .map(|ReasonGate { spelled, gate, .. }| {
             json!({"gate": spelled, "answer": gate.answer(), "points": gate.points()})
         })
         .collect();
@@ -429,7 +428,7 @@ fn status(found: &Comparisons, asked: &CompareOptions, conclusion: &Conclusion) 
         Status::Success
     };
     let gates = conclusion.gates.iter();
-    let gates = gates.map(|(name, gate)| (name.as_str(), gate, gate.sentence()));
+    let gates = gates.map(|one| (one.spelled.as_str(), &one.gate, one.sentence()));
     surer(status, asked.cannot_tell.conclude(gates))
 }
 

@@ -15,6 +15,21 @@ pub(super) enum Reason {
     Ends,
 }
 
+/// A gate of `--fail-on`, and its answer.
+pub(super) struct ReasonGate {
+    /// As it is written.
+    pub(super) spelled: String,
+    pub(super) gate: Gate,
+    /// The number of the gate's last entries, which are about the runs as a whole.
+    of_runs: usize,
+}
+
+impl ReasonGate {
+    pub(super) fn sentence(&self) -> String {
+        self.gate.sentence_beside(self.of_runs)
+    }
+}
+
 /// Verdicts that `--fail-on` accepts.
 const VERDICTS: [&str; 11] = [
     "slower",
@@ -58,7 +73,28 @@ impl Reason {
     }
 
     /// Whether the gate passes, and the points at which it does not.
-    pub(super) fn answer(&self, found: &Comparisons) -> Gate {
+    pub(super) fn answer(&self, found: &Comparisons) -> ReasonGate {
+        let (gate, of_runs) = match self {
+            _ if *self == Self::of_columns() => {
+                let is_one = |metric: ComparedMetric| metric.is_column() || metric.is_accuracy();
+                gate_of(found, is_one, "no column was compared")
+            }
+            Self::Verdict(wanted) if wanted == ComparedMetric::ACCURACY_WORSE => gate_of(
+                found,
+                ComparedMetric::is_accuracy,
+                "no accuracy was compared",
+            ),
+            _ => (self.at_points(found), 0),
+        };
+        ReasonGate {
+            spelled: self.spelled().to_owned(),
+            gate,
+            of_runs,
+        }
+    }
+
+    /// The answer of a reason that is of points alone.
+    fn at_points(&self, found: &Comparisons) -> Gate {
         let fails = |names: Vec<String>| {
             if names.is_empty() {
                 Gate::Pass
@@ -84,16 +120,6 @@ impl Reason {
             Self::Ends => fails(names(&|pair| pair.ends.is_some())),
             Self::Verdict(wanted) => match ComparedMetric::of_word(wanted) {
                 Some(metric) => gate(found, metric),
-                None if *self == Self::of_columns() => {
-                    let is_one =
-                        |metric: ComparedMetric| metric.is_column() || metric.is_accuracy();
-                    gate_of(found, is_one, "no column was compared")
-                }
-                None if wanted == ComparedMetric::ACCURACY_WORSE => gate_of(
-                    found,
-                    ComparedMetric::is_accuracy,
-                    "no accuracy was compared",
-                ),
                 None if wanted == "not-comparable" => said(names(&|pair| {
                     !pair.unlike.is_empty() || !found.unnamed.is_empty()
                 })),
@@ -111,15 +137,19 @@ impl Reason {
     }
 }
 
-/// The answer for all these metrics together; `nothing` is the reason if there is none. An accuracy
-/// that no run has is left out.
-fn gate_of(found: &Comparisons, is_one: fn(ComparedMetric) -> bool, nothing: &str) -> Gate {
+/// The answer for all these metrics together, and the number of its entries that are about the runs
+/// as a whole; `nothing` is the reason if there is no metric. An accuracy that no run has is left out.
+fn gate_of(
+    found: &Comparisons,
+    is_one: fn(ComparedMetric) -> bool,
+    nothing: &str,
+) -> (Gate, usize) {
     let metrics = found.metrics.iter().copied();
     let metrics: Vec<ComparedMetric> = metrics
         .filter(|metric| is_one(*metric) && (metric.is_column() || found.has(*metric)))
         .collect();
     match metrics.is_empty() {
-        true => Gate::CannotTell(vec![nothing.to_owned()]),
-        false => gate_of_all(found, &metrics),
+        true => (Gate::CannotTell(vec![nothing.to_owned()]), 1),
+        false => (gate_of_all(found, &metrics), 0),
     }
 }

@@ -58,7 +58,7 @@ impl Gate {
     }
 
     /// The same where the last `of_runs` entries are about a run as a whole, not about a point.
-    pub(in crate::report) fn sentence_beside(&self, of_runs: usize) -> String {
+    pub fn sentence_beside(&self, of_runs: usize) -> String {
         let (answer, entries) = match self {
             Self::Pass => return "pass".to_owned(),
             Self::Fail(entries) => ("fail", entries),
