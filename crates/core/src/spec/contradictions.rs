@@ -104,7 +104,7 @@ fn of_training(train: &Train) -> Vec<KeyFault> {
     if let Some(steps) = train.steps.filter(|steps| warmup_steps > *steps) {
         let message = format!(
             "the learning rate would still rise at the end: `warmup_steps` {warmup_steps} is more \
-             than `train.steps` {steps}"
+             than `train.steps` {steps}; lower `train.learning_rate_schedule.warmup_steps`"
         );
         faults.push(KeyFault::between(
             "train.learning_rate_schedule.warmup_steps",
