@@ -36,6 +36,7 @@ mod doctor;
 mod engines;
 mod escape;
 mod evaluate;
+mod experiment_headers;
 mod experiments;
 mod for_time;
 mod foreign_trial;
