@@ -33,6 +33,17 @@ PROGRAM = """
             step.done(samples=trial["train.batch_size"], loss=1.0 / step.number)
         {end}
 """
+# PyTorch and the functions that the script of docs/engines.md leaves to its reader.
+STAND_INS = """
+    import itertools, types
+
+    torch = types.ModuleType("torch")
+    torch.__version__, torch.cuda = "2", types.SimpleNamespace(is_available=lambda: False)
+    sys.modules["torch"] = torch
+    build = lambda d_model, seed: (types.SimpleNamespace(parameters=lambda: []), None, itertools.repeat(None))
+    train_step = lambda model, optimizer, batch: 1.0
+    validation_loss = lambda model: 0.5
+"""
 
 
 class Child:
@@ -411,6 +422,13 @@ class WithoutKiln(unittest.TestCase):
                     self.assertIn(words, child.stderr.splitlines()[-1])
         # Started by hand.
         self.assertEqual(Child(text).end().stdout, "trains\n")
+
+    def test_the_script_of_the_page_trains(self):
+        page = (HELPER.parents[1] / "docs" / "engines.md").read_text(encoding="utf-8")
+        script = page.split("```python\n")[1].split("```")[0]
+        child = Child(textwrap.dedent(STAND_INS) + script).end()
+        self.assertEqual((child.status, child.stderr), (0, ""))
+        self.assertIn("400 steps, training loss", child.stdout)
 
 
 class TheFile(unittest.TestCase):
