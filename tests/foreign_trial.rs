@@ -106,3 +106,20 @@ fn a_name_that_it_does_not_have_fails_with_its_words() {
         rows[0]["reason"]
     );
 }
+
+#[test]
+fn keys_that_it_does_not_know_fail_by_their_names() {
+    let folder = tempfile::tempdir().unwrap();
+    fs::write(folder.path().join("line.yaml"), LINE).unwrap();
+    let more = ["train.clip_norm=0.1", "train.precision=bf16", "model.rat=1"];
+    let (output, rows) = run(folder.path(), &more.map(|set| ["--set", set]).concat());
+    assert_eq!(
+        (output.status.code(), &*rows[0]["outcome"]),
+        (Some(1), "failed"),
+        "{output:?}"
+    );
+    let reason = &rows[0]["reason"];
+    let names = ["`train.clip_norm`", "`train.precision`", "`model.rat`"];
+    assert!(names.iter().all(|name| reason.contains(name)), "{reason}");
+    assert!(!reason.contains("`train.steps`"), "{reason}");
+}

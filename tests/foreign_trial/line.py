@@ -2,6 +2,9 @@
 """A trial in another language, by docs/child-protocol.md alone: fits a line by gradient descent. No kiln library, no YAML library."""
 import csv, json, os, signal, sys, time
 
+KNOWN = ("model.kind model.name model.reads model.seq_len model.rate data.kind data.characters"
+         " train.steps train.batch_size train.cpu_threads").split()
+
 def now():
     return time.clock_gettime_ns(time.CLOCK_MONOTONIC)
 
@@ -15,6 +18,12 @@ def scalars(path):
             at[depth:] = [key]
             found[".".join(at)] = value.strip().strip("'\"")
     return found
+
+def unknown(path):
+    """The keys of the trial that would be ignored: not at their default, and not known here."""
+    asked = os.environ.get("KILN_TRIAL_JSON") or os.path.join(os.path.dirname(path), "trial.asked.json")
+    with open(asked, encoding="utf-8") as file:
+        return [key for key in json.load(file)["differs_from_defaults"] if key not in KNOWN]
 
 def say(**message):
     print(json.dumps(message), flush=True)
@@ -35,6 +44,10 @@ def main():
     say(event="hello", protocol=1, kiln_trial="line.py", pid=os.getpid())
     if trial["model.name"] != "line":
         finish(trial, folder, "failed", "`model.name` is `%s`; this program has `line`" % trial["model.name"], steps=0, left_out_steps=0)
+        return 2
+    ignored = unknown(sys.argv[1])
+    if ignored:
+        finish(trial, folder, "failed", "this program does not support `%s`" % "`, `".join(ignored), steps=0, left_out_steps=0)
         return 2
     stopped = []
     signal.signal(signal.SIGTERM, lambda *_: stopped.append(True))
