@@ -290,6 +290,28 @@ fn assert_shown(command: &ShownCommand, printed: &str, place: &str) {
     }
 }
 
+/// The page shows what the committed tables of `--rerun` give, which needs no second run.
+#[test]
+fn the_example_of_comparing_is_what_its_committed_runs_give() {
+    let blocks = blocks(&root().join("docs/comparing.md"));
+    let example = blocks
+        .iter()
+        .find(|block| block.text.starts_with("$ kiln compare --rerun"))
+        .unwrap();
+    let sides = ["base", "new"]
+        .map(|side| format!("results/verdict-rerun/rerun-20261123T160618Z/{side}/verdict-spread"));
+    let output = Command::new(env!("CARGO_BIN_EXE_kiln"))
+        .arg("compare")
+        .args(sides)
+        .current_dir(root())
+        .output()
+        .unwrap();
+    let printed = String::from_utf8(output.stdout).unwrap();
+    let shown: Vec<&str> = example.text.lines().skip(2).collect();
+    let printed: Vec<&str> = printed.lines().collect();
+    assert_eq!(shown, printed);
+}
+
 /// A page's blocks without their comments, which are translated, and the targets of its links but
 /// the other language.
 fn shape(page: &str) -> (Vec<String>, Vec<String>) {
