@@ -1,6 +1,6 @@
 //! Completions of run names and trial ids, in the shells themselves on a terminal.
 
-use std::{fs, path::Path};
+use std::{fs, path::Path, process::Command};
 
 use crate::{scripted_child::Place, terminal::Terminal};
 
@@ -93,4 +93,32 @@ fn real_zsh_completes_runs_and_trials() {
 #[test]
 fn real_fish_completes_runs_and_trials() {
     FISH.completes();
+}
+
+#[test]
+fn the_example_of_the_help_works_in_a_new_home() {
+    let home = tempfile::tempdir().unwrap();
+    let kiln = Path::new(env!("CARGO_BIN_EXE_kiln"));
+    let help = Command::new(kiln)
+        .args(["completions", "--help"])
+        .output()
+        .unwrap();
+    let help = String::from_utf8(help.stdout).unwrap();
+    let (_, examples) = help.split_once("Examples:\n").unwrap();
+    let (examples, _) = examples.split_once("\n\n").unwrap();
+    let path = std::env::var("PATH").unwrap();
+    let status = Command::new("bash")
+        .args(["-e", "-c", examples])
+        .env("HOME", home.path())
+        .env(
+            "PATH",
+            format!("{}:{path}", kiln.parent().unwrap().display()),
+        )
+        .status()
+        .unwrap();
+    assert!(status.success(), "{examples}");
+    let script = home
+        .path()
+        .join(".local/share/bash-completion/completions/kiln");
+    assert!(fs::read_to_string(script).unwrap().contains("kiln"));
 }

@@ -183,6 +183,7 @@ pub(super) const HELPER: &str = r#"Examples:
 See docs/engines.md"#;
 
 pub(super) const COMPLETIONS: &str = r#"Examples:
+  mkdir -p ~/.local/share/bash-completion/completions
   kiln completions bash > ~/.local/share/bash-completion/completions/kiln
 
 See docs/installing.md"#;
