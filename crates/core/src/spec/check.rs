@@ -135,7 +135,7 @@ impl Checker {
                 &full,
                 format!(
                     "`{full}`{of_kind} is missing; it must be {}{}",
-                    allowed(&field.shape),
+                    needed(&full, kind.map(|(_, kind)| kind), &field.shape),
                     offer.unwrap_or_default()
                 ),
             );
@@ -307,6 +307,16 @@ fn file_hint(path: &str, fields: &MapKeys, value: &Node) -> &'static str {
         true => "; a file of a tokenizer goes to `data.tokenizer_file`",
         false => "",
     }
+}
+
+/// The value that a missing key needs. Of a path it is a file or a folder, not any text.
+fn needed(key: &str, kind: Option<&str>, shape: &KeyShape) -> String {
+    let path = match (key, kind) {
+        ("data.path", Some("image-folder" | "panel-csv")) => "the path of a folder",
+        ("data.path" | "train.initial_weights.path", _) => "the path of a file",
+        _ => return allowed(shape),
+    };
+    path.to_owned()
 }
 
 /// Returns the absent known key that an unknown key most likely stands for.
