@@ -9,7 +9,10 @@ mod pieces;
 use std::{collections::HashSet, io, path::Path};
 
 use kiln_core::{
-    kinds::{command::METRIC_PREFIX, text_of},
+    kinds::{
+        command::{COMMAND, METRIC_PREFIX},
+        text_of,
+    },
     plan::Outcome,
     record::{
         Course, RunFolder, TableError, TableRow, TrialRow,
@@ -256,6 +259,14 @@ impl<'a> TidyTable<'a> {
             _ => STEPS.file,
         };
         let file = path.rsplit('/').next().unwrap_or_default();
+        if run.is_of_commands() {
+            return Ok(vec![format!(
+                "{}: its trials are commands, and a command has no `{file}`, so none of its {} are in \
+                 the table; `--csv trials` has the numbers of its trials",
+                run.subject.name,
+                self.kind.name()
+            )]);
+        }
         let Some(folder) = run.subject.folder else {
             return Ok(vec![format!(
                 "{}: `{file}` of its trials is not committed, so none of its {} are in the table; name \
@@ -395,6 +406,12 @@ impl<'a> TidyRun<'a> {
             name,
             settings,
         }
+    }
+
+    /// Whether each trial is a command, which writes no steps and no evaluations.
+    fn is_of_commands(&self) -> bool {
+        let rows = &self.subject.table.rows;
+        !rows.is_empty() && rows.iter().all(|row| row.fixed.model_kind == COMMAND)
     }
 
     /// The steps and evaluations of a trial, joined from its attempts; what is not whole is added to

@@ -344,6 +344,34 @@ fn what_is_not_here_is_told() {
 }
 
 #[test]
+fn a_run_of_commands_has_no_steps_and_no_evaluations() {
+    let above = tempfile::tempdir().unwrap();
+    let run = folder(&above, "one");
+    let command = TrialRow {
+        model_kind: "command".to_owned(),
+        ..row(1, 10.0)
+    };
+    let table = table(&[], vec![(command, &[])]);
+    for (kind, words) in [
+        (
+            RowKind::Steps,
+            "a command has no `steps.csv`, so none of its steps are in the table",
+        ),
+        (
+            RowKind::Epochs,
+            "a command has no `epochs.csv`, so none of its epochs are in the table",
+        ),
+    ] {
+        let committed = Subject::new(&table, "HEAD:results/x/one/trials.csv");
+        for subject in [subject(&table, &run), committed] {
+            let (text, lacks) = printed(&[subject], kind, &["step"]);
+            assert_eq!(text, "experiment,run,trial,attempt,seed,step\n");
+            assert!(lacks.len() == 1 && lacks[0].contains(words), "{lacks:?}");
+        }
+    }
+}
+
+#[test]
 fn a_last_attempt_without_a_step_leaves_the_curve_of_those_before_and_is_told() {
     let above = tempfile::tempdir().unwrap();
     let run = folder(&above, "one");
