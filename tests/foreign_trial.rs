@@ -123,3 +123,19 @@ fn keys_that_it_does_not_know_fail_by_their_names() {
     assert!(names.iter().all(|name| reason.contains(name)), "{reason}");
     assert!(!reason.contains("`train.steps`"), "{reason}");
 }
+
+#[test]
+fn a_sweep_over_engines_says_once_why_it_runs_on_the_cpu() {
+    let folder = tempfile::tempdir().unwrap();
+    let script = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/foreign_trial/line.py");
+    let engine = format!("{{argv: [python3, {}]}}", script.display());
+    let yaml = format!(
+        "{LINE}run: {{engines: {{a: {engine}, b: {engine}}}}}\n\
+         sweep: {{grid: {{run.engine: [a, b]}}}}\n"
+    );
+    fs::write(folder.path().join("line.yaml"), yaml).unwrap();
+    let (output, rows) = run(folder.path(), &[]);
+    assert_eq!(rows.len(), 2, "{output:?}");
+    let said = String::from_utf8(output.stderr).unwrap();
+    assert_eq!(said.matches("trials run on the CPU").count(), 1, "{said}");
+}

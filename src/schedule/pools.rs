@@ -45,6 +45,15 @@ impl Pools {
         })
     }
 
+    /// Adds notices, each once: several device requests may have the same.
+    fn add_notices(&mut self, notices: impl IntoIterator<Item = String>) {
+        for notice in notices {
+            if !self.notices.contains(&notice) {
+                self.notices.push(notice);
+            }
+        }
+    }
+
     /// The GPUs that were leased.
     pub(super) fn uuids(&self) -> Vec<String> {
         self.devices
@@ -190,11 +199,11 @@ fn add_pool(
     let choice = choose_each(&wanted, offer).map_err(RunStop::CannotRun)?;
     stays_on_its_kind(&choice, &wanted, request, known).map_err(RunStop::CannotRun)?;
     if let DeviceChoice::Cpu { no_gpu: Some(why) } = &choice {
-        pools.notices.push(format!("{why}, trials run on the CPU"));
+        pools.add_notices([format!("{why}, trials run on the CPU")]);
         pools.no_gpu.get_or_insert_with(|| why.clone());
     }
-    pools.notices.extend(unused(&choice, &wanted, offer));
-    pools.notices.extend(unusable(&wanted, offer));
+    pools.add_notices(unused(&choice, &wanted, offer));
+    pools.add_notices(unusable(&wanted, offer));
     let each = if matches!(choice, DeviceChoice::Cpu { .. }) {
         1
     } else {
