@@ -241,3 +241,20 @@ fn a_row_with_a_value_that_the_sweep_does_not_have_is_refused() {
     fs::copy(&table, &alone).unwrap();
     assert_eq!(kiln(&place, &["report", "copy"]).status, Some(0));
 }
+
+#[test]
+fn a_table_that_lacks_an_axis_of_its_sweep_is_refused() {
+    let place = Place::with("train: {steps: 10}\nsweep: {grid: {model.size: [8, 16]}}");
+    for _ in 0..2 {
+        assert_eq!(place.run("completes", &["--fresh"]).status, Some(0));
+    }
+    let table = place.latest().join("trials.csv");
+    let text = fs::read_to_string(&table).unwrap();
+    fs::write(&table, text.replacen(",model.size,", ",size,", 1)).unwrap();
+    for arguments in [&["report", "x"][..], &["compare", "x~1", "x"]] {
+        let refused = kiln(&place, arguments);
+        assert_eq!(refused.status, Some(2), "{refused:?}");
+        let words = "trials.csv:1:1: there is no column `model.size`, which is an axis";
+        assert!(refused.stderr.contains(words), "{refused:?}");
+    }
+}

@@ -76,7 +76,7 @@ impl TableSource {
         Some(PlannedValues::of(&experiment))
     }
 
-    /// Refuses a table with values that its run's sweep does not have; `check` names the row.
+    /// Refuses a table that lacks an axis of its run's sweep, or has other values; `check` names it.
     fn checked(
         self,
         check: impl FnOnce(&PlannedValues) -> Result<(), TableError>,

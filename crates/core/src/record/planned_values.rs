@@ -1,8 +1,8 @@
-//! The values that a run's sweep has for its axes. A row of its `trials.csv` with another value was
-//! changed.
+//! The axes of a run's sweep, and their values. A `trials.csv` that lacks one of them, or has another
+//! value, was changed.
 
 use std::{
-    collections::{HashMap, HashSet},
+    collections::{BTreeSet, HashMap, HashSet},
     fs::OpenOptions,
     io::{Read, Seek},
     path::Path,
@@ -21,9 +21,14 @@ use crate::{
     units::{listed, shorten},
 };
 
-/// The axes whose values are all in the experiment file, each with these values.
-#[derive(Debug)]
-pub struct PlannedValues(HashMap<String, AxisValues>);
+/// What an experiment says about the axes of its table.
+#[derive(Debug, Default)]
+pub struct PlannedValues {
+    /// The axes of the sweep; none of a search, which chooses them itself.
+    axes: BTreeSet<String>,
+    /// The axes whose values are all in the experiment file, each with these values.
+    values: HashMap<String, AxisValues>,
+}
 
 #[derive(Debug, Default)]
 struct AxisValues {
@@ -62,7 +67,7 @@ impl AxisValues {
 impl PlannedValues {
     /// The value of an axis that a table prints as this cell; `None` where the experiment lists none.
     pub fn value(&self, axis: &str, cell: &str) -> Option<&Value> {
-        let mut values = self.0.get(axis)?.values.iter();
+        let mut values = self.values.get(axis)?.values.iter();
         values.find(|value| text_of(value) == cell)
     }
 
@@ -71,7 +76,7 @@ impl PlannedValues {
         let sweep = experiment.get("sweep");
         let part = |name: &str| sweep.and_then(|sweep| sweep.get(name));
         if part("search").is_some_and(|search| !search.is_null()) {
-            return Self(HashMap::new());
+            return Self::default();
         }
         let include = part("include").and_then(Value::as_array);
         let include: Vec<&Map<String, Value>> = include
@@ -79,20 +84,35 @@ impl PlannedValues {
             .flatten()
             .filter_map(Value::as_object)
             .collect();
-        let lists = ["grid", "zip"].into_iter().filter_map(part);
-        let axes = lists.filter_map(Value::as_object).flatten();
+        let map = |name: &str| {
+            let found = part(name).and_then(Value::as_object);
+            found.into_iter().flatten()
+        };
+        let listed = || map("grid").chain(map("zip"));
         // A point of `include` without the axis has a value that is not in the list.
-        let axes = axes.filter(|(key, _)| include.iter().all(|entry| entry.contains_key(*key)));
-        let axes = axes.filter_map(|(key, values)| {
+        let whole =
+            listed().filter(|(key, _)| include.iter().all(|entry| entry.contains_key(*key)));
+        let values = whole.filter_map(|(key, values)| {
             let included = include.iter().filter_map(|entry| entry.get(key));
             let values = values.as_array()?.iter().chain(included);
             Some((key.clone(), AxisValues::of(values)))
         });
-        Self(axes.collect())
+        let values = values.collect();
+        let varied = listed().chain(map("derive"));
+        let varied = varied.filter(|(_, value)| !value.is_null());
+        let keys = varied.map(|(key, _)| key);
+        let included = include.iter().copied().flat_map(Map::keys);
+        Self {
+            axes: keys.chain(included).cloned().collect(),
+            values,
+        }
     }
 
-    /// Whether all rows have values of the sweep.
+    /// Whether the table has all axes of the sweep, and all rows have values of it.
     pub fn has_all(&self, table: &TrialTable) -> bool {
+        if self.missing(&table.axes).is_some() {
+            return false;
+        }
         // The smaller trial in place of one that ran out of memory has another batch.
         let planned = table.rows.iter();
         let mut planned = planned.filter(|row| row.fixed.fallback_of.is_none());
@@ -102,16 +122,26 @@ impl PlannedValues {
         })
     }
 
-    /// Names the first row of a table that has another value.
+    /// Names the axis that a table lacks, or its first row that has another value.
     ///
     /// # Errors
     /// There is one, or the table cannot be read.
     pub fn check<R: Read + Seek>(&self, source: &mut R, path: &Path) -> Result<(), TableError> {
-        scan(source, path, TRIALS.version, &mut |record| {
+        let head = scan(source, path, TRIALS.version, &mut |record| {
             let problem = self.problem(record);
             problem.map_or(Ok(()), |problem| Err(record.problem(problem)))
         })?;
-        Ok(())
+        let Some(axis) = self.missing(&head.columns) else {
+            return Ok(());
+        };
+        let problem = format!(
+            "there is no column `{axis}`, which is an axis of the sweep in the run's \
+             `experiment.yaml`; the table was changed: restore the column, for example from git"
+        );
+        Err(TableError::Head {
+            path: path.to_owned(),
+            problem,
+        })
     }
 
     /// [`PlannedValues::check`] of a file.
@@ -123,8 +153,13 @@ impl PlannedValues {
         self.check(&mut file, path)
     }
 
+    /// The first axis that is not among these columns.
+    fn missing(&self, columns: &[String]) -> Option<&String> {
+        self.axes.iter().find(|axis| !columns.contains(axis))
+    }
+
     fn has(&self, axis: &str, cell: &str) -> bool {
-        self.0.get(axis).is_none_or(|values| values.has(cell))
+        self.values.get(axis).is_none_or(|values| values.has(cell))
     }
 
     fn problem(&self, record: &Record<'_>) -> Option<String> {
@@ -133,7 +168,7 @@ impl PlannedValues {
             return None;
         }
         let (axis, cell) = columns().find(|(column, cell)| !self.has(column, cell))?;
-        let values = self.0.get(axis)?.values.iter();
+        let values = self.values.get(axis)?.values.iter();
         let values: Vec<String> = values.map(|value| shown(&text_of(value))).collect();
         Some(format!(
             "`{axis}` is {}, and the sweep of the run's `experiment.yaml` has {}; the table was \
@@ -227,5 +262,28 @@ mod tests {
         assert_eq!(zipped(json!([{"train.optimizer": "sgd"}])), None);
         let search = json!({"grid": grid["grid"], "search": {"kind": "workers"}});
         assert_eq!(said(&search, &changed), None);
+    }
+
+    #[test]
+    fn an_axis_that_the_table_lacks_is_named() {
+        let rows = table(&[([json!(32), json!("adam")], false)]);
+        let derived = json!({"derive": {"train.batch_size": "64 / train.grad_accumulation"}});
+        assert_eq!(said(&derived, &rows), None);
+        let lacking = [
+            json!({"grid": {"train.batch_size": [32], "data.num_workers": [0]}}),
+            json!({"zip": {"train.batch_size": [32], "data.num_workers": [0]}}),
+            json!({"derive": {"data.num_workers": "train.batch_size / 16"}}),
+            json!({"include": [{"train.batch_size": 32}, {"data.num_workers": 0}]}),
+        ];
+        for sweep in lacking {
+            assert_eq!(
+                said(&sweep, &rows).unwrap(),
+                "trials.csv:1:1: there is no column `data.num_workers`, which is an axis of the \
+                 sweep in the run's `experiment.yaml`; the table was changed: restore the column, \
+                 for example from git"
+            );
+        }
+        let search = json!({"search": {"kind": "successive-halving", "axes": {"model.x": [1]}}});
+        assert_eq!(said(&search, &rows), None, "a search chooses its axes");
     }
 }
