@@ -243,6 +243,30 @@ fn a_row_with_a_value_that_the_sweep_does_not_have_is_refused() {
 }
 
 #[test]
+fn an_equal_number_in_another_form_is_the_same_point() {
+    let swept = "train: {steps: 10}\nsweep: {grid: {model.size: [8, 16]}, repeats: 2}";
+    let place = Place::with(swept);
+    assert_eq!(place.run("completes", &[]).status, Some(0));
+    let table = place.latest().join("trials.csv");
+    let text = fs::read_to_string(&table).unwrap();
+    fs::write(
+        &table,
+        text.replacen(",completed,16,", ",completed,16.0,", 1),
+    )
+    .unwrap();
+    let report = kiln(&place, &["report", "x", "--format", "json"]);
+    let report: serde_json::Value = serde_json::from_str(&report.stdout).unwrap();
+    let points = report["points"].as_array().unwrap().iter();
+    let sizes: Vec<&str> = points
+        .map(|point| point["axes"]["model.size"].as_str().unwrap())
+        .collect();
+    assert_eq!(sizes, ["8", "16"]);
+    assert_eq!(kiln(&place, &["report", "x", "--write"]).status, Some(0));
+    let summary = fs::read_to_string(place.latest().join("summary.csv")).unwrap();
+    assert_eq!(summary.lines().count(), 3, "{summary}");
+}
+
+#[test]
 fn a_table_that_lacks_an_axis_of_its_sweep_is_refused() {
     let place = Place::with("train: {steps: 10}\nsweep: {grid: {model.size: [8, 16]}}");
     for _ in 0..2 {

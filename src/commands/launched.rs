@@ -19,6 +19,7 @@ use super::{
     note,
     planned::{Planned, all_here},
     print, print_json,
+    sources::table_of_run,
 };
 use crate::{
     git,
@@ -185,7 +186,7 @@ pub(super) fn start(request: &RunRequest) -> Result<Launched, Stop> {
 /// Runs the requested trials with these instruments, and writes the run's `summary.csv`.
 pub(super) fn start_with(request: &RunRequest, instruments: Instruments) -> Result<Launched, Stop> {
     let report = schedule::run(request, instruments).map_err(stopped)?;
-    let table = TrialTable::read_of(&report.folder);
+    let table = table_of_run(&report.folder);
     if let Ok(table) = &table {
         write_point_table(&report, table, request.experiment.ranking_objective());
     }

@@ -8,7 +8,10 @@ use kiln_core::{
     record::{RunFile, RunFolder, TrialTable, lock::launch_at_work},
 };
 
-use super::{Status, Stop, page_style, print, runs, sources::experiment_text};
+use super::{
+    Status, Stop, page_style, print, runs,
+    sources::{experiment_text, table_of_run},
+};
 use crate::{
     follow::{Life, RunFollower},
     report,
@@ -95,7 +98,7 @@ fn holder_of(run: &RunFolder) -> Option<u32> {
 /// Prints the page of a run if it `is_shown`. The exit status is by all trials of its plan.
 pub(super) fn result(run: &RunFolder, is_shown: bool) -> Result<Status, Stop> {
     let file = RunFile::read(&run.run_file()).map_err(|error| Stop::new(Status::Failed, error))?;
-    let table = TrialTable::read_of(run).map_err(|error| Stop::new(Status::Failed, error))?;
+    let table = table_of_run(run).map_err(|error| Stop::new(Status::Failed, error))?;
     if is_shown {
         let experiment = experiment_text(run);
         let (planned, experiment) = (file.plan.len(), experiment.as_deref());

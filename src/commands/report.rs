@@ -283,9 +283,10 @@ fn write_summary(source: &TableSource, args: &Args) -> Result<(), Stop> {
             cannot_write(&path, &error, elsewhere)
         })?;
         // A launch may have added rows since they were read, and have written its own table before.
-        let Ok(now) = TrialTable::read(Path::new(&source.name)) else {
+        let Ok(mut now) = TrialTable::read(Path::new(&source.name)) else {
             break;
         };
+        source.unify(&mut now);
         let newer = report::point_table(&now, objective);
         if newer == text {
             break;

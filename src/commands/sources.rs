@@ -78,15 +78,20 @@ impl TableSource {
 
     /// Refuses a table that lacks an axis of its run's sweep, or has other values; `check` names it.
     fn checked(
-        self,
+        mut self,
         check: impl FnOnce(&PlannedValues) -> Result<(), TableError>,
     ) -> Result<Self, Stop> {
-        if let Some(planned) = self.planned_values()
-            && !planned.has_all(&self.table)
-        {
+        let planned = self.planned_values().unwrap_or_default();
+        if !planned.has_all(&self.table) {
             check(&planned).map_err(Stop::bad_input)?;
         }
+        planned.unify(&mut self.table);
         Ok(self)
+    }
+
+    /// Writes the values of the axes of the same table, read anew, as the experiment has them.
+    pub(super) fn unify(&self, table: &mut TrialTable) {
+        self.planned_values().unwrap_or_default().unify(table);
     }
 
     /// Says that rows contradict the record of their launch.
@@ -142,6 +147,13 @@ pub(super) fn source_in(named: &str, results: &Path) -> Result<TableSource, Stop
             of_folder(&table.map_err(|stop| with_revision(named, stop))?)
         }
     }
+}
+
+/// Reads the table of a run on this machine, with the values of its axes as its experiment has them.
+pub(super) fn table_of_run(run: &RunFolder) -> Result<TrialTable, TableError> {
+    let mut table = TrialTable::read_of(run)?;
+    PlannedValues::of_run(run).unify(&mut table);
+    Ok(table)
 }
 
 /// Reads the record of a run, as [`source_in`]; a run that has no table yet has its experiment and

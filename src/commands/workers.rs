@@ -6,7 +6,7 @@ use std::path::{Path, PathBuf};
 use kiln_core::{
     input,
     limits::RESOLVED_BYTES,
-    record::{RunFolder, StopAsked, TicketQueue, TrialTable, collect, run_file::EndCause},
+    record::{RunFolder, StopAsked, TicketQueue, collect, run_file::EndCause},
     spec::{self, Experiment, ExperimentRequest, RunPlace},
     units::{counted, shell_word, without_controls},
 };
@@ -20,6 +20,7 @@ use super::{
     note,
     planned::plan_loaded,
     print, print_line, runs,
+    sources::table_of_run,
     tickets::{are, held, later, queue_in},
 };
 use crate::{
@@ -230,7 +231,7 @@ fn collected(run: &RunFolder, experiment: &Experiment, quiet: bool) -> Result<()
     if let Some(edited) = edited.filter(|_| !quiet) {
         note(&edited.to_string());
     }
-    let table = TrialTable::read_of(run).map_err(|error| failed(&error))?;
+    let table = table_of_run(run).map_err(|error| failed(&error))?;
     if table.rows.is_empty() {
         return Ok(());
     }
@@ -413,7 +414,7 @@ fn attended(
     let experiment = planned.into_experiment();
     collected(run, &experiment, launch.quiet)?;
     let (end, failure) = (report.end, report.failure.clone());
-    let table = TrialTable::read_of(run).map_err(|error| Stop::new(Status::Failed, error));
+    let table = table_of_run(run).map_err(|error| Stop::new(Status::Failed, error));
     let launched = Launched { report, table };
     // Also after `kiln stop`, and of one look while the workers go on.
     let status = match status(&launched.report) {

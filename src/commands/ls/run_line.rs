@@ -18,7 +18,11 @@ use serde::Serialize;
 
 use super::work::{Work, joined};
 use crate::{
-    commands::{folder_size::size, runs::NamedRun, sources::objective_of},
+    commands::{
+        folder_size::size,
+        runs::NamedRun,
+        sources::{objective_of, table_of_run},
+    },
     report,
 };
 
@@ -119,7 +123,7 @@ fn unread_line(experiment: &str, run: &RunFolder) -> RunLine {
 fn line(experiment: &str, run: &RunFolder, is_newest: bool, holder: Option<&Holder>) -> RunLine {
     let line = unread_line(experiment, run);
     let read = RunFile::read(&run.run_file()).and_then(|file| {
-        let table = TrialTable::read_of(run).map_err(|error| error.to_string())?;
+        let table = table_of_run(run).map_err(|error| error.to_string())?;
         Ok((file, table))
     });
     let (file, table) = match read {

@@ -11,13 +11,16 @@ use std::{
 use serde_json::{Map, Value};
 
 use super::{
+    RunFolder,
     table::{Record, TableError, open_plain, scan},
     trial_row::TRIALS,
     trials::TrialTable,
 };
 use crate::{
+    input,
     kinds::text_of,
-    limits::TABLE_BYTES,
+    limits::{RESOLVED_BYTES, TABLE_BYTES},
+    spec,
     units::{listed, shorten},
 };
 
@@ -48,19 +51,27 @@ impl AxisValues {
         all
     }
 
-    /// Another kiln, or an editor, may have printed an equal value in another form.
     fn has(&self, cell: &str) -> bool {
-        if self.texts.contains(cell) {
-            return true;
-        }
-        let Ok(read) = serde_json::from_str::<Value>(cell) else {
-            return false;
-        };
-        let is_equal = |value: &Value| match (value.as_f64(), read.as_f64()) {
+        self.texts.contains(cell) || self.equal(cell).is_some()
+    }
+
+    /// The value that equals this cell: another kiln, or an editor, may have printed it in another
+    /// form.
+    fn equal(&self, cell: &str) -> Option<&Value> {
+        let read: Value = serde_json::from_str(cell).ok()?;
+        let is_equal = |value: &&Value| match (value.as_f64(), read.as_f64()) {
             (Some(value), Some(read)) => value.to_bits() == read.to_bits(),
-            _ => *value == read,
+            _ => **value == read,
         };
-        self.values.iter().any(is_equal)
+        self.values.iter().find(is_equal)
+    }
+
+    /// The text of the value that this cell has in another form.
+    fn own_form(&self, cell: &str) -> Option<String> {
+        match self.texts.contains(cell) {
+            true => None,
+            false => self.equal(cell).map(text_of),
+        }
     }
 }
 
@@ -105,6 +116,25 @@ impl PlannedValues {
         Self {
             axes: keys.chain(included).cloned().collect(),
             values,
+        }
+    }
+
+    /// Those of the experiment in a run's folder; nothing is known if it cannot be read.
+    pub fn of_run(run: &RunFolder) -> Self {
+        let text = input::read_text(&run.experiment(), &RESOLVED_BYTES).ok();
+        let experiment = text.and_then(|text| spec::read_yaml::<Value>(&text).ok());
+        experiment.map_or_else(Self::default, |experiment| Self::of(&experiment))
+    }
+
+    /// Writes each value of an axis as the experiment has it: `8` and `8.0` are one point.
+    pub fn unify(&self, table: &mut TrialTable) {
+        for row in &mut table.rows {
+            for (axis, cell) in table.axes.iter().zip(&mut row.axes) {
+                let values = self.values.get(axis);
+                if let Some(text) = values.and_then(|values| values.own_form(cell)) {
+                    *cell = text;
+                }
+            }
         }
     }
 
@@ -262,6 +292,20 @@ mod tests {
         assert_eq!(zipped(json!([{"train.optimizer": "sgd"}])), None);
         let search = json!({"grid": grid["grid"], "search": {"kind": "workers"}});
         assert_eq!(said(&search, &changed), None);
+    }
+
+    #[test]
+    fn an_equal_number_in_another_form_becomes_that_of_the_sweep() {
+        let axes = json!({"train.batch_size": [8, 0.001], "train.optimizer": ["1.10", "1.1"]});
+        let planned = PlannedValues::of(&json!({"sweep": {"grid": axes}}));
+        let row = |size: &str, optimizer: &str| ([json!(size), json!(optimizer)], false);
+        let text = table(&[row("8.0", "1.10"), row("1e-3", "1.1"), row("8", "1.1")]);
+        let path = Path::new("trials.csv");
+        let mut read = TrialTable::read_from(&mut Cursor::new(&text), path).unwrap();
+        assert!(planned.has_all(&read));
+        planned.unify(&mut read);
+        let cells: Vec<Vec<String>> = read.rows.into_iter().map(|row| row.axes).collect();
+        assert_eq!(cells, [["8", "1.10"], ["0.001", "1.1"], ["8", "1.1"]]);
     }
 
     #[test]
