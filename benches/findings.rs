@@ -408,6 +408,7 @@ fn run_of(
         axes: vec![claim.axis().to_owned()],
         rows: trials.iter().enumerate().map(of).collect(),
         metrics: Vec::new(),
+        others: Vec::new(),
         torn: None,
     }
 }

@@ -267,6 +267,25 @@ fn an_equal_number_in_another_form_is_the_same_point() {
 }
 
 #[test]
+fn a_column_that_somebody_added_is_told_and_makes_no_points() {
+    let swept = "train: {steps: 10}\nsweep: {grid: {model.size: [8, 16]}, repeats: 2}";
+    let place = Place::with(swept);
+    assert_eq!(place.run("completes", &[]).status, Some(0));
+    let table = place.latest().join("trials.csv");
+    let text = fs::read_to_string(&table).unwrap();
+    let added = text.lines().enumerate().map(|(number, line)| match number {
+        0 => format!("{line},train.note,vs. base\n"),
+        number => format!("{line},{number},{number} %\n"),
+    });
+    fs::write(&table, added.collect::<String>()).unwrap();
+    let ended = kiln(&place, &["report", "x", "--format", "json"]);
+    let words = "not axes of the sweep, so these columns are not read: `vs. base`, `train.note`";
+    assert!(ended.stderr.contains(words), "{ended:?}");
+    let report: serde_json::Value = serde_json::from_str(&ended.stdout).unwrap();
+    assert_eq!(report["points"].as_array().unwrap().len(), 2, "{ended:?}");
+}
+
+#[test]
 fn a_table_that_lacks_an_axis_of_its_sweep_is_refused() {
     let place = Place::with("train: {steps: 10}\nsweep: {grid: {model.size: [8, 16]}}");
     for _ in 0..2 {

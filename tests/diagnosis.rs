@@ -59,6 +59,7 @@ fn planted(experiment: &str, row: usize, plant: impl FnOnce(&mut TrialRow)) -> V
             axes: Vec::new(),
         }],
         metrics: Vec::new(),
+        others: Vec::new(),
         torn: None,
     })
 }
@@ -462,6 +463,7 @@ fn every_rule_has_a_row_and_its_next_experiment_is_one_that_check_takes() {
                 axes: axes.iter().map(|axis| (*axis).to_owned()).collect(),
                 rows: std::iter::once(own).chain(beside).collect(),
                 metrics: Vec::new(),
+                others: Vec::new(),
                 torn: None,
             };
             let findings: Vec<RuleFinding> = diagnose(&table)

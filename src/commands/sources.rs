@@ -18,7 +18,7 @@ use kiln_core::{
         several_programs::rows_of_several_programs, tables::TRIALS,
     },
     spec,
-    units::short_hash,
+    units::{listed, short_hash, shorten},
 };
 use serde_json::Value;
 use sha2::{Digest, Sha256};
@@ -85,13 +85,30 @@ impl TableSource {
         if !planned.has_all(&self.table) {
             check(&planned).map_err(Stop::bad_input)?;
         }
-        planned.unify(&mut self.table);
+        unify(&planned, self.run.as_ref(), &mut self.table);
+        self.tell_others();
         Ok(self)
     }
 
-    /// Writes the values of the axes of the same table, read anew, as the experiment has them.
+    /// Writes the axes of the same table, read anew, as the experiment has them.
     pub(super) fn unify(&self, table: &mut TrialTable) {
-        self.planned_values().unwrap_or_default().unify(table);
+        let planned = self.planned_values().unwrap_or_default();
+        unify(&planned, self.run.as_ref(), table);
+    }
+
+    /// Names the columns that somebody added, and that look like axes.
+    fn tell_others(&self) {
+        let others = self.table.others.iter();
+        let names: Vec<String> = others
+            .map(|name| format!("`{}`", shorten(name, MOST_LETTERS)))
+            .collect();
+        if !names.is_empty() {
+            note(&format!(
+                "note: {}: not axes of the sweep, so these columns are not read: {}",
+                self.name,
+                listed(&names, ", ")
+            ));
+        }
     }
 
     /// Says that rows contradict the record of their launch.
@@ -130,6 +147,18 @@ impl TableSource {
         let table = self.folder.as_ref()?.summary_table();
         table.is_file().then_some(table)
     }
+}
+
+/// Most letters of a column's name in a note.
+const MOST_LETTERS: usize = 60;
+
+/// Writes the axes of a table as the experiment of its run has them.
+fn unify(planned: &PlannedValues, run: Option<&RunFile>, table: &mut TrialTable) {
+    // Without its recorded hash, the experiment may be that of another table.
+    if run.is_some_and(|run| run.experiment_sha256.is_some()) {
+        planned.leave_out_others(table);
+    }
+    planned.unify(table);
 }
 
 /// Reads a table that a command line names, as [`source_in`] the folder [`RESULTS`].

@@ -426,6 +426,7 @@ pub(super) mod tests {
             axes: axes.iter().map(|axis| (*axis).to_owned()).collect(),
             rows,
             metrics: Vec::new(),
+            others: Vec::new(),
             torn: None,
         }
     }

@@ -105,6 +105,7 @@ fn in_turns(axis: &str, points: &[(TrialRow, &str)], rates: &[&[f64]]) -> TrialT
         axes: vec![axis.to_owned()],
         rows,
         metrics: Vec::new(),
+        others: Vec::new(),
         torn: None,
     }
 }

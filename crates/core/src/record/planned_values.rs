@@ -5,6 +5,7 @@ use std::{
     collections::{BTreeSet, HashMap, HashSet},
     fs::OpenOptions,
     io::{Read, Seek},
+    mem,
     path::Path,
 };
 
@@ -27,8 +28,8 @@ use crate::{
 /// What an experiment says about the axes of its table.
 #[derive(Debug, Default)]
 pub struct PlannedValues {
-    /// The axes of the sweep; none of a search, which chooses them itself.
-    axes: BTreeSet<String>,
+    /// The axes of the sweep; `None` of a search, which chooses them itself.
+    axes: Option<BTreeSet<String>>,
     /// The axes whose values are all in the experiment file, each with these values.
     values: HashMap<String, AxisValues>,
 }
@@ -114,7 +115,7 @@ impl PlannedValues {
         let keys = varied.map(|(key, _)| key);
         let included = include.iter().copied().flat_map(Map::keys);
         Self {
-            axes: keys.chain(included).cloned().collect(),
+            axes: Some(keys.chain(included).cloned().collect()),
             values,
         }
     }
@@ -136,6 +137,23 @@ impl PlannedValues {
                 }
             }
         }
+    }
+
+    /// Leaves out the columns that are not axes of the sweep: somebody added them.
+    pub fn leave_out_others(&self, table: &mut TrialTable) {
+        let Some(known) = &self.axes else {
+            return;
+        };
+        let is_known: Vec<bool> = table.axes.iter().map(|axis| known.contains(axis)).collect();
+        for row in &mut table.rows {
+            let mut is_known = is_known.iter();
+            row.axes.retain(|_| is_known.next() != Some(&false));
+        }
+        let axes = mem::take(&mut table.axes).into_iter();
+        let (axes, others): (Vec<String>, Vec<String>) =
+            axes.partition(|axis| known.contains(axis));
+        table.axes = axes;
+        table.others.extend(others);
     }
 
     /// Whether the table has all axes of the sweep, and all rows have values of it.
@@ -185,7 +203,8 @@ impl PlannedValues {
 
     /// The first axis that is not among these columns.
     fn missing(&self, columns: &[String]) -> Option<&String> {
-        self.axes.iter().find(|axis| !columns.contains(axis))
+        let mut axes = self.axes.iter().flatten();
+        axes.find(|axis| !columns.contains(axis))
     }
 
     fn has(&self, axis: &str, cell: &str) -> bool {
@@ -306,6 +325,38 @@ mod tests {
         planned.unify(&mut read);
         let cells: Vec<Vec<String>> = read.rows.into_iter().map(|row| row.axes).collect();
         assert_eq!(cells, [["8", "1.10"], ["0.001", "1.1"], ["8", "1.1"]]);
+    }
+
+    #[test]
+    fn a_column_that_is_no_axis_of_the_sweep_is_left_out() {
+        let text = table(&[([json!(32), json!("adam")], false)]);
+        let left = |sweep: Value| {
+            let path = Path::new("trials.csv");
+            let mut read = TrialTable::read_from(&mut Cursor::new(&text), path).unwrap();
+            PlannedValues::of(&json!({"sweep": sweep})).leave_out_others(&mut read);
+            (
+                read.axes.join(" "),
+                read.rows[0].axes.join(" "),
+                read.others.join(" "),
+            )
+        };
+        let texts = |axes: &str, cells: &str, others: &str| {
+            (axes.to_owned(), cells.to_owned(), others.to_owned())
+        };
+        let whole = texts("train.batch_size train.optimizer", "32 adam", "");
+        assert_eq!(
+            left(json!({"grid": {"train.batch_size": [32]}})),
+            texts("train.batch_size", "32", "train.optimizer")
+        );
+        assert_eq!(
+            left(json!({"derive": {"train.optimizer": "x"}})),
+            texts("train.optimizer", "adam", "train.batch_size")
+        );
+        assert_eq!(
+            left(json!({"include": [{"train.batch_size": 32}, {"train.optimizer": "x"}]})),
+            whole
+        );
+        assert_eq!(left(json!({"search": {"kind": "workers"}})), whole);
     }
 
     #[test]

@@ -26,7 +26,7 @@ use crate::{
     kinds::{Model, command::METRIC_PREFIX, text_of},
     limits::TABLE_BYTES,
     plan::{Trial, TrialId},
-    spec::Metric,
+    spec::{Metric, may_vary},
     statistics::MeasuredNoise,
 };
 
@@ -296,6 +296,8 @@ pub struct TrialTable {
     pub axes: Vec<String>,
     /// The columns `metric.NAME`, in their order.
     pub metrics: Vec<String>,
+    /// Columns with a dot that somebody added: they are not read.
+    pub others: Vec<String>,
     pub rows: Vec<TableRow>,
     /// A torn last line, which is not among the rows.
     pub torn: Option<TornLine>,
@@ -383,9 +385,11 @@ impl TrialTable {
     fn with(head: &TableHead, rows: Vec<TableRow>) -> Self {
         let axes = head.columns.iter().filter(|column| is_axis(column));
         let metrics = head.columns.iter().filter(|column| is_metric(column));
+        let others = head.columns.iter().filter(|column| is_other(column));
         Self {
             axes: axes.cloned().collect(),
             metrics: metrics.cloned().collect(),
+            others: others.cloned().collect(),
             rows,
             torn: head.torn.clone(),
         }
@@ -436,9 +440,15 @@ fn version_number(cell: &str) -> Option<u32> {
     cell.split('/').nth(1)?.parse().ok()
 }
 
-/// Whether a column of the table is an axis: a dotted key. A fixed column never has a dot.
+/// Whether a column of the table is an axis: a dotted key that a sweep may vary. A fixed column never
+/// has a dot.
 pub fn is_axis(column: &str) -> bool {
-    column.contains('.') && !is_metric(column)
+    may_vary(column)
+}
+
+/// Whether a column with a dot is neither an axis nor a metric: somebody added it.
+fn is_other(column: &str) -> bool {
+    column.contains('.') && !is_axis(column) && !is_metric(column)
 }
 
 /// Whether the name is that of a column `metric.NAME`.

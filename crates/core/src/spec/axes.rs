@@ -77,7 +77,7 @@ pub(super) fn varied_keys(tree: &Node) -> Vec<&str> {
 }
 
 /// Whether a key may be an axis.
-pub(super) fn may_vary(key: &str) -> bool {
+pub(crate) fn may_vary(key: &str) -> bool {
     ["model.", "data.", "train."]
         .iter()
         .any(|section| key.starts_with(section))

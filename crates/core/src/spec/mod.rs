@@ -63,6 +63,7 @@ use serde::de::DeserializeOwned;
 
 use crate::kinds::{Command, Model, command::CommandMetric};
 
+pub(crate) use axes::may_vary;
 pub use checkpoint::{AfterTraining, Checkpoint};
 pub use condition::{Operator, condition};
 pub(crate) use contradictions::TWO_TOKENIZERS;

@@ -11,6 +11,30 @@ fn a_metric_of_a_command_fills_only_columns_that_its_process_measures() {
 }
 
 #[test]
+fn a_column_that_no_sweep_can_vary_is_not_an_axis() {
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("trials.csv");
+    let (mut writer, _) = TrialWriter::open(&path, &["run.engine".to_owned()]).unwrap();
+    let fixed = TrialRow {
+        kiln_table: TRIALS.version.to_owned(),
+        trial: TrialId::of_digits("0123456789"),
+        ..TrialRow::default()
+    };
+    writer
+        .append(&TableRow::new(fixed, &["flex".into()]))
+        .unwrap();
+    let text = fs::read_to_string(&path).unwrap();
+    let (head, row) = text.trim_end().split_once('\n').unwrap();
+    let added = format!("{head},vs. base,run.note,metric.x,note\n{row},1 %,a,2,b\n");
+    fs::write(&path, added).unwrap();
+    let table = TrialTable::read(&path).unwrap();
+    assert_eq!(table.axes, ["run.engine"]);
+    assert_eq!(table.rows[0].axes, ["flex"]);
+    assert_eq!(table.others, ["vs. base", "run.note"]);
+    assert_eq!(table.metrics, ["metric.x"]);
+}
+
+#[test]
 fn metrics_stand_behind_the_axes_and_are_read_back() {
     let folder = tempfile::tempdir().unwrap();
     let path = folder.path().join("trials.csv");
