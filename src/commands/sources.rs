@@ -76,7 +76,8 @@ impl TableSource {
         Some(PlannedValues::of(&experiment))
     }
 
-    /// Refuses a table that lacks an axis of its run's sweep, or has other values; `check` names it.
+    /// Refuses a table that lacks an axis of its run's sweep, or has other values or rows that
+    /// contradict themselves; `check` names it.
     fn checked(
         mut self,
         check: impl FnOnce(&PlannedValues) -> Result<(), TableError>,

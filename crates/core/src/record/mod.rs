@@ -12,6 +12,7 @@ pub mod difference;
 pub mod disturbance;
 pub mod epochs;
 pub mod examination;
+mod fixed_setting;
 pub mod launch_folder;
 pub mod layers;
 pub mod libraries;

@@ -13,9 +13,10 @@ use serde_json::{Map, Value};
 
 use super::{
     RunFolder,
+    fixed_setting::FixedSetting,
     table::{Record, TableError, open_plain, scan},
-    trial_row::TRIALS,
-    trials::TrialTable,
+    trial_row::{TRIALS, TrialRow},
+    trials::{TableRow, TrialTable},
 };
 use crate::{
     input,
@@ -127,10 +128,15 @@ impl PlannedValues {
         experiment.map_or_else(Self::default, |experiment| Self::of(&experiment))
     }
 
-    /// Writes each value of an axis as the experiment has it: `8` and `8.0` are one point.
+    /// Writes each value of an axis as the experiment has it, or as the row's own column of that setting:
+    /// `8` and `8.0` are one point.
     pub fn unify(&self, table: &mut TrialTable) {
-        for row in &mut table.rows {
-            for (axis, cell) in table.axes.iter().zip(&mut row.axes) {
+        for TableRow { fixed, axes } in &mut table.rows {
+            for (axis, cell) in table.axes.iter().zip(axes) {
+                let setting = FixedSetting::of(fixed, axis);
+                if let Some(setting) = setting.filter(|setting| setting.is_other_form(cell)) {
+                    *cell = setting.cell;
+                }
                 let values = self.values.get(axis);
                 if let Some(text) = values.and_then(|values| values.own_form(cell)) {
                     *cell = text;
@@ -156,7 +162,8 @@ impl PlannedValues {
         table.others.extend(others);
     }
 
-    /// Whether the table has all axes of the sweep, and all rows have values of it.
+    /// Whether the table has all axes of the sweep, and all rows have values of it that their other
+    /// columns do not contradict.
     pub fn has_all(&self, table: &TrialTable) -> bool {
         if self.missing(&table.axes).is_some() {
             return false;
@@ -166,11 +173,14 @@ impl PlannedValues {
         let mut planned = planned.filter(|row| row.fixed.fallback_of.is_none());
         planned.all(|row| {
             let mut cells = table.axes.iter().zip(&row.axes);
-            cells.all(|(axis, cell)| self.has(axis, cell))
+            cells.all(|(axis, cell)| {
+                self.has(axis, cell) && !is_contradicted(&row.fixed, axis, cell)
+            })
         })
     }
 
-    /// Names the axis that a table lacks, or its first row that has another value.
+    /// Names the axis that a table lacks, or its first row that has another value or contradicts
+    /// itself.
     ///
     /// # Errors
     /// There is one, or the table cannot be read.
@@ -216,7 +226,10 @@ impl PlannedValues {
         if columns().any(|(column, cell)| column == "fallback_of" && !cell.is_empty()) {
             return None;
         }
-        let (axis, cell) = columns().find(|(column, cell)| !self.has(column, cell))?;
+        let other = columns().find(|(column, cell)| !self.has(column, cell));
+        let Some((axis, cell)) = other else {
+            return contradiction(record);
+        };
         let values = self.values.get(axis)?.values.iter();
         let values: Vec<String> = values.map(|value| shown(&text_of(value))).collect();
         Some(format!(
@@ -226,6 +239,25 @@ impl PlannedValues {
             listed(&values, ", ")
         ))
     }
+}
+
+/// Whether the row's own column of a setting has another value than this cell of an axis.
+fn is_contradicted(row: &TrialRow, axis: &str, cell: &str) -> bool {
+    FixedSetting::of(row, axis).is_some_and(|setting| setting.contradicts(cell))
+}
+
+/// Says that a cell of an axis is not what the row's own column of that setting has.
+fn contradiction(record: &Record<'_>) -> Option<String> {
+    let row: TrialRow = record.parse().ok()?;
+    let mut columns = record.head().columns.iter().zip(record.cells());
+    let (axis, cell) = columns.find(|(axis, cell)| is_contradicted(&row, axis, cell))?;
+    let FixedSetting { column, cell: own } = FixedSetting::of(&row, axis)?;
+    Some(format!(
+        "`{axis}` is {}, and `{column}` of the same row is {}; the table was changed: restore the \
+         row, for example from git",
+        shown(cell),
+        shown(&own)
+    ))
 }
 
 fn shown(text: &str) -> String {
@@ -242,19 +274,12 @@ mod tests {
     use serde_json::json;
 
     use super::*;
-    use crate::{
-        plan::TrialId,
-        record::{TableRow, TrialRow, TrialWriter},
-    };
+    use crate::{plan::TrialId, record::TrialWriter};
 
     /// A table of these values of two axes, as bytes; the reasons have two lines. A row may stand in
     /// for another trial.
     fn table(rows: &[([Value; 2], bool)]) -> Vec<u8> {
-        let folder = tempfile::tempdir().unwrap();
-        let path = folder.path().join("trials.csv");
-        let axes = ["train.batch_size", "train.optimizer"].map(str::to_owned);
-        let (mut writer, _) = TrialWriter::open(&path, &axes).unwrap();
-        for (number, (values, stands_in)) in rows.iter().enumerate() {
+        let row = |(number, (values, stands_in)): (usize, &([Value; 2], bool))| {
             let fixed = TrialRow {
                 kiln_table: TRIALS.version.to_owned(),
                 trial: TrialId::of_digits(&format!("{number:010}")),
@@ -262,8 +287,18 @@ mod tests {
                 fallback_of: stands_in.then(|| TrialId::of_digits("9999999999")),
                 ..TrialRow::default()
             };
-            writer.append(&TableRow::new(fixed, values)).unwrap();
-        }
+            TableRow::new(fixed, values)
+        };
+        let rows: Vec<TableRow> = rows.iter().enumerate().map(row).collect();
+        written(&rows)
+    }
+
+    fn written(rows: &[TableRow]) -> Vec<u8> {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("trials.csv");
+        let axes = ["train.batch_size", "train.optimizer"].map(str::to_owned);
+        let (mut writer, _) = TrialWriter::open(&path, &axes).unwrap();
+        rows.iter().for_each(|row| writer.append(row).unwrap());
         std::fs::read(&path).unwrap()
     }
 
@@ -325,6 +360,44 @@ mod tests {
         planned.unify(&mut read);
         let cells: Vec<Vec<String>> = read.rows.into_iter().map(|row| row.axes).collect();
         assert_eq!(cells, [["8", "1.10"], ["0.001", "1.1"], ["8", "1.1"]]);
+    }
+
+    #[test]
+    fn a_value_that_contradicts_its_own_row_is_named_with_or_without_an_experiment() {
+        let of_two = |batch_size: u64, fallback_of: Option<TrialId>| {
+            let fixed = TrialRow {
+                kiln_table: TRIALS.version.to_owned(),
+                batch_size,
+                fallback_of,
+                ..TrialRow::default()
+            };
+            written(&[TableRow::new(fixed, &[json!("2.0"), json!("adam")])])
+        };
+        let swept = json!({"grid": {"train.batch_size": [2, 4]}});
+        for sweep in [
+            swept,
+            json!({"search": {"kind": "largest-batch"}}),
+            json!(null),
+        ] {
+            assert_eq!(said(&sweep, &of_two(2, None)), None);
+            assert_eq!(said(&sweep, &of_two(0, None)), None, "an empty cell");
+            let other = TrialId::of_digits("9999999999");
+            assert_eq!(
+                said(&sweep, &of_two(4, Some(other))),
+                None,
+                "a smaller stand-in"
+            );
+            assert_eq!(
+                said(&sweep, &of_two(4, None)).unwrap(),
+                "trials.csv:2: record 1: `train.batch_size` is `2.0`, and `batch_size` of the same \
+                 row is `4`; the table was changed: restore the row, for example from git"
+            );
+        }
+        let path = Path::new("trials.csv");
+        let text = of_two(2, None);
+        let mut read = TrialTable::read_from(&mut Cursor::new(&text), path).unwrap();
+        PlannedValues::default().unify(&mut read);
+        assert_eq!(read.rows[0].axes, ["2", "adam"]);
     }
 
     #[test]
