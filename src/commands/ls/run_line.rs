@@ -135,7 +135,7 @@ fn line(experiment: &str, run: &RunFolder, is_newest: bool, holder: Option<&Hold
             };
         }
     };
-    let ends = outcomes(&file, &table.rows);
+    let ends = outcomes(&file, &table);
     let (trials, done) = (file.plan.len(), ends.len());
     let started = file.launches.last().map(|last| &last.anchor.started_utc);
     let work = Work::of(run, holder.filter(|_| is_newest), done == trials);
@@ -197,9 +197,10 @@ fn was_killed_in_a_rerun(run: &RunFolder, file: &RunFile, table: &TrialTable) ->
 }
 
 /// The final outcomes of the planned trials.
-fn outcomes(file: &RunFile, rows: &[TableRow]) -> Vec<Outcome> {
-    let last: HashMap<&TrialId, Outcome> = rows
-        .iter()
+fn outcomes(file: &RunFile, table: &TrialTable) -> Vec<Outcome> {
+    let last: HashMap<&TrialId, Outcome> = table
+        .last_attempts()
+        .into_iter()
         .map(|row| (&row.fixed.trial, row.fixed.outcome))
         .collect();
     let planned = file.plan.iter();
@@ -222,5 +223,46 @@ pub(super) fn measure_sizes(lines: &mut [RunLine], runs: &[NamedRun]) {
     for (line, run) in lines.iter_mut().zip(runs) {
         line.size_bytes = size(run.run.path()).ok().map(|size| size.all);
         line.is_size_unknown = line.size_bytes.is_none();
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use kiln_core::record::TrialRow;
+    use serde_json::json;
+
+    use super::*;
+
+    /// The record of a run with the plan `t1`, `t2`.
+    fn run_file() -> RunFile {
+        let file = json!({
+            "kiln_run": 1, "experiment": "x", "tables": {}, "plan": ["t1", "t2"], "launches": [],
+        });
+        serde_json::from_value(file).unwrap()
+    }
+
+    fn row(trial: &str, attempt: u64, outcome: Outcome) -> TableRow {
+        let fixed = TrialRow {
+            trial: TrialId(trial.to_owned()),
+            attempt,
+            outcome,
+            ..TrialRow::default()
+        };
+        TableRow::new(fixed, &[])
+    }
+
+    #[test]
+    fn the_last_attempt_of_a_trial_counts_wherever_its_row_stands() {
+        let table = TrialTable {
+            rows: vec![
+                row("t1", 2, Outcome::Completed),
+                row("t1", 1, Outcome::Failed),
+                row("t2", 2, Outcome::Killed),
+                row("t2", 1, Outcome::Completed),
+                row("t3", 1, Outcome::Completed),
+            ],
+            ..TrialTable::default()
+        };
+        assert_eq!(outcomes(&run_file(), &table), [Outcome::Completed]);
     }
 }
