@@ -548,6 +548,29 @@ fn a_changed_sweep_names_the_option_and_what_it_would_save() {
     assert!(!other.stderr.contains("--keep"), "{other:?}");
 }
 
+#[test]
+fn no_more_trials_are_kept_than_the_run_has_where_its_record_lacks_some() {
+    let place = Place::with(THREE);
+    assert_eq!(place.run("completes", &[]).status, Some(0));
+    let path = place.latest().join("run.json");
+    let mut record = place.run_file();
+    record["plan"].as_array_mut().unwrap().truncate(1);
+    fs::write(&path, record.to_string()).unwrap();
+    let report = kiln(&place, &["report", "x"]);
+    let told = "the plan in `run.json` does not have the trials of 2 rows (the first: trial t";
+    assert!(
+        report.status == Some(0) && report.stderr.contains(told),
+        "{report:?}"
+    );
+    let four = THREE.replace("[1, 2, 4]", "[1, 2, 4, 8]");
+    place.write(&four);
+    let ended = place.run("completes", &[]);
+    assert!(
+        ended.stderr.contains("keeps 3 of its 3 trials"),
+        "{ended:?}"
+    );
+}
+
 fn first_id(place: &Place) -> String {
     let planned = kiln(place, &["plan", "x.yaml", "--json"]);
     let plan: Value = serde_json::from_str(&planned.stdout).unwrap();

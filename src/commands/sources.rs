@@ -15,7 +15,7 @@ use kiln_core::{
     record::{
         PlannedValues, RunFile, RunFolder, TableError, TicketQueue, TrialTable, collect,
         other_machine::rows_of_other_machine, run_folder::LATEST,
-        several_programs::rows_of_several_programs, tables::TRIALS,
+        several_programs::rows_of_several_programs, tables::TRIALS, unplanned::unplanned_rows,
     },
     spec,
     units::{listed, short_hash, shorten},
@@ -112,10 +112,13 @@ impl TableSource {
         }
     }
 
-    /// Says that rows contradict the record of their launch.
-    fn tell_other_machine(&self) {
+    /// Says that rows contradict the record of their launch, or are not in the plan.
+    fn tell_other_record(&self) {
         let run = self.run.as_ref();
         if let Some(found) = run.and_then(|run| rows_of_other_machine(&self.table, run)) {
+            note(&format!("note: {}: {found}", self.name));
+        }
+        if let Some(found) = run.and_then(|run| unplanned_rows(&self.table, run)) {
             note(&format!("note: {}: {found}", self.name));
         }
     }
@@ -262,7 +265,7 @@ pub(super) fn of_folder(path: &Path) -> Result<TableSource, Stop> {
             folder: None,
         },
     };
-    source.tell_other_machine();
+    source.tell_other_record();
     source.checked(|planned| planned.check_file(path))
 }
 

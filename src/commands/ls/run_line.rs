@@ -11,6 +11,7 @@ use kiln_core::{
         other_machine::rows_of_other_machine,
         run_file::Launch,
         tables::TRIALS,
+        unplanned::unplanned_rows,
     },
     units::clock,
 };
@@ -151,6 +152,7 @@ fn line(experiment: &str, run: &RunFolder, is_newest: bool, holder: Option<&Hold
     };
     let of_version = other_version(&table).filter(|_| state == RunState::Resumable);
     let of_other_machine = rows_of_other_machine(&table, &file).map(|found| found.to_string());
+    let unplanned = unplanned_rows(&table, &file).map(|found| found.to_string());
     let best = report::best_value(&table, objective_of(run));
     RunLine {
         state,
@@ -166,7 +168,8 @@ fn line(experiment: &str, run: &RunFolder, is_newest: bool, holder: Option<&Hold
             work.note
                 .into_iter()
                 .chain(of_version)
-                .chain(of_other_machine),
+                .chain(of_other_machine)
+                .chain(unplanned),
         ),
         ..line
     }

@@ -69,7 +69,7 @@ pub(super) fn of_revision(revision: &str, path: &str) -> Result<TableSource, Sto
         packages,
         folder: None,
     };
-    source.tell_other_machine();
+    source.tell_other_record();
     source.checked(|planned| planned.check(&mut Cursor::new(&bytes), &shown))
 }
 

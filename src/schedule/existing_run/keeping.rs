@@ -1,6 +1,8 @@
 //! Says what `kiln run --keep` would save, where a run cannot be resumed.
 
-use kiln_core::{spec::RunPlace, units::counted};
+use std::collections::HashSet;
+
+use kiln_core::{plan::TrialId, spec::RunPlace, units::counted};
 
 use super::{
     super::{
@@ -28,7 +30,7 @@ pub(super) fn keeping(
         kept => format!(
             "; `--keep {}` keeps {kept} of its {}",
             old.folder.path().display(),
-            counted(old.file.plan.len(), "trial")
+            counted(trials_of(wanted, old), "trial")
         ),
     }
 }
@@ -45,9 +47,19 @@ pub(super) fn keeping_across_programs(
             "; `--keep {} --across programs` keeps {kept} completed of its {} and runs the others with \
              the program of now",
             old.folder.path().display(),
-            counted(old.file.plan.len(), "trial")
+            counted(trials_of(wanted, old), "trial")
         ),
     }
+}
+
+/// The number of trials of a run: those of its plan, and the wanted ones that only its table has, where
+/// a merge took the `run.json` of another run.
+fn trials_of(wanted: &WantedTrials, old: &Old) -> usize {
+    let plan: HashSet<&TrialId> = old.file.plan.iter().collect();
+    let has_ended = |id: &TrialId| old.history.last(id).is_some();
+    let wanted = wanted.trials.iter().map(|trial| &trial.id);
+    let others = wanted.filter(|id| !plan.contains(id) && has_ended(id));
+    plan.len() + others.count()
 }
 
 /// The number of trials that `--keep` would take over; 0 where it would refuse.

@@ -43,6 +43,7 @@ pub mod trial_result;
 pub mod trial_row;
 pub mod trial_store;
 pub mod trials;
+pub mod unplanned;
 
 pub use attempt::AttemptFile;
 pub use checkpoint::Checkpoints;
