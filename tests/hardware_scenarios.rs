@@ -244,6 +244,29 @@ fn a_gpu_that_gets_hot_is_seen_to_slow_down() {
 }
 
 #[test]
+fn each_row_has_the_power_limit_at_its_start_and_says_if_it_changes() {
+    let mut scenario = scenario("h200");
+    scenario.devices[0].calls.insert(
+        "nvmlDeviceGetEnforcedPowerLimit".into(),
+        serde_json::json!({"once": CHANGED, "before": 700_000, "then": 500_000}),
+    );
+    let place = sweep("devices: [0]", 2);
+    let ended = ended(
+        kiln_on(&place, &scenario, &[])
+            .env("SCRIPTED_CHILD", "sampled")
+            .env("SCRIPTED_CHILD_MAKES", place.path(CHANGED)),
+    );
+    assert_eq!(ended.status, Some(0), "{}", ended.stderr);
+    assert_eq!(place.column("power_limit_watts"), ["700.0", "500.0"]);
+    let notes = place.column("notes");
+    let change = "power_limit_watts: the limit changed from 700 W to 500 W during the attempt";
+    assert!(
+        notes[0].contains(change) && !notes[1].contains("power_limit_watts"),
+        "{notes:?}"
+    );
+}
+
+#[test]
 fn a_counter_that_goes_back_is_no_energy() {
     let found = sampled("energy-reset");
     is_absent(

@@ -10,7 +10,7 @@ pub struct LeasedGpu {
     pub name: String,
     #[serde(skip_serializing_if = "Option::is_none")]
     pub memory_total_bytes: Option<u64>,
-    /// Limit that the driver enforced when the launch began.
+    /// Limit that the driver enforced when its last trial began; before one, when the launch began.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub power_limit_watts: Option<f64>,
     #[serde(skip_serializing_if = "Option::is_none")]

@@ -3,6 +3,7 @@
 //! (`samples.csv`, `snapshots.csv`).
 
 mod peaks;
+mod power;
 mod watching;
 
 use std::{
@@ -29,6 +30,7 @@ use crate::{
     readings::Privacy,
 };
 pub use kiln_hardware::{GpuProcess, ProcessList};
+use power::PowerBefore;
 use watching::Keeping;
 pub(super) use watching::LaunchContext;
 pub use watching::{AttemptReadings, AttemptWatch};
@@ -49,8 +51,8 @@ pub struct Instruments {
     peaks: Option<PathBuf>,
     keeping: Option<Keeping>,
     watched: Vec<AttemptWatch>,
-    /// Idle power of each device before its current trial, in watts.
-    idle_power: HashMap<String, f64>,
+    /// Power of each GPU before its current trial.
+    power_before: HashMap<String, PowerBefore>,
     /// Devices that a test simulates as lost.
     #[cfg(test)]
     pub(super) pretended_lost: Vec<String>,
@@ -105,7 +107,7 @@ impl Instruments {
             peaks: peaks_path(),
             keeping: None,
             watched: Vec::new(),
-            idle_power: HashMap::new(),
+            power_before: HashMap::new(),
             #[cfg(test)]
             pretended_lost: Vec::new(),
         }
@@ -265,15 +267,6 @@ impl Instruments {
 
     pub fn temperature_celsius(&self, uuid: &str) -> Option<f64> {
         self.ask_of(uuid, Nvml::temperature_celsius)?.into_value()
-    }
-
-    /// A trial is about to start on this device: its power now is that of an idle device.
-    pub(super) fn note_idle_power(&mut self, device: &LeasedGpu) {
-        let watts = self
-            .ask_of(&device.uuid, kiln_hardware::power_now_watts)
-            .flatten();
-        self.idle_power
-            .extend(watts.map(|watts| (device.uuid.clone(), watts)));
     }
 
     /// NVML's message about a lost device of the running trial.

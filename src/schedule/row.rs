@@ -252,11 +252,7 @@ fn known(facts: &AttemptFacts, figures: &TrialFigures) -> TrialFacts {
         devices_per_trial: Some(trial.devices_per_trial),
         block: facts.block,
         processor: facts.processor.map(str::to_owned),
-        power_limit_watts: facts
-            .devices
-            .iter()
-            .filter_map(|device| device.power_limit_watts)
-            .reduce(f64::min),
+        power_limit_watts: lowest_power_limit(facts.devices),
         mig_profile: joined_known(facts.devices, |device| device.mig_profile.as_deref()),
         ecc_mode: joined_known(facts.devices, |device| device.ecc_mode.as_deref()),
         host_id: facts.host_id.map(str::to_owned),
@@ -298,6 +294,13 @@ impl RowSettings {
             num_workers: loader.map(|loader| loader.num_workers.resolve(cores)),
         }
     }
+}
+
+/// Returns the lowest limit; `None` if one is unknown.
+fn lowest_power_limit(devices: &[LeasedGpu]) -> Option<f64> {
+    let limits = devices.iter().map(|device| device.power_limit_watts);
+    let limits: Vec<f64> = limits.collect::<Option<_>>()?;
+    limits.into_iter().reduce(f64::min)
 }
 
 /// Returns each text once, in the order of the devices; `None` if there is none.
@@ -387,7 +390,9 @@ pub(super) fn of_lost(
     end: (Outcome, String),
     lost: &LostAttempt<'_>,
 ) -> TableRow {
-    let used = used_gpus(lost.started, lost.devices);
+    let mut used = used_gpus(lost.started, lost.devices);
+    // It was read at this launch, and the attempt was of another.
+    used.iter_mut().for_each(|gpu| gpu.power_limit_watts = None);
     let is_on_cpu = is_on_cpu(lost.started);
     row(&AttemptFacts {
         attempt: lost.attempt,
@@ -476,5 +481,19 @@ mod tests {
         assert_eq!(mfu(None, Some(1e6)), None);
         assert_eq!(mfu(Some(100_000.0), Some(0.0)), None);
         assert_eq!(mfu(Some(100_000.0), None), None);
+    }
+
+    #[test]
+    fn the_lowest_power_limit_counts_and_one_unknown_leaves_the_cell_empty() {
+        let gpu = |watts| LeasedGpu {
+            power_limit_watts: watts,
+            ..LeasedGpu::default()
+        };
+        assert_eq!(
+            lowest_power_limit(&[gpu(Some(700.0)), gpu(Some(500.0))]),
+            Some(500.0)
+        );
+        assert_eq!(lowest_power_limit(&[gpu(Some(700.0)), gpu(None)]), None);
+        assert_eq!(lowest_power_limit(&[]), None);
     }
 }

@@ -264,6 +264,10 @@ impl<'a> LaunchState<'a> {
     }
 
     fn start(&mut self, index: usize, slot: usize) -> Result<(), RunStop> {
+        for gpu in self.slots.gpus(slot) {
+            let limit = self.instruments.read_power(&gpu);
+            self.slots.set_power_limit(&gpu.uuid, limit);
+        }
         let trial = &self.trials[index];
         let gpus = self.slots.gpus(slot);
         let setting = attempt::AttemptSetting {
@@ -279,8 +283,6 @@ impl<'a> LaunchState<'a> {
             // The history of a worker has only what counts for its tickets.
             last_outcome: self.open.last_outcome(&trial.id),
         };
-        gpus.iter()
-            .for_each(|gpu| self.instruments.note_idle_power(gpu));
         let started = attempt::start(&setting, index, slot, self.sender.clone())
             .map_err(disk::cannot_write(self.request))?;
         self.next_token += 1;

@@ -278,6 +278,13 @@ impl Instruments {
         found
             .notes
             .extend(disturbance(found.other_cpu_cores, cores).filter(|_| was_alone));
+        let is_read = |readings: &kiln_hardware::TrialReadings| {
+            !readings.absent.contains_key(kiln_hardware::EVERYTHING)
+        };
+        let answers = of_devices.iter().all(is_read);
+        found
+            .notes
+            .extend(self.power_limit_note(&watch.device_uuids, answers));
         let foreign = of_devices
             .iter()
             .filter_map(|readings| readings.foreign.clone())
@@ -291,7 +298,7 @@ impl Instruments {
         let idle_power: Option<Vec<f64>> = watch
             .device_uuids
             .iter()
-            .map(|uuid| self.idle_power.get(uuid).copied())
+            .map(|uuid| self.power_before.get(uuid)?.idle_watts)
             .collect();
         let readings = AttemptReadings {
             window: found,
@@ -302,7 +309,7 @@ impl Instruments {
                 .filter(|watts| !watts.is_empty())
                 .map(|watts| watts.iter().sum()),
         };
-        self.idle_power
+        self.power_before
             .retain(|uuid, _| !watch.device_uuids.contains(uuid));
         // A table that cannot be written fails again at the next tick, which can stop the run.
         let _ = self.write_changes(SnapshotMoment::End, &watch);

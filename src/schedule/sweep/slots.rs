@@ -51,6 +51,17 @@ impl Slots {
             .collect()
     }
 
+    /// Keeps the power limit of a GPU on which a trial is about to start.
+    pub(super) fn set_power_limit(&mut self, uuid: &str, watts: Option<f64>) {
+        let gpus = self
+            .devices
+            .iter_mut()
+            .filter_map(|lease| lease.gpu.as_mut());
+        for gpu in gpus.filter(|gpu| gpu.uuid == uuid) {
+            gpu.power_limit_watts = watts;
+        }
+    }
+
     /// Says of each slot whether its devices are cool and in none of the `used` slots.
     pub(super) fn free(
         &self,

@@ -410,7 +410,7 @@ trial_table! {
         /// that decide speed.
         processor: Option<String>,
         /// Power limit that the driver enforces on the GPU, at the attempt's start; for several
-        /// GPUs the lowest.
+        /// GPUs the lowest. `notes` says if it has changed by the attempt's end.
         power_limit_watts: Option<f64> ["W"],
         /// Shape of the MIG device, such as `1g.10gb`; empty for a whole GPU.
         mig_profile: Option<String>,

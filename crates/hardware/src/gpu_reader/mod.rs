@@ -19,8 +19,8 @@ use std::{
 use nvml_wrapper::{Device, error::NvmlError};
 
 use super::{
-    Absence, Nvml, ProcessList,
-    nvml::{absence, board_of},
+    Absence, Nvml, ProcessList, Reading,
+    nvml::{absence, board_of, reading_of},
 };
 use fields::FieldReasons;
 use groups::{OpenedGpu, ReadingGroup};
@@ -201,4 +201,15 @@ pub fn power_now_watts(nvml: &Nvml, uuid: &str) -> Option<f64> {
             .ok()
             .map(|milliwatts| f64::from(milliwatts) / 1e3)
     })
+}
+
+/// Power limit in watts that the driver enforces now. For a MIG instance it is that of the whole GPU.
+/// Makes a few driver calls, which may hang.
+pub fn power_limit_watts(nvml: &Nvml, uuid: &str) -> Reading<f64> {
+    let device = match open(nvml, uuid) {
+        Ok(device) => device,
+        Err(why) => return Reading::Absent(why),
+    };
+    let device = board_of(&device).unwrap_or(device);
+    reading_of(device.enforced_power_limit()).map(|milliwatts| f64::from(milliwatts) / 1e3)
 }
