@@ -11,19 +11,25 @@ pub const HOT_MARGIN_CELSIUS: i64 = 5;
 /// If the counter and the integral of energy differ by more than this fraction of the larger, one
 /// of them is wrong.
 pub const ENERGY_APART: f64 = 0.15;
+/// A mean needs values over at least this fraction of the window: one of a smaller part would be
+/// taken for that of the whole.
+pub const LEAST_COVERED_BY_MEAN: f64 = 0.9;
 
 #[cfg(test)]
 mod tests {
     use super::*;
 
     #[test]
-    fn the_documentation_names_the_limit_of_two_energies() {
+    fn the_documentation_names_the_limits_of_energies_and_of_means() {
         let file = concat!(env!("CARGO_MANIFEST_DIR"), "/../../docs/measurement.md");
         let text = std::fs::read_to_string(file).unwrap();
-        let sentence = format!(
-            "the two more than {:.0} % apart give a note",
-            ENERGY_APART * 100.0
-        );
-        assert!(text.contains(&sentence), "{file} lacks: {sentence}");
+        let apart = ENERGY_APART * 100.0;
+        let covered = LEAST_COVERED_BY_MEAN * 100.0;
+        for sentence in [
+            format!("the two more than {apart:.0} % apart give a note"),
+            format!("A mean whose own readings cover less than {covered:.0} % of the window"),
+        ] {
+            assert!(text.contains(&sentence), "{file} lacks: {sentence}");
+        }
     }
 }

@@ -233,8 +233,9 @@ trial_table! {
         /// Memory available to the trial: of the GPU, else of the host or its control group, and at
         /// most `run.memory_limit`.
         memory_limit_bytes: Option<u64> ["B"],
-        /// Fraction of the window in which any kernel ran; empty with fewer than 5 samples. It does
-        /// not say how much of the GPU was used.
+        /// Fraction of the window in which any kernel ran; empty with fewer than 5 samples, and if
+        /// they cover less than 90 % of the window, like every mean of samples. It does not say how
+        /// much of the GPU was used.
         mean_gpu_utilization: Option<f64> ["of 1"],
         /// Fraction of the multiprocessors with work, over the window (Hopper and later).
         mean_sm_active: Option<f64> ["of 1"],
@@ -248,8 +249,8 @@ trial_table! {
         /// Highest temperature of the GPU in the window, or over the whole attempt if there was no
         /// window.
         max_temperature_celsius: Option<f64> ["°C"],
-        /// Fraction of the window's time with readings in which power, heat or another GPU limited the
-        /// clocks.
+        /// Fraction of the window in which power, heat or another GPU limited the clocks; empty if
+        /// samples cover less than 90 % of the window.
         throttled_fraction: Option<f64> ["of 1"],
         /// The reasons of the limit, most frequent first, `sw_power_cap` after any other that held for 5 % of the window, separated by spaces.
         throttle_reasons: Option<String>,

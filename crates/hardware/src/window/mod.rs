@@ -6,6 +6,7 @@
 //! ends.
 
 mod columns;
+mod coverage;
 mod energy;
 mod several;
 
@@ -22,6 +23,7 @@ use super::{
     sampler::{THROTTLED, Tick, throttle_names},
 };
 use columns::{COUNTS, NUMBERS};
+use coverage::lack;
 use energy::fill_energy;
 pub use several::together;
 
@@ -280,7 +282,10 @@ fn fill_means(
         let ticks: BTreeSet<u64> = known.map(|part| part.read_at).collect();
         match ticks.len() {
             0 => {}
-            FEWEST_TICKS.. => *(column.place)(summary) = mean(parts, of),
+            FEWEST_TICKS.. => match lack(&readings.ticks, pieces, |gpu| of(gpu).is_some()) {
+                None => *(column.place)(summary) = mean(parts, of),
+                Some(reason) => note(summary, column.name, &reason),
+            },
             known => note(
                 summary,
                 column.name,
@@ -288,13 +293,27 @@ fn fill_means(
             ),
         }
     }
-    summary.throttled_fraction = mean(parts, |gpu| {
-        gpu.throttle_bits
-            .map(|bits| if bits & THROTTLED == 0 { 0.0 } else { 1.0 })
-    });
+    fill_throttling(summary, readings, parts, pieces);
+    fill_energy(summary, readings, pieces);
+}
+
+/// The reasons that were seen stay, also where their share of the window is not known.
+fn fill_throttling(
+    summary: &mut WindowSummary,
+    readings: &TrialReadings,
+    parts: &[WindowPart<'_>],
+    pieces: &[(u64, u64)],
+) {
+    let is_throttled = |bits: u64| if bits & THROTTLED == 0 { 0.0 } else { 1.0 };
+    let fraction = mean(parts, |gpu| gpu.throttle_bits.map(is_throttled));
+    if fraction.is_some() {
+        match lack(&readings.ticks, pieces, |gpu| gpu.throttle_bits.is_some()) {
+            None => summary.throttled_fraction = fraction,
+            Some(reason) => note(summary, "throttled_fraction", &reason),
+        }
+    }
     summary.throttle_shares = throttle_shares(parts);
     summary.throttle_reasons = reasons_in_order(&summary.throttle_shares);
-    fill_energy(summary, readings, pieces);
 }
 
 fn mean(parts: &[WindowPart<'_>], of: impl Fn(&GpuTick) -> Option<f64>) -> Option<f64> {

@@ -326,6 +326,50 @@ fn too_few_samples_leave_the_mean_empty_and_say_so() {
 }
 
 #[test]
+fn a_mean_of_a_part_of_the_window_is_not_told_as_that_of_the_whole() {
+    // Read for 5 of 9 seconds, then the driver hangs.
+    let mut hung = readings((0..=9).map(f64::from));
+    for tick in &mut hung.ticks {
+        tick.gpu.as_mut().unwrap().sm_clock_megahertz = Some(1400);
+    }
+    // Only the utilization fails, and only for the last two seconds.
+    let mut failing = hung.clone();
+    for tick in &mut failing.ticks[8..] {
+        tick.gpu.as_mut().unwrap().utilization = None;
+    }
+    hung.ticks[6..].iter_mut().for_each(|tick| tick.gpu = None);
+    let summary = summarize(&hung, Some((0, 9 * SECOND)), &[], CORES);
+    assert_eq!(
+        (
+            summary.mean_gpu_utilization,
+            summary.mean_sm_clock_megahertz,
+            summary.throttled_fraction
+        ),
+        (None, None, None)
+    );
+    for column in [
+        "mean_gpu_utilization",
+        "mean_sm_clock_megahertz",
+        "throttled_fraction",
+    ] {
+        assert_eq!(summary.notes[column], "samples cover 56 % of the window");
+    }
+    let summary = summarize(&failing, Some((0, 9 * SECOND)), &[], CORES);
+    assert_eq!(
+        (
+            summary.mean_gpu_utilization,
+            summary.mean_sm_clock_megahertz,
+            summary.throttled_fraction
+        ),
+        (None, Some(1400.0), Some(0.0))
+    );
+    assert_eq!(
+        summary.notes["mean_gpu_utilization"],
+        "samples cover 78 % of the window"
+    );
+}
+
+#[test]
 fn an_energy_that_the_samples_do_not_cover_is_not_guessed() {
     let summary = summarize(
         &readings([0.0, 1.0, 2.0]),
