@@ -307,7 +307,8 @@ trial_table! {
         /// Maximum device memory of the trial's own process in the window; empty if its PID differs
         /// from the driver's (containers).
         peak_nvml_process_bytes: Option<u64> ["B"],
-        /// Device memory errors corrected during the attempt.
+        /// Device memory errors corrected during the attempt: the increases of the driver's counter, also
+        /// after a reset of it.
         ecc_corrected_errors: Option<u64>,
         /// Device memory errors during the attempt that could not be corrected: its result is
         /// unreliable.

@@ -238,7 +238,7 @@ impl Looker {
             watched.next_pages = Some(Instant::now() + pause);
         }
         if let Some(gpu) = &mut look.tick.gpu {
-            watched.ecc_start.subtract(gpu);
+            watched.ecc_counts.count(gpu);
         }
         if let Some(gpu) = look.gpu {
             keep_look(watched, gpu, &look.family);

@@ -24,7 +24,7 @@ use super::{
 };
 pub use looker::HostSeries;
 use looker::Looker;
-use readings::EccStart;
+use readings::EccCounts;
 pub use readings::joined;
 pub use throttle::{THROTTLED, throttle_names};
 pub use tick::{ChildTick, HostTick, SampledTick, Tick, TrialReadings, Watch};
@@ -82,7 +82,7 @@ struct Watched {
     cpu_before: Option<CpuTimes>,
     /// When the memory of several processes may be read again.
     next_pages: Option<Instant>,
-    ecc_start: EccStart,
+    ecc_counts: EccCounts,
 }
 
 /// CPU time used up to a tick.
@@ -156,7 +156,7 @@ impl Sampler {
             looks: 0,
             cpu_before: None,
             next_pages: None,
-            ecc_start: EccStart::default(),
+            ecc_counts: EccCounts::default(),
         });
         self.shared.changed.notify_all();
     }

@@ -8,22 +8,36 @@ use crate::ProcessList;
 use super::tick::Tick;
 use crate::gpu_reader::GpuTick;
 
-/// Volatile ECC counters at the first look of an attempt.
+/// Memory errors since the first look of an attempt.
 #[derive(Clone, Copy, Debug, Default)]
-pub(super) struct EccStart {
-    corrected: Option<u64>,
-    uncorrected: Option<u64>,
+pub(super) struct EccCounts {
+    corrected: ErrorCount,
+    uncorrected: ErrorCount,
 }
 
-impl EccStart {
-    /// Turns the driver's counters into errors since the first reading. A counter that went
-    /// backwards was reset and has no meaning.
-    pub(super) fn subtract(&mut self, gpu: &mut GpuTick) {
-        let since = |start: &mut Option<u64>, now: Option<u64>| {
-            now?.checked_sub(*start.get_or_insert(now?))
-        };
-        gpu.ecc_corrected_errors = since(&mut self.corrected, gpu.ecc_corrected_errors);
-        gpu.ecc_uncorrected_errors = since(&mut self.uncorrected, gpu.ecc_uncorrected_errors);
+/// One of the driver's volatile counters: its last value, and its increases so far.
+#[derive(Clone, Copy, Debug, Default)]
+struct ErrorCount {
+    last: Option<u64>,
+    errors: u64,
+}
+
+impl EccCounts {
+    /// Turns the driver's counters into errors since the first reading.
+    pub(super) fn count(&mut self, gpu: &mut GpuTick) {
+        gpu.ecc_corrected_errors = self.corrected.errors(gpu.ecc_corrected_errors);
+        gpu.ecc_uncorrected_errors = self.uncorrected.errors(gpu.ecc_uncorrected_errors);
+    }
+}
+
+impl ErrorCount {
+    /// A counter that went backwards was reset, and has counted from 0 since then.
+    fn errors(&mut self, now: Option<u64>) -> Option<u64> {
+        let now = now?;
+        let before = self.last.replace(now).unwrap_or(now);
+        let more = now.checked_sub(before).unwrap_or(now);
+        self.errors = self.errors.saturating_add(more);
+        Some(self.errors)
     }
 }
 
@@ -195,19 +209,34 @@ mod tests {
     }
 
     #[test]
-    fn errors_count_from_the_first_look_and_a_reset_counter_says_nothing() {
-        let mut start = EccStart::default();
-        let mut at = |corrected| {
+    fn errors_count_from_the_first_look_and_on_from_a_reset() {
+        let mut counts = EccCounts::default();
+        let mut at = |corrected, uncorrected| {
             let mut gpu = GpuTick {
                 ecc_corrected_errors: corrected,
+                ecc_uncorrected_errors: uncorrected,
                 ..GpuTick::default()
             };
-            start.subtract(&mut gpu);
-            gpu.ecc_corrected_errors
+            counts.count(&mut gpu);
+            (gpu.ecc_corrected_errors, gpu.ecc_uncorrected_errors)
         };
         assert_eq!(
-            [at(None), at(Some(7)), at(Some(9)), at(Some(0))],
-            [None, Some(0), Some(2), None]
+            [
+                at(None, Some(7)),
+                at(Some(7), Some(7)),
+                at(Some(9), Some(0)),
+                at(None, None),
+                at(Some(0), Some(3)),
+                at(Some(1), Some(3)),
+            ],
+            [
+                (None, Some(0)),
+                (Some(0), Some(0)),
+                (Some(2), Some(0)),
+                (None, None),
+                (Some(2), Some(3)),
+                (Some(3), Some(3)),
+            ]
         );
     }
 }
