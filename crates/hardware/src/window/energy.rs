@@ -30,6 +30,10 @@ const SHORTEST_PIECE_OF_INTEGRAL: u64 = 10_000_000_000;
 /// its older part has longer ones.
 const NEIGHBORS: usize = 8;
 
+/// A GPU that is on draws power, and windows with an energy are longer than the steps of a counter.
+const STANDING_COUNTER: &str = "the counter did not move in the window";
+const NO_POWER: &str = "every power reading in the window is 0 W";
+
 pub(super) fn fill_energy(
     summary: &mut WindowSummary,
     readings: &TrialReadings,
@@ -50,6 +54,11 @@ fn fill_integral(summary: &mut WindowSummary, readings: &TrialReadings, pieces: 
     match power.clipped(pieces, SHORTEST_PIECE_OF_INTEGRAL, Hole::is_in) {
         Ok(found) => {
             let joules: f64 = found.iter().map(|points| integral(points)).sum();
+            if joules <= 0.0 {
+                note(summary, "energy_integral_joules", NO_POWER);
+                note(summary, "mean_power_watts", NO_POWER);
+                return;
+            }
             let seconds: f64 = found
                 .iter()
                 .map(|points| (points[points.len() - 1].0 - points[0].0) as f64 / 1e9)
@@ -82,12 +91,15 @@ fn fill_counter(summary: &mut WindowSummary, readings: &TrialReadings, pieces: &
             );
         }
         Ok(found) => {
-            summary.energy_counter_joules = Some(
-                found
-                    .iter()
-                    .map(|points| points[points.len() - 1].1 - points[0].1)
-                    .sum(),
-            )
+            let joules: f64 = found
+                .iter()
+                .map(|points| points[points.len() - 1].1 - points[0].1)
+                .sum();
+            if joules > 0.0 {
+                summary.energy_counter_joules = Some(joules);
+            } else {
+                note(summary, "energy_counter_joules", STANDING_COUNTER);
+            }
         }
         Err(Some(reason)) => note(summary, "energy_counter_joules", &reason),
         Err(None) => {}

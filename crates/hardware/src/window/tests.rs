@@ -429,6 +429,39 @@ fn a_hole_in_the_readings_is_not_bridged_by_the_integral_but_by_the_counter() {
 }
 
 #[test]
+fn a_counter_that_stands_still_and_power_that_is_always_0_are_no_energy() {
+    let of = |watts: Option<f64>| {
+        let mut readings = readings((0..8).map(f64::from));
+        for tick in &mut readings.ticks {
+            let gpu = tick.gpu.as_mut().unwrap();
+            (gpu.power_watts, gpu.energy_joules) = (watts, Some(90_000.0));
+        }
+        summarize(&readings, Some((SECOND, 6 * SECOND)), &[], CORES)
+    };
+    let standing = "the counter did not move in the window";
+    for watts in [None, Some(0.0)] {
+        let summary = of(watts);
+        assert_eq!(
+            (
+                summary.energy_counter_joules,
+                summary.energy_integral_joules,
+                summary.mean_power_watts
+            ),
+            (None, None, None)
+        );
+        assert_eq!(summary.notes["energy_counter_joules"], standing);
+        let no_power = watts.map(|_| "every power reading in the window is 0 W");
+        for column in ["energy_integral_joules", "mean_power_watts"] {
+            assert_eq!(summary.notes.get(column).map(String::as_str), no_power);
+        }
+    }
+    let summary = of(Some(200.0));
+    assert_eq!(summary.energy_counter_joules, None);
+    assert_eq!(summary.notes["energy_counter_joules"], standing);
+    assert!(close(summary.energy_integral_joules, 1000.0));
+}
+
+#[test]
 fn counter_and_integral_that_disagree_are_both_kept_with_a_note() {
     let mut readings = readings((0..8).map(f64::from));
     for tick in &mut readings.ticks {
