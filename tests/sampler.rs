@@ -316,6 +316,21 @@ fn a_performance_state_that_the_driver_does_not_know_is_absent() {
 }
 
 #[test]
+fn a_field_that_fails_once_is_read_again_also_where_it_says_not_supported() {
+    for code in [3, 4, 999] {
+        let rates = format!(
+            "{{calls: [{{gpu: 75, memory: 7}}, {{return: {code}}}, {{gpu: 80, memory: 7}}]}}"
+        );
+        let (rows, _) = sampled(&HOPPER.replace("{gpu: 75, memory: 7}", &rates), 3);
+        let found: Vec<Option<f64>> = rows
+            .iter()
+            .map(|row| row.tick.gpu.as_ref().unwrap().utilization)
+            .collect();
+        assert_eq!(found, [Some(0.75), None, Some(0.8)], "code {code}");
+    }
+}
+
+#[test]
 fn a_driver_without_gpm_or_without_its_free_gives_reasons_and_does_not_abort() {
     for (missing, has_gpm) in [("[nvmlGpm*]", false), ("[nvmlGpmSampleFree]", true)] {
         let (_, readings) = sampled_apart(&format!("missing: {missing}\n{HOPPER}"), 7, APART);

@@ -62,6 +62,7 @@ fn cost(device: &mut OpenedGpu, group: ReadingGroup, rounds: usize) -> GroupCost
         }
         let mut fields = FieldReasons {
             lasting: &mut device.lasting,
+            offered: &mut device.offered,
             absent: &mut absent,
             ended: None,
         };

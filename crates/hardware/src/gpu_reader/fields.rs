@@ -1,7 +1,7 @@
 //! Reads fields one by one, so that a failure affects one field, and a permanent failure is tried
 //! only once.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 use super::is_end;
 use crate::{Absence, Reading};
@@ -10,6 +10,8 @@ use crate::{Absence, Reading};
 pub(super) struct FieldReasons<'a> {
     /// Fields whose answer will not change.
     pub(super) lasting: &'a mut BTreeMap<&'static str, String>,
+    /// Fields that have had a value: the device offers them, whatever it answers later.
+    pub(super) offered: &'a mut BTreeSet<&'static str>,
     pub(super) absent: &'a mut BTreeMap<&'static str, String>,
     /// The device cannot be read any more.
     pub(super) ended: Option<Absence>,
@@ -40,11 +42,14 @@ impl FieldReasons<'_> {
     /// Takes in the answer for one field.
     pub(super) fn keep<T>(&mut self, name: &'static str, answer: Reading<T>) -> Option<T> {
         let absence = match answer {
-            Reading::Value(value) => return Some(value),
+            Reading::Value(value) => {
+                self.offered.insert(name);
+                return Some(value);
+            }
             Reading::Absent(absence) => absence,
         };
         let reason = absence.to_string();
-        if absence.is_lasting() {
+        if absence.is_lasting() && !self.offered.contains(name) {
             self.lasting.insert(name, reason.clone());
         }
         self.absent.insert(name, reason);
@@ -64,6 +69,7 @@ mod tests {
         let (mut lasting, mut absent) = (BTreeMap::new(), BTreeMap::new());
         let mut fields = FieldReasons {
             lasting: &mut lasting,
+            offered: &mut BTreeSet::new(),
             absent: &mut absent,
             ended: None,
         };
@@ -92,5 +98,28 @@ mod tests {
             None
         );
         assert_eq!(absent["fan"], "not supported by this device");
+    }
+
+    #[test]
+    fn a_field_that_has_had_a_value_is_asked_again_whatever_it_answers() {
+        let (mut lasting, mut absent) = (BTreeMap::new(), BTreeMap::new());
+        let mut fields = FieldReasons {
+            lasting: &mut lasting,
+            offered: &mut BTreeSet::new(),
+            absent: &mut absent,
+            ended: None,
+        };
+        let mut ask = |answer: Reading<u8>| fields.read("utilization", || answer);
+        assert_eq!(
+            [
+                ask(Reading::Value(4)),
+                ask(Reading::Absent(Absence::NotSupported)),
+                ask(Reading::Absent(Absence::NoPermission)),
+                ask(Reading::Value(5)),
+            ],
+            [Some(4), None, None, Some(5)]
+        );
+        assert!(lasting.is_empty());
+        assert_eq!(absent["utilization"], "this user may not read it");
     }
 }

@@ -1,6 +1,9 @@
 //! The groups of fields of one device: one group is what one or two driver calls give together.
 
-use std::{collections::BTreeMap, time::Instant};
+use std::{
+    collections::{BTreeMap, BTreeSet},
+    time::Instant,
+};
 
 use nvml_wrapper::{
     Device,
@@ -78,6 +81,8 @@ pub(super) struct OpenedGpu {
     pub(super) device: OpenDevice,
     /// Fields whose answer will not change.
     pub(super) lasting: BTreeMap<&'static str, String>,
+    /// Fields that have had a value.
+    pub(super) offered: BTreeSet<&'static str>,
 }
 
 /// The handle and the readings before.
@@ -102,11 +107,9 @@ impl OpenedGpu {
         let is_mig = is_instance || whole.mig_mode().is_ok_and(|mode| mode.current == 1);
         let mut lasting = BTreeMap::new();
         let mut gpm = GpmSeries::open(&nvml, whole, instance_with_gpm(&nvml, &handle))
-            .map_err(|absence| {
+            .inspect_err(|absence| {
                 if absence.is_lasting() {
-                    lasting.insert("gpm", absence.to_string())
-                } else {
-                    None
+                    lasting.insert("gpm", absence.to_string());
                 }
             })
             .ok();
@@ -149,6 +152,7 @@ impl OpenedGpu {
                 pcie_bytes_per_second,
             },
             lasting,
+            offered: BTreeSet::new(),
         }
     }
 
@@ -454,6 +458,7 @@ fn gpm(open: &mut OpenDevice, fields: &mut FieldReasons<'_>, tick: &mut GpuTick)
             return;
         }
     };
+    fields.offered.insert("gpm");
     let names = [
         "sm_active",
         "sm_occupancy",

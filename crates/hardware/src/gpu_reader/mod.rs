@@ -1,9 +1,9 @@
 //! The sampler's reading of a device at each tick: few calls, and one for all that NVML gives in a
 //! batch.
 //!
-//! A field that a device does not offer is asked once, not at every tick. A lost device is closed
-//! and tried again later. Calls may hang: [`desk`] runs them in another thread than the one that
-//! waits for the answer.
+//! A field that a device does not offer is asked once, not at every tick; one that has had a value is
+//! always asked again. A lost device is closed and tried again later. Calls may hang: [`desk`] runs
+//! them in another thread than the one that waits for the answer.
 
 pub(super) mod cost;
 pub(super) mod desk;
@@ -145,6 +145,7 @@ fn read_open(open: &mut OpenedGpu, look: &mut GpuReading) -> (GpuTick, Option<Ab
     for group in ReadingGroup::EVERY_TICK {
         let mut fields = FieldReasons {
             lasting: &mut open.lasting,
+            offered: &mut open.offered,
             absent: &mut look.absent,
             ended: None,
         };
