@@ -266,6 +266,44 @@ fn each_row_has_the_power_limit_at_its_start_and_says_if_it_changes() {
     );
 }
 
+/// Two trials, one after the other, with `run.cool_down`, on a GPU with these answers of the newer and
+/// the older call of the temperature.
+fn with_cool_down(newer: serde_json::Value, older: serde_json::Value) -> (Place, Ended) {
+    let mut scenario = scenario("h200");
+    let calls = &mut scenario.devices[0].calls;
+    calls.insert("nvmlDeviceGetTemperatureV/0".into(), newer);
+    calls.insert("nvmlDeviceGetTemperature/0".into(), older);
+    let place = sweep(
+        "devices: [0], cool_down: {below_celsius: 50, at_most: 1s}",
+        2,
+    );
+    let ended = run(&place, &scenario, "completes");
+    assert_eq!(ended.status, Some(0), "{}", ended.stderr);
+    (place, ended)
+}
+
+#[test]
+fn a_gpu_cools_down_by_the_newer_call_of_the_temperature_too() {
+    let unknown = || serde_json::json!({"return": 3});
+    let notice = "`run.cool_down` cannot wait for GPU 0 (NVIDIA H200): its temperature is unknown \
+                  (not supported by this device)";
+    for (newer, older) in [
+        (serde_json::json!(60), unknown()),
+        (unknown(), serde_json::json!(60)),
+    ] {
+        let (place, ended) = with_cool_down(newer, older);
+        assert!(!ended.stderr.contains("run.cool_down"), "{}", ended.stderr);
+        let rows = place.rows();
+        let pause = number(&rows[1], "run_seconds")
+            - number(&rows[0], "run_seconds")
+            - number(&rows[0], "trial_seconds");
+        // The end is seen a moment before the rest begins.
+        assert!(pause > 0.9, "{pause}");
+    }
+    let (_, ended) = with_cool_down(unknown(), unknown());
+    assert!(ended.stderr.contains(notice), "{}", ended.stderr);
+}
+
 #[test]
 fn a_counter_that_goes_back_is_no_energy() {
     let found = sampled("energy-reset");

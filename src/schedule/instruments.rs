@@ -18,8 +18,8 @@ use kiln_core::{
     record::{Check, peaks::peaks_path},
 };
 use kiln_hardware::{
-    self, Gpu, HostFacts, Nvml, NvmlAbsent, NvmlFault, Patience, Which, list_devices, read_gpus,
-    snapshot::host_items,
+    self, Gpu, HostFacts, Nvml, NvmlAbsent, NvmlFault, Patience, Reading, Which, list_devices,
+    read_gpus, snapshot::host_items,
 };
 use serde_json::{Map, Value, json};
 
@@ -265,8 +265,14 @@ impl Instruments {
         asked.ok_or_else(|| self.patience.silence().to_string())
     }
 
-    pub fn temperature_celsius(&self, uuid: &str) -> Option<f64> {
-        self.ask_of(uuid, Nvml::temperature_celsius)?.into_value()
+    /// Temperature of the GPU, also where the device is a MIG instance of it.
+    pub fn temperature_celsius(&self, uuid: &str) -> Reading<f64> {
+        match &self.nvml {
+            Ok(_) => self
+                .ask_of(uuid, Nvml::temperature_celsius)
+                .unwrap_or_else(|| Reading::Absent(self.patience.silence())),
+            Err(absent) => Reading::absent(absent),
+        }
     }
 
     /// NVML's message about a lost device of the running trial.

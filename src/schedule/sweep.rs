@@ -264,10 +264,7 @@ impl<'a> LaunchState<'a> {
     }
 
     fn start(&mut self, index: usize, slot: usize) -> Result<(), RunStop> {
-        for gpu in self.slots.gpus(slot) {
-            let limit = self.instruments.read_power(&gpu);
-            self.slots.set_power_limit(&gpu.uuid, limit);
-        }
+        self.read_gpus(slot);
         let trial = &self.trials[index];
         let gpus = self.slots.gpus(slot);
         let setting = attempt::AttemptSetting {
@@ -301,6 +298,18 @@ impl<'a> LaunchState<'a> {
         }
         self.note_unrecorded(recorded);
         Ok(())
+    }
+
+    /// Reads the GPUs on which a trial is about to start.
+    fn read_gpus(&mut self, slot: usize) {
+        if self.request.experiment.run.cool_down.is_some() {
+            let notices = self.slots.unknown_temperatures(slot, &self.instruments);
+            notices.iter().for_each(|text| self.notice(text));
+        }
+        for gpu in self.slots.gpus(slot) {
+            let limit = self.instruments.read_power(&gpu);
+            self.slots.set_power_limit(&gpu.uuid, limit);
+        }
     }
 
     fn look(&self, token: u64) {

@@ -17,6 +17,8 @@ pub(super) struct Slots {
     lost: Vec<usize>,
     /// End time of the last trial on each device, for `run.cool_down`.
     rested_since: Vec<Option<Instant>>,
+    /// Devices of which [`Slots::unknown_temperatures`] has told.
+    told: Vec<usize>,
 }
 
 impl Slots {
@@ -26,6 +28,7 @@ impl Slots {
             devices,
             slots,
             lost: Vec::new(),
+            told: Vec::new(),
         }
     }
 
@@ -88,7 +91,34 @@ impl Slots {
         has_rested
             || instruments
                 .temperature_celsius(&gpu.uuid)
+                .into_value()
                 .is_none_or(|celsius| celsius < f64::from(limit.below_celsius))
+    }
+
+    /// Says of GPUs of a slot that `run.cool_down` could not wait for them, once of each.
+    pub(super) fn unknown_temperatures(
+        &mut self,
+        slot: usize,
+        instruments: &Instruments,
+    ) -> Vec<String> {
+        let mut notices = Vec::new();
+        for device in &self.slots[slot] {
+            let Some(gpu) = &self.devices[*device].gpu else {
+                continue;
+            };
+            if self.rested_since[*device].is_none() || self.told.contains(device) {
+                continue;
+            }
+            if let Some(reason) = instruments.temperature_celsius(&gpu.uuid).reason() {
+                self.told.push(*device);
+                notices.push(format!(
+                    "`run.cool_down` cannot wait for GPU {} ({}): its temperature is unknown \
+                     ({reason})",
+                    gpu.index, gpu.name
+                ));
+            }
+        }
+        notices
     }
 
     /// A trial on the slot has ended.

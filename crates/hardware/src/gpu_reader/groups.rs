@@ -5,22 +5,18 @@ use std::{
     time::Instant,
 };
 
-use nvml_wrapper::{
-    Device,
-    enum_wrappers::device::{Clock, TemperatureSensor},
-};
-use nvml_wrapper_sys::bindings::nvmlTemperature_v1_t;
+use nvml_wrapper::{Device, enum_wrappers::device::Clock};
 
 use super::{GpuTick, GpuWork, fields::FieldReasons};
 use crate::{
     Absence, Nvml, Reading,
     nvml::{
         board_of,
-        calls::{gpu_instance_id, total_and_used},
+        calls::{gpu_celsius, gpu_instance_id, total_and_used},
         field_ids::{MEMORY_TEMPERATURE, POWER_AVERAGE, POWER_INSTANT, SCOPE_GPU},
         gpm::{GpmLook, GpmSeries},
         is_instance,
-        raw::{FieldValue, ask, field_values, version_of},
+        raw::{FieldValue, ask, field_values},
         reading_of,
     },
 };
@@ -224,7 +220,7 @@ pub(super) fn read(
         ReadingGroup::Power => {}
         ReadingGroup::Temperature => {
             tick.temperature_celsius =
-                fields.read("temperature_celsius", || temperature(&open.nvml, device))
+                fields.read("temperature_celsius", || gpu_celsius(&open.nvml, device))
         }
         ReadingGroup::Clocks => {
             tick.sm_clock_megahertz = fields
@@ -389,28 +385,7 @@ fn rate(
     (rate <= most).then_some(rate)
 }
 
-/// The newer call first: CUDA 14 takes the older one away.
-fn temperature(nvml: &Nvml, device: &Device<'_>) -> Reading<f64> {
-    let question = nvmlTemperature_v1_t {
-        version: version_of::<nvmlTemperature_v1_t>(1),
-        sensorType: 0,
-        temperature: 0,
-    };
-    // SAFETY: the structure is the library's own layout and lives through the call.
-    let answer = ask(
-        device,
-        nvml.library().lib().nvmlDeviceGetTemperatureV.as_ref(),
-        question,
-        |function, handle, place| unsafe { function(handle, place) },
-    );
-    match answer {
-        Reading::Value(answer) => Reading::Value(f64::from(answer.temperature)),
-        Reading::Absent(Absence::Lost) => Reading::Absent(Absence::Lost),
-        Reading::Absent(_) => reading_of(device.temperature(TemperatureSensor::Gpu)).map(f64::from),
-    }
-}
-
-/// The newer name first, as above.
+/// The newer name first: CUDA 14 takes the older one away.
 fn reasons(nvml: &Nvml, device: &Device<'_>) -> Reading<u64> {
     // SAFETY: the call writes one number.
     let answer = ask(

@@ -4,12 +4,15 @@
 
 use std::mem;
 
-use nvml_wrapper::{Device, struct_wrappers::device::ProcessInfo};
+use nvml_wrapper::{
+    Device, enum_wrappers::device::TemperatureSensor, struct_wrappers::device::ProcessInfo,
+};
 use nvml_wrapper_sys::bindings as sys;
 
 use super::{
     Nvml,
     raw::{ask, version_of},
+    reading_of,
 };
 use crate::{Absence, Reading};
 
@@ -175,6 +178,15 @@ pub(crate) fn memory_v1(nvml: &Nvml, device: &Device<'_>) -> Reading<sys::nvmlMe
     ask(device, symbol, start, |function, handle, place| unsafe {
         function(handle, place)
     })
+}
+
+/// Temperature of the GPU in °C. The newer call first: CUDA 14 takes the older one away.
+pub(crate) fn gpu_celsius(nvml: &Nvml, device: &Device<'_>) -> Reading<f64> {
+    match temperature(nvml, device) {
+        Reading::Value(found) => Reading::Value(f64::from(found.temperature)),
+        Reading::Absent(Absence::Lost) => Reading::Absent(Absence::Lost),
+        Reading::Absent(_) => reading_of(device.temperature(TemperatureSensor::Gpu)).map(f64::from),
+    }
 }
 
 /// Total and used bytes of the device, for readings that need no more.

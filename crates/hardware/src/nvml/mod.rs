@@ -13,13 +13,10 @@ pub(super) mod raw;
 
 use std::{fmt, path::Path, sync::mpsc, thread, time::Duration};
 
-use nvml_wrapper::{
-    Device, enum_wrappers::device::TemperatureSensor, enums::device::UsedGpuMemory,
-    error::NvmlError,
-};
+use nvml_wrapper::{Device, enums::device::UsedGpuMemory, error::NvmlError};
 
 use super::{Absence, Reading, process};
-use calls::total_and_used;
+use calls::{gpu_celsius, total_and_used};
 pub(super) use error::{absence, reading_of};
 
 /// The library's name for the dynamic loader.
@@ -279,13 +276,12 @@ impl Nvml {
         .map(|rates| f64::from(rates.gpu) / 100.0)
     }
 
+    /// Temperature of the GPU, also where the device is a MIG instance of it.
     pub fn temperature_celsius(&self, uuid: &str) -> Reading<f64> {
-        reading_of(self.device(uuid).and_then(|device| {
-            board_of(&device)
-                .unwrap_or(device)
-                .temperature(TemperatureSensor::Gpu)
-        }))
-        .map(f64::from)
+        match self.device(uuid) {
+            Ok(device) => gpu_celsius(self, &board_of(&device).unwrap_or(device)),
+            Err(error) => Reading::Absent(absence(&error)),
+        }
     }
 
     /// Name of a process, as the driver knows it.
