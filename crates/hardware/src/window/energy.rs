@@ -87,7 +87,7 @@ fn fill_counter(summary: &mut WindowSummary, readings: &TrialReadings, pieces: &
             note(
                 summary,
                 "energy_counter_joules",
-                "the counter went backwards because the driver was reloaded",
+                "the counter went backwards, so it was reset or has wrapped",
             );
         }
         Ok(found) => {
