@@ -30,7 +30,7 @@ pub(super) fn leased(
     what: &str,
 ) -> Result<Option<Lease>, Stop> {
     let devices = instruments.devices();
-    let visible = visible_here(&devices);
+    let visible = visible_here(instruments);
     let absence = match (devices.is_empty(), instruments.absence()) {
         (false, _) => "`CUDA_VISIBLE_DEVICES` hides every GPU".to_owned(),
         (true, Some(absence)) => absence,

@@ -17,7 +17,7 @@ use kiln_hardware::{
 use super::{Status, Stop, warning};
 use crate::{
     ask::not_started,
-    schedule::{instruments::LeasedGpu, visible_gpus},
+    schedule::{Instruments, instruments::LeasedGpu, visible_gpus},
 };
 
 /// `$KILN_TRIAL`, else the program beside this one.
@@ -102,9 +102,11 @@ pub(super) fn nvml_library() -> Option<PathBuf> {
         .map(PathBuf::from)
 }
 
-/// The GPUs of these that this process's `CUDA_VISIBLE_DEVICES` leaves visible, in its order.
-pub(super) fn visible_here(devices: &[LeasedGpu]) -> Vec<LeasedGpu> {
-    visible_gpus(devices, std::env::var(VISIBLE_DEVICES).ok().as_deref())
+/// The GPUs that this process's `CUDA_VISIBLE_DEVICES` leaves visible, in its order.
+pub(super) fn visible_here(instruments: &Instruments) -> Vec<LeasedGpu> {
+    let visible = std::env::var(VISIBLE_DEVICES).ok();
+    let devices = instruments.devices();
+    visible_gpus(&devices, instruments.unusable(), visible.as_deref())
 }
 
 /// Returns the indices of the GPUs that `-i` names by index, UUID or PCI address, separated by

@@ -148,7 +148,7 @@ fn foretold(planned: &Planned, args: &Args) -> Result<Foretold, Stop> {
 
 /// The number of GPUs that a run here may use.
 fn gpus_here() -> usize {
-    visible_here(&Instruments::open(nvml_library().as_deref()).devices()).len()
+    visible_here(&Instruments::open(nvml_library().as_deref())).len()
 }
 
 /// Takes the time of its trials from `time_left`, if they could run here.

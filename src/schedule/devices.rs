@@ -7,7 +7,10 @@ use kiln_core::{
     units::{Bytes, Fraction, counted, listed},
 };
 
-use super::instruments::{LeasedGpu, ProcessList};
+use super::{
+    instruments::{LeasedGpu, ProcessList},
+    visible::{fault, restrict},
+};
 use crate::preflight::is_hidden_on_purpose;
 
 /// GPUs busier than this are not idle.
@@ -64,7 +67,7 @@ pub(super) fn choose(
     engine: Engine,
     offer: DeviceOffer,
 ) -> Result<DeviceChoice, String> {
-    let visible: Vec<LeasedGpu> = restrict(offer.devices, offer.visible);
+    let visible: Vec<LeasedGpu> = restrict(offer.devices, offer.unusable, offer.visible);
     match (wanted, engine) {
         (Devices::Named(DeviceName::Cpu), _) | (Devices::Named(DeviceName::Auto), Engine::Flex) => {
             Ok(DeviceChoice::Cpu { no_gpu: None })
@@ -74,9 +77,7 @@ pub(super) fn choose(
                 .to_owned(),
         ),
         (Devices::Named(DeviceName::Auto), _)
-            if offer.devices.is_empty()
-                && !offer.unusable.is_empty()
-                && !is_hidden_on_purpose(offer.visible) =>
+            if visible.is_empty() && lacks_gpus_by_mistake(offer) =>
         {
             Err(format!(
                 "{}; `--device cpu` runs the trials on the CPU",
@@ -155,6 +156,14 @@ pub(super) fn cpu_instead(is_worker: bool, has_final: bool) -> &'static str {
     }
 }
 
+/// Whether the user may expect a GPU where none is visible: there are GPUs that cannot be used, or
+/// `CUDA_VISIBLE_DEVICES` is wrong.
+fn lacks_gpus_by_mistake(offer: DeviceOffer) -> bool {
+    let is_wrong = |text: &str| fault(text, offer.devices, offer.unusable).is_some();
+    !is_hidden_on_purpose(offer.visible)
+        && (!offer.unusable.is_empty() || offer.visible.is_some_and(is_wrong))
+}
+
 fn nothing_visible(offer: DeviceOffer) -> String {
     if offer.devices.is_empty() && !offer.unusable.is_empty() {
         let each = offer
@@ -166,28 +175,32 @@ fn nothing_visible(offer: DeviceOffer) -> String {
     match (offer.devices.is_empty(), offer.absence) {
         (false, _) => match offer.visible {
             Some(text) if !is_hidden_on_purpose(Some(text)) => {
-                let instances: Vec<&str> = offer
-                    .devices
-                    .iter()
-                    .filter(|device| device.instance.is_some())
-                    .map(|device| device.uuid.as_str())
-                    .collect();
-                match instances.as_slice() {
-                    [] => format!(
-                        "`CUDA_VISIBLE_DEVICES={text}` names none of {} here",
-                        counted(offer.devices.len(), "GPU")
-                    ),
-                    there => format!(
-                        "`CUDA_VISIBLE_DEVICES={text}` names none of the devices here; MIG \
-                         instances are {}",
-                        there.join(", ")
-                    ),
-                }
+                fault(text, offer.devices, offer.unusable)
+                    .unwrap_or_else(|| names_none(text, offer.devices))
             }
             _ => "`CUDA_VISIBLE_DEVICES` hides every GPU".to_owned(),
         },
         (true, Some(absence)) => absence.to_owned(),
         (true, None) => "the NVIDIA driver reports no GPU".to_owned(),
+    }
+}
+
+/// Says that this `CUDA_VISIBLE_DEVICES` names none of the devices.
+fn names_none(text: &str, devices: &[LeasedGpu]) -> String {
+    let instances: Vec<&str> = devices
+        .iter()
+        .filter(|device| device.instance.is_some())
+        .map(|device| device.uuid.as_str())
+        .collect();
+    match instances.as_slice() {
+        [] => format!(
+            "`CUDA_VISIBLE_DEVICES={text}` names none of {} here",
+            counted(devices.len(), "GPU")
+        ),
+        there => format!(
+            "`CUDA_VISIBLE_DEVICES={text}` names none of the devices here; MIG instances are {}",
+            there.join(", ")
+        ),
     }
 }
 
@@ -223,27 +236,6 @@ fn find(id: &DeviceId, visible: &[LeasedGpu], offer: DeviceOffer) -> Result<Leas
         };
         format!("`run.devices` names {wanted}: {have}")
     })
-}
-
-/// The GPUs and MIG instances that `CUDA_VISIBLE_DEVICES` leaves visible, in its order. Like CUDA,
-/// it stops at the first entry that is not a device, and uses the first instance of a GPU with MIG
-/// instances. UUIDs of GPUs may be abbreviated, those of instances not.
-pub fn restrict(devices: &[LeasedGpu], visible: Option<&str>) -> Vec<LeasedGpu> {
-    let Some(visible) = visible else {
-        return devices.to_vec();
-    };
-    let find = |entry: &str| {
-        devices.iter().find(|device| match entry.parse::<u32>() {
-            Ok(index) => device.index == index,
-            Err(_) if entry.starts_with("GPU-") => device.board_uuid().starts_with(entry),
-            Err(_) => entry.starts_with("MIG-") && device.is_named(entry),
-        })
-    };
-    visible
-        .split(',')
-        .map_while(|entry| find(entry.trim()))
-        .cloned()
-        .collect()
 }
 
 /// Returns the reason why a GPU is not idle; `None` if it appears idle.

@@ -47,6 +47,7 @@ mod sweep;
 mod testimony;
 mod tickets;
 mod tuning;
+mod visible;
 mod worker;
 
 use std::{
@@ -60,7 +61,6 @@ pub use budget::{Budget, BudgetEnd, FittingTrials, fitting_trials};
 pub use clock::check_setting;
 pub use content::{ChangedPrograms, programs_changed_since};
 pub use copied_run::{CopyPurpose, CopySource};
-pub use devices::restrict as visible_gpus;
 pub use estimate::{Estimate, EstimateGrade, KnownTimes, TrialTime, steps_per_epoch};
 pub use events::{LaunchCounts, LaunchEvent, LaunchListener, TrialProgress};
 pub use idle::IdleForecast;
@@ -75,6 +75,7 @@ pub use slurm::{
     examine as examine_cluster, submit_workers, take_part, visible_in_job,
 };
 pub use tuning::{Progressed, Refused, Tuning};
+pub use visible::restrict as visible_gpus;
 pub use worker::{Attendance, Submitted, attend, copy_programs, for_later, submit, work};
 
 use copied_run::{CopiedRun, keep::KeptRun};
@@ -276,7 +277,10 @@ pub fn preview(
         experiment: request.experiment,
         trials: request.trials,
         has_final: history.has_final(),
-        gpus: &|| visible_gpus(&instruments().devices(), request.visible_devices).len(),
+        gpus: &|| {
+            let here = instruments();
+            visible_gpus(&here.devices(), here.unusable(), request.visible_devices).len()
+        },
     };
     let remarks = match request.search {
         Some(_) => Vec::new(),

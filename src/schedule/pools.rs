@@ -14,10 +14,11 @@ use kiln_core::{
 
 use super::{
     Event, Instruments, LaunchEvent, RunRequest, RunStop, clock,
-    devices::{DeviceChoice, DeviceOffer, DeviceRequest, choose_each, cpu_instead, restrict},
+    devices::{DeviceChoice, DeviceOffer, DeviceRequest, choose_each, cpu_instead},
     idle::{idle_devices, keeps_blocks},
     lease::{self, Lease, Refusal, Terms},
     remaining::{History, remaining},
+    visible::restrict,
 };
 
 /// Time between two checks of a busy device.
@@ -289,7 +290,7 @@ fn unused(choice: &DeviceChoice, wanted: &DeviceRequest, offer: DeviceOffer) -> 
     let DeviceChoice::All(used) = choice else {
         return None;
     };
-    let left: Vec<String> = restrict(offer.devices, offer.visible)
+    let left: Vec<String> = restrict(offer.devices, offer.unusable, offer.visible)
         .iter()
         .filter(|gpu| !used.contains(gpu))
         .map(|gpu| gpu.index.to_string())

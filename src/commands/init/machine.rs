@@ -23,7 +23,7 @@ impl Machine {
         let instruments = Instruments::open(nvml_library().as_deref());
         let devices = instruments.devices();
         let unusable = instruments.unusable().first().cloned();
-        let gpu = visible_here(&devices).into_iter().next();
+        let gpu = visible_here(&instruments).into_iter().next();
         let (cores, host) = (usable_cores(), read());
         let memory = host.memory_bytes.into_value();
         let memory = memory.map_or(String::new(), |bytes| {

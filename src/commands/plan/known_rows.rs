@@ -52,8 +52,8 @@ impl DevicesHere {
     pub(super) fn of(plan: &Plan) -> Self {
         let wants_gpu = |trial: &Trial| needs_gpu(trial.engine, &trial.devices);
         let gpu = plan.trials.iter().any(wants_gpu).then(|| {
-            let devices = Instruments::open_for_the_cpu(nvml_library().as_deref()).devices();
-            visible_here(&devices).into_iter().next()
+            let instruments = Instruments::open_for_the_cpu(nvml_library().as_deref());
+            visible_here(&instruments).into_iter().next()
         });
         let host = host::read();
         let limits = [&host.memory_bytes, &host.cgroup_memory_bytes];

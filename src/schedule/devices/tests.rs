@@ -267,6 +267,79 @@ fn a_gpu_that_cannot_be_used_is_named_with_its_reason() {
     }
 }
 
+fn seen(
+    wanted: &str,
+    devices: &[LeasedGpu],
+    unusable: &[(u32, String)],
+    visible: &str,
+) -> Result<DeviceChoice, String> {
+    let offer = DeviceOffer {
+        devices,
+        unusable,
+        absence: None,
+        visible: Some(visible),
+    };
+    let wanted: Devices = serde_yaml::from_str(wanted).unwrap();
+    choose(&wanted, Engine::Libtorch, offer)
+}
+
+#[test]
+fn a_variable_of_unusable_gpus_is_refused_and_one_with_others_means_these() {
+    let of = |wanted: &str, visible: &str| {
+        let unusable = [(0, "the GPU is lost".to_owned())];
+        seen(wanted, &gpus()[1..], &unusable, visible)
+    };
+    assert_eq!(
+        of("auto", "0"),
+        Err(
+            "`CUDA_VISIBLE_DEVICES=0` names only GPUs that cannot be used (GPU 0: the GPU is lost); \
+             name others by UUID: 1 (GPU-1a), 2 (GPU-2a); `--device cpu` runs the trials on the CPU"
+                .to_owned()
+        )
+    );
+    let refused = of("all", "0").unwrap_err();
+    assert!(refused.contains("GPU 0: the GPU is lost"), "{refused}");
+    assert!(of("auto", "7").is_err());
+    let second = vec![gpus()[1].clone()];
+    assert_eq!(of("all", "0,1"), Ok(DeviceChoice::All(second.clone())));
+    assert_eq!(of("auto", "0,1"), Ok(DeviceChoice::FirstIdle(second)));
+    assert!(matches!(of("auto", ""), Ok(DeviceChoice::Cpu { .. })));
+}
+
+#[test]
+fn a_variable_that_names_a_device_twice_shows_none() {
+    for (text, device) in [("0,GPU-0a", "GPU 0 (H200)"), ("1,0,1", "GPU 1 (H200)")] {
+        for wanted in ["auto", "all", "[0]"] {
+            let refused = seen(wanted, &gpus(), &[], text).unwrap_err();
+            let words = format!("names {device} twice; CUDA then shows no device at all");
+            assert!(refused.contains(&words), "{wanted}: {refused}");
+        }
+    }
+    let refused = seen("auto", &one_in_pieces(), &[], "0,MIG-1b").unwrap_err();
+    assert!(refused.contains("names MIG-1b twice"), "{refused}");
+}
+
+#[test]
+fn the_beginning_of_several_uuids_names_no_gpu() {
+    let mut two = gpus();
+    two.truncate(2);
+    two[1].uuid = "GPU-0b".to_owned();
+    for wanted in ["auto", "all"] {
+        let refused = seen(wanted, &two, &[], "GPU-0").unwrap_err();
+        assert!(
+            refused.contains("`GPU-0` is the beginning of several UUIDs"),
+            "{refused}"
+        );
+    }
+    let first = vec![two[0].clone()];
+    assert_eq!(
+        seen("all", &two, &[], "0,GPU-0"),
+        Ok(DeviceChoice::All(first)),
+        "as CUDA it stops there"
+    );
+    assert!(seen("all", &two[..1], &[], "GPU-").is_err());
+}
+
 #[test]
 fn a_busy_gpu_names_its_users_and_hidden_lists_are_not_taken_for_use() {
     let gpu = &gpus()[0];

@@ -103,7 +103,8 @@ fn why_without_gpus(
     request: &RunRequest,
     instruments: &Instruments,
 ) -> Result<Option<String>, RunStop> {
-    if !visible_gpus(&instruments.devices(), request.visible_devices).is_empty() {
+    let (devices, unusable) = (instruments.devices(), instruments.unusable());
+    if !visible_gpus(&devices, unusable, request.visible_devices).is_empty() {
         return Ok(None);
     }
     let has_none = |why: &str| {
