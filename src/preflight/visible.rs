@@ -77,6 +77,9 @@ fn visible(text: &str, facts: &PreflightFacts) -> Check {
             Err(why) => return wrong(text, &why, &seen, gpus),
         }
     }
+    if seen.iter().all(|named| gpus[named.gpu].lost.is_some()) {
+        return unreadable(text, &seen, gpus);
+    }
     leaves(text, &seen, facts)
 }
 
@@ -229,7 +232,33 @@ fn wrong(text: &str, why: &str, seen: &[NamedDevice], gpus: &[GpuFacts]) -> Chec
     )
 }
 
-fn leaves(text: &str, seen: &[NamedDevice], facts: &PreflightFacts) -> Check {
+fn unreadable(text: &str, seen: &[NamedDevice], gpus: &[GpuFacts]) -> Check {
+    let named = seen.iter().filter_map(|named| {
+        let gpu = &gpus[named.gpu];
+        Some(format!("{}: {}", gpu.words(), gpu.lost.as_ref()?))
+    });
+    let others = gpus.iter().filter(|gpu| gpu.lost.is_none());
+    let others: Vec<String> = others
+        .filter_map(|gpu| Some(format!("{} = {}", gpu.index, gpu.uuid.as_ref()?)))
+        .collect();
+    let remedy = match others.as_slice() {
+        [] => "see the checks of each GPU".to_owned(),
+        some => format!("name others by UUID: {}", some.join(", ")),
+    };
+    Check::problem(
+        NAME,
+        format!(
+            "`CUDA_VISIBLE_DEVICES={text}` names only GPUs that cannot be read ({})",
+            named.collect::<Vec<_>>().join("; ")
+        ),
+        remedy,
+    )
+}
+
+/// The devices that are left; GPUs that cannot be read do not count.
+fn leaves(text: &str, named: &[NamedDevice], facts: &PreflightFacts) -> Check {
+    let is_readable = |named: &&NamedDevice| facts.gpus[named.gpu].lost.is_none();
+    let seen: Vec<&NamedDevice> = named.iter().filter(is_readable).collect();
     let instances = seen.iter().filter(|named| named.instance.is_some()).count();
     let wholes = format!("{} of {} GPUs", seen.len() - instances, facts.gpus.len());
     let left = match (instances, seen.len() - instances) {
@@ -246,7 +275,8 @@ fn leaves(text: &str, seen: &[NamedDevice], facts: &PreflightFacts) -> Check {
         );
     }
     let has_index = text.split(',').any(|entry| entry.parse::<u64>().is_ok());
-    let names: Vec<Option<&String>> = facts.gpus.iter().map(|gpu| gpu.name.value()).collect();
+    let names = facts.gpus.iter().filter_map(|gpu| gpu.name.value());
+    let names: Vec<&String> = names.collect();
     let is_mixed = names.windows(2).any(|pair| pair[0] != pair[1]);
     let is_by_bus = facts.environment.cuda_device_order.as_deref() == Some("PCI_BUS_ID");
     if has_index && is_mixed && !is_by_bus {
@@ -274,7 +304,7 @@ mod tests {
     use super::*;
     use crate::preflight::{gpu::tests::healthy, tests::facts};
     use kiln_core::record::CheckState;
-    use kiln_hardware::Reading;
+    use kiln_hardware::{Absence, Reading};
 
     fn with(text: &str, change: impl FnOnce(&mut PreflightFacts)) -> (CheckState, String) {
         let mut facts = facts();
@@ -402,6 +432,28 @@ mod tests {
         };
         assert_eq!(with("1", ordered).0, CheckState::Ok);
         assert_eq!(with("GPU-1aaaaaaa", unlike).0, CheckState::Ok);
+    }
+
+    #[test]
+    fn gpus_that_cannot_be_read_are_not_counted_and_alone_are_a_problem() {
+        let lost = |facts: &mut PreflightFacts| {
+            facts.gpus[0].lost = Some(Absence::Lost);
+            facts.gpus[0].name = Reading::Absent(Absence::Lost);
+        };
+        let (state, evidence) = with("0", lost);
+        assert_eq!(state, CheckState::Problem, "{evidence}");
+        assert!(
+            evidence.contains("names only GPUs that cannot be read (GPU 0: "),
+            "{evidence}"
+        );
+        assert_eq!(
+            with("0,1", lost),
+            (
+                CheckState::Ok,
+                "`CUDA_VISIBLE_DEVICES=0,1` leaves 1 of 2 GPUs".to_owned()
+            ),
+            "a GPU without a name does not differ from the others"
+        );
     }
 
     #[test]
