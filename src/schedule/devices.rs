@@ -97,6 +97,7 @@ pub(super) fn choose(
             .iter()
             .map(|id| find(id, &visible, offer))
             .collect::<Result<_, _>>()
+            .and_then(each_once)
             .map(DeviceChoice::All),
     }
 }
@@ -201,6 +202,19 @@ fn names_none(text: &str, devices: &[LeasedGpu]) -> String {
             "`CUDA_VISIBLE_DEVICES={text}` names none of the devices here; MIG instances are {}",
             there.join(", ")
         ),
+    }
+}
+
+/// # Errors
+/// If two names of `run.devices` mean the same device: it would be leased from itself.
+fn each_once(devices: Vec<LeasedGpu>) -> Result<Vec<LeasedGpu>, String> {
+    let again = (1..devices.len()).find(|at| devices[..*at].contains(&devices[*at]));
+    match again.map(|at| &devices[at]) {
+        Some(device) => Err(format!(
+            "`run.devices` names GPU {} ({}) twice; name each device once",
+            device.index, device.uuid
+        )),
+        None => Ok(devices),
     }
 }
 

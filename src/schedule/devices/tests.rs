@@ -42,6 +42,16 @@ fn devices_are_chosen_by_name_index_and_uuid() {
 }
 
 #[test]
+fn two_names_of_one_device_are_refused() {
+    assert_eq!(
+        chosen("[0, GPU-0a]", None, &gpus()),
+        Err("`run.devices` names GPU 0 (GPU-0a) twice; name each device once".to_owned())
+    );
+    let refused = uuids("[MIG-2b, 0, MIG-1b]", None).unwrap_err();
+    assert!(refused.contains("names GPU 0 (MIG-1b) twice"), "{refused}");
+}
+
+#[test]
 fn several_devices_per_trial_are_taken_in_whole_trials_or_refused() {
     let chosen = |wanted: &str, each: u64, devices: &[LeasedGpu]| {
         let wanted = DeviceRequest {
