@@ -22,7 +22,7 @@ use super::{
 };
 
 /// Time between two checks of a busy device.
-const LOOK_AGAIN: Duration = Duration::from_secs(2);
+pub(super) const LOOK_AGAIN: Duration = Duration::from_secs(2);
 
 /// The devices of this launch, and those that each device request may use.
 pub(super) struct Pools {
@@ -311,13 +311,16 @@ fn unused(choice: &DeviceChoice, wanted: &DeviceRequest, offer: DeviceOffer) -> 
 /// Returns the devices of a new slot for a request that lost its slot: indices of `held` that are
 /// not `lost`, and newly leased devices, only if they are idle now. Named devices, and those of
 /// `all`, have no replacement.
+///
+/// # Errors
+/// Who uses the others, if there are enough of them.
 pub(super) fn another(
     wanted: &DeviceRequest,
     held: &[Lease],
     lost: &[usize],
     request: &RunRequest,
     instruments: &Instruments,
-) -> Option<(Vec<usize>, Vec<Lease>)> {
+) -> Result<(Vec<usize>, Vec<Lease>), Option<String>> {
     let (devices, absence) = (instruments.devices(), instruments.absence());
     let offer = DeviceOffer {
         devices: &devices,
@@ -326,7 +329,7 @@ pub(super) fn another(
         visible: request.visible_devices,
     };
     let Ok(DeviceChoice::FirstIdle(mut gpus)) = choose_each(wanted, offer) else {
-        return None;
+        return Err(None);
     };
     let each = wanted.each.max(1) as usize;
     let is_kept = |place: &usize| {
@@ -338,6 +341,10 @@ pub(super) fn another(
     };
     let kept: Vec<usize> = (0..held.len()).filter(is_kept).take(each).collect();
     gpus.retain(|gpu| held.iter().all(|lease| lease.gpu.as_ref() != Some(gpu)));
+    let missing = each - kept.len();
+    if gpus.len() < missing {
+        return Err(None);
+    }
     let who = who(request);
     let terms = Terms {
         folder: request.locks,
@@ -345,8 +352,9 @@ pub(super) fn another(
         require_idle: request.experiment.run.require_idle_device,
         who: &who,
     };
-    let taken = lease::first_idle(&gpus, each - kept.len(), &terms).ok()?;
-    Some((kept, taken))
+    let taken = lease::first_idle(&gpus, missing, &terms)
+        .map_err(|(Refusal::Busy(why) | Refusal::Leased(why) | Refusal::Broken(why))| Some(why))?;
+    Ok((kept, taken))
 }
 
 /// Returns a text that names the holder of a lease.

@@ -36,6 +36,7 @@ use super::{
 };
 use crate::readings::{Paths, Privacy};
 pub(super) use closing::report;
+use lost_devices::LostDevice;
 use oom_trials::OomTrials;
 use opening::run_on;
 pub(super) use opening::{PreparedLaunch, collect_newest, collect_of};
@@ -92,6 +93,8 @@ struct LaunchState<'a> {
     /// Why a worker ends although there is more to do.
     cause: Option<EndCause>,
     budget: Option<BudgetWatch<'a>>,
+    /// The device that was lost last.
+    lost_device: Option<LostDevice>,
 }
 
 impl<'a> LaunchState<'a> {
@@ -155,6 +158,7 @@ impl<'a> LaunchState<'a> {
             tickets,
             cause: None,
             budget: request.budget.map(BudgetWatch::new),
+            lost_device: None,
         };
         launch.note_oom_trials();
         launch
@@ -187,6 +191,7 @@ impl<'a> LaunchState<'a> {
                 Err(RecvTimeoutError::Disconnected) => break,
             }
             self.tick();
+            self.look_for_devices();
         }
         disk::release_reserve(&self.open.tables);
         self.close()
@@ -367,6 +372,7 @@ fn shown(request: &RunRequest, open: &OpenRun) -> String {
 
 mod closing;
 mod ended;
+mod lost_devices;
 mod memory;
 mod oom_trials;
 mod opening;

@@ -11,7 +11,7 @@ use kiln_hardware::host::usable_cores;
 use super::LaunchState;
 use crate::schedule::{
     LaunchEvent, RunStop,
-    attempt::{self, Hindrance, Lost},
+    attempt::{self, Hindrance},
     devices::cpu_instead,
     disk,
     instruments::LeasedGpu,
@@ -146,29 +146,6 @@ impl LaunchState<'_> {
             cores: usable_cores(),
             fault_of_the_disk,
             unwatched_since: None,
-        }
-    }
-
-    /// Handles a lost device: the waiting trials use other devices, or no more are started.
-    fn lose(&mut self, Lost { uuid, words: lost }: &Lost) {
-        self.notice(&format!("{lost}; no more trials are scheduled on it"));
-        for slot in self.slots.lose(uuid) {
-            self.queue.lose(slot);
-        }
-        while let Some(wanted) = self.queue.stranded(&self.trials) {
-            let Some(slot) = self.slots.add(&wanted, self.request, &self.instruments) else {
-                let left = "no other device is left for the waiting trials; reset the device or \
-                            reboot, then run the same command to resume";
-                return self.start_no_more(RunStop::CannotRun(format!("{lost}, and {left}")));
-            };
-            self.queue.add_slot(&wanted, slot);
-            let names: Vec<String> = self
-                .slots
-                .gpus(slot)
-                .iter()
-                .map(|gpu| format!("GPU {} ({})", gpu.index, gpu.name))
-                .collect();
-            self.notice(&format!("continuing on {}", names.join(" and ")));
         }
     }
 

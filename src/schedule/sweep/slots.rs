@@ -143,19 +143,22 @@ impl Slots {
     }
 
     /// Makes a further slot for a request from devices that are left, and leases those that are
-    /// missing; `None` if there are too few.
+    /// missing.
+    ///
+    /// # Errors
+    /// As for [`pools::another`].
     pub(super) fn add(
         &mut self,
         wanted: &DeviceRequest,
         request: &RunRequest,
         instruments: &Instruments,
-    ) -> Option<usize> {
+    ) -> Result<usize, Option<String>> {
         let (mut slot, taken) =
             pools::another(wanted, &self.devices, &self.lost, request, instruments)?;
         slot.extend(self.devices.len()..self.devices.len() + taken.len());
         self.rested_since.extend(taken.iter().map(|_| None));
         self.devices.extend(taken);
         self.slots.push(slot);
-        Some(self.slots.len() - 1)
+        Ok(self.slots.len() - 1)
     }
 }

@@ -118,7 +118,7 @@ fn a_launch_resumes_a_run_that_it_has_listed() {
 
 static NO_DATA: std::collections::BTreeMap<String, String> = std::collections::BTreeMap::new();
 
-fn gpu(index: u32) -> LeasedGpu {
+pub(super) fn gpu(index: u32) -> LeasedGpu {
     LeasedGpu {
         index,
         uuid: format!("GPU-{index}"),
