@@ -56,6 +56,9 @@ pub struct Instruments {
     /// Devices that a test simulates as lost.
     #[cfg(test)]
     pub(super) pretended_lost: Vec<String>,
+    /// The answer of [`Self::use_of`] in a test.
+    #[cfg(test)]
+    pub(super) pretended_use: Option<fn(&str) -> Result<(ProcessList, Option<f64>), String>>,
 }
 
 impl Instruments {
@@ -110,6 +113,8 @@ impl Instruments {
             power_before: HashMap::new(),
             #[cfg(test)]
             pretended_lost: Vec::new(),
+            #[cfg(test)]
+            pretended_use: None,
         }
     }
 
@@ -253,6 +258,10 @@ impl Instruments {
     /// # Errors
     /// If the driver does not answer; the text contains the time waited.
     pub fn use_of(&self, uuid: &str) -> Result<(ProcessList, Option<f64>), String> {
+        #[cfg(test)]
+        if let Some(pretended) = self.pretended_use {
+            return pretended(uuid);
+        }
         if let Err(absent) = &self.nvml {
             return Ok((ProcessList::Unknown(absent.to_string()), None));
         }

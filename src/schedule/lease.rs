@@ -64,11 +64,14 @@ pub(super) fn take(
 ) -> Result<Vec<Lease>, Refusal> {
     match choice {
         DeviceChoice::Cpu { .. } => Ok(vec![Lease::cpu()]),
-        DeviceChoice::All(devices) => devices
-            .iter()
-            .filter(|device| !has(held, device))
-            .map(|device| take_one(device, terms))
-            .collect(),
+        DeviceChoice::All(devices) => {
+            let mut missing: Vec<&LeasedGpu> = devices.iter().collect();
+            missing.retain(|device| !has(held, device));
+            for device in &missing {
+                look(device, terms)?;
+            }
+            lock_all(&missing, terms).map_err(|(_, refusal)| refusal)
+        }
         DeviceChoice::FirstIdle(devices) => {
             let (had, others): (Vec<_>, Vec<_>) = devices
                 .iter()
@@ -132,32 +135,90 @@ pub(super) fn first_idle(
     count: usize,
     terms: &Terms,
 ) -> Result<Vec<Lease>, Refusal> {
-    let (mut taken, mut reasons, mut is_leased) = (Vec::new(), Vec::new(), true);
-    for device in devices {
-        if taken.len() == count {
-            break;
-        }
-        match take_one(device, terms) {
-            Err(Refusal::Leased(reason)) => reasons.push(reason),
-            Err(Refusal::Busy(reason)) => {
-                is_leased = false;
-                reasons.push(reason);
+    let (mut left, mut passed_over) = (devices.iter(), PassedOver::default());
+    let mut idle: Vec<&LeasedGpu> = Vec::new();
+    loop {
+        while idle.len() < count {
+            let Some(device) = left.next() else {
+                return Err(passed_over.refusal());
+            };
+            match look(device, terms) {
+                Ok(()) => idle.push(device),
+                Err(refusal) => passed_over.add(refusal)?,
             }
-            one => taken.push(one?),
         }
-    }
-    if taken.len() == count {
-        Ok(taken)
-    } else {
-        let reasons = reasons.join("; ");
-        Err(match is_leased {
-            true => Refusal::Leased(reasons),
-            false => Refusal::Busy(reasons),
-        })
+        match lock_all(&idle, terms) {
+            Ok(taken) => return Ok(taken),
+            Err((at, refusal)) => {
+                idle.remove(at);
+                passed_over.add(refusal)?;
+            }
+        }
     }
 }
 
-fn take_one(device: &LeasedGpu, terms: &Terms) -> Result<Lease, Refusal> {
+/// Why devices were passed over.
+#[derive(Default)]
+struct PassedOver {
+    reasons: Vec<String>,
+    /// Whether others than kiln use one.
+    is_busy: bool,
+}
+
+impl PassedOver {
+    /// # Errors
+    /// If the folder of the locks cannot be used.
+    fn add(&mut self, refusal: Refusal) -> Result<(), Refusal> {
+        match refusal {
+            Refusal::Leased(reason) => self.reasons.push(reason),
+            Refusal::Busy(reason) => {
+                self.is_busy = true;
+                self.reasons.push(reason);
+            }
+            Refusal::Broken(_) => return Err(refusal),
+        }
+        Ok(())
+    }
+
+    fn refusal(self) -> Refusal {
+        let reasons = self.reasons.join("; ");
+        match self.is_busy {
+            true => Refusal::Busy(reasons),
+            false => Refusal::Leased(reasons),
+        }
+    }
+}
+
+/// Checks that others do not use the device. It is not leased meanwhile: a driver that hangs takes
+/// seconds, in which others could not have the device.
+fn look(device: &LeasedGpu, terms: &Terms) -> Result<(), Refusal> {
+    if !terms.require_idle {
+        return Ok(());
+    }
+    let why = match terms.instruments.use_of(&device.uuid) {
+        Ok((processes, utilization)) => busy(device, &processes, utilization),
+        Err(reason) => Some(format!(
+            "GPU {} ({}) does not answer: {reason}",
+            device.index, device.name
+        )),
+    };
+    match why {
+        None => Ok(()),
+        // Where it is a trial of another launch, that is named.
+        Some(why) => lock(device, terms).and(Err(Refusal::Busy(why))),
+    }
+}
+
+/// Leases all of these or none; an error has the place of the device that was refused.
+fn lock_all(devices: &[&LeasedGpu], terms: &Terms) -> Result<Vec<Lease>, (usize, Refusal)> {
+    let mut leases = Vec::new();
+    for (at, device) in devices.iter().enumerate() {
+        leases.push(lock(device, terms).map_err(|refusal| (at, refusal))?);
+    }
+    Ok(leases)
+}
+
+fn lock(device: &LeasedGpu, terms: &Terms) -> Result<Lease, Refusal> {
     // The older name of a MIG instance has slashes in it.
     let path = terms
         .folder
@@ -169,36 +230,40 @@ fn take_one(device: &LeasedGpu, terms: &Terms) -> Result<Lease, Refusal> {
         ))
     };
     locks_folder::make(terms.folder).map_err(broken)?;
-    let lock = match lock_file(&path, terms.who).map_err(broken)? {
-        Ok(lock) => lock,
-        Err(holder) => {
-            return Err(Refusal::Leased(format!(
-                "GPU {} ({}) is leased by {}",
-                device.index, device.name, holder.0
-            )));
-        }
-    };
-    if terms.require_idle {
-        let silent = |reason| {
-            Refusal::Busy(format!(
-                "GPU {} ({}) does not answer: {reason}",
-                device.index, device.name
-            ))
-        };
-        let (processes, utilization) = terms.instruments.use_of(&device.uuid).map_err(silent)?;
-        if let Some(reason) = busy(device, &processes, utilization) {
-            return Err(Refusal::Busy(reason));
-        }
+    match lock_file(&path, terms.who).map_err(broken)? {
+        Ok(lock) => Ok(Lease {
+            gpu: Some(device.clone()),
+            _lock: Some(lock),
+        }),
+        Err(holder) => Err(Refusal::Leased(format!(
+            "GPU {} ({}) is leased by {}",
+            device.index, device.name, holder.0
+        ))),
     }
-    Ok(Lease {
-        gpu: Some(device.clone()),
-        _lock: Some(lock),
-    })
 }
 
 #[cfg(test)]
 mod tests {
+    use std::{cell::RefCell, path::PathBuf};
+
     use super::*;
+    use crate::schedule::instruments::ProcessList;
+
+    thread_local! {
+        /// The folder of the locks, for the look at a pretended device.
+        static LOCKS: RefCell<PathBuf> = RefCell::new(PathBuf::new());
+    }
+
+    /// GPU 1 does not answer, and nobody holds GPU 0 meanwhile.
+    fn second_is_silent(uuid: &str) -> Result<(ProcessList, Option<f64>), String> {
+        if uuid == "GPU-0" {
+            return Ok((ProcessList::Known(Vec::new()), None));
+        }
+        let first = LOCKS.with(|locks| locks.borrow().join("GPU-0.lock"));
+        let lock = lock_file(&first, "process 2").unwrap();
+        assert!(lock.is_ok(), "GPU 0 is leased during the look at GPU 1");
+        Err("no answer for 5 s".to_owned())
+    }
 
     fn gpu(index: u32) -> LeasedGpu {
         LeasedGpu {
@@ -300,6 +365,32 @@ mod tests {
             ["GPU-3"],
             "what a refused one took is free again"
         );
+    }
+
+    #[test]
+    fn others_may_have_a_device_while_a_silent_one_is_asked() {
+        let folder = tempfile::tempdir().unwrap();
+        LOCKS.with(|locks| *locks.borrow_mut() = folder.path().to_owned());
+        let mut instruments = Instruments::open(Some(Path::new("/nonexistent")));
+        instruments.pretended_use = Some(second_is_silent);
+        let terms = Terms {
+            folder: folder.path(),
+            instruments: &instruments,
+            require_idle: true,
+            who: "process 1",
+        };
+        let both = || vec![gpu(0), gpu(1)];
+        for (choice, count) in [
+            (DeviceChoice::All(both()), 1),
+            (DeviceChoice::FirstIdle(both()), 2),
+        ] {
+            let Err(Refusal::Busy(words)) = take(&choice, count, &[], &terms) else {
+                panic!()
+            };
+            assert_eq!(words, "GPU 1 (H200) does not answer: no answer for 5 s");
+        }
+        let one = take(&DeviceChoice::FirstIdle(both()), 1, &[], &terms).unwrap();
+        assert_eq!(one[0].name(), "GPU-0");
     }
 
     #[test]
