@@ -17,7 +17,7 @@ use crate::readings::Privacy;
 
 /// Memory that driver and display use on an idle GPU; more without a visible process belongs to
 /// another program.
-const IDLE_MEMORY_BYTES: u64 = 1 << 30;
+pub(crate) const IDLE_MEMORY_BYTES: u64 = 1 << 30;
 
 /// All checks of one GPU, in the order of a page.
 pub(super) fn checks(gpu: &GpuFacts, privacy: Privacy) -> Vec<Check> {

@@ -22,6 +22,7 @@ use std::{path::Path, time::Duration};
 use kiln_core::{plan::Trial, record::Check};
 use kiln_hardware::{Nvml, NvmlAbsent, Patience};
 
+pub(crate) use device::IDLE_MEMORY_BYTES;
 pub use facts::{FactRoots, PreflightFacts};
 pub use text::{TextStyle, json, page};
 pub use trial_program::{ExamineAnswer, ExamineRequest, ask};

@@ -8,10 +8,10 @@ use kiln_core::{
 };
 
 use super::{
-    instruments::{LeasedGpu, ProcessList},
+    instruments::{DeviceUse, LeasedGpu, ProcessList},
     visible::{fault, restrict},
 };
-use crate::preflight::is_hidden_on_purpose;
+use crate::preflight::{IDLE_MEMORY_BYTES, is_hidden_on_purpose};
 
 /// GPUs busier than this are not idle.
 const IDLE_UTILIZATION: f64 = 0.05;
@@ -287,6 +287,12 @@ pub(super) fn busy(
         device.name,
         Fraction(utilization)
     ))
+}
+
+/// Whether memory of a GPU that appears idle is in use, by a process that is not visible.
+pub(super) fn holds_memory(device_use: &DeviceUse) -> bool {
+    let held = device_use.held_memory_bytes;
+    held.is_some_and(|bytes| bytes >= IDLE_MEMORY_BYTES)
 }
 
 #[cfg(test)]

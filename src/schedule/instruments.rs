@@ -35,6 +35,26 @@ use watching::Keeping;
 pub(super) use watching::LaunchContext;
 pub use watching::{AttemptReadings, AttemptWatch};
 
+/// The use of one device.
+#[derive(Clone, Debug)]
+pub struct DeviceUse {
+    pub processes: ProcessList,
+    /// Over about a second, as a fraction of 1.
+    pub utilization: Option<f64>,
+    /// Memory in use, unless a display may account for it.
+    pub held_memory_bytes: Option<u64>,
+}
+
+impl DeviceUse {
+    fn unknown(reason: String) -> Self {
+        Self {
+            processes: ProcessList::Unknown(reason),
+            utilization: None,
+            held_memory_bytes: None,
+        }
+    }
+}
+
 /// The machine's readings, open for one launch.
 #[derive(Debug)]
 pub struct Instruments {
@@ -58,7 +78,7 @@ pub struct Instruments {
     pub(super) pretended_lost: Vec<String>,
     /// The answer of [`Self::use_of`] in a test.
     #[cfg(test)]
-    pub(super) pretended_use: Option<fn(&str) -> Result<(ProcessList, Option<f64>), String>>,
+    pub(super) pretended_use: Option<fn(&str) -> Result<DeviceUse, String>>,
 }
 
 impl Instruments {
@@ -253,23 +273,22 @@ impl Instruments {
         Value::Object(sections)
     }
 
-    /// The processes on the device, and its utilization over about a second as a fraction of 1.
+    /// Who uses the device.
     ///
     /// # Errors
     /// If the driver does not answer; the text contains the time waited.
-    pub fn use_of(&self, uuid: &str) -> Result<(ProcessList, Option<f64>), String> {
+    pub fn use_of(&self, uuid: &str) -> Result<DeviceUse, String> {
         #[cfg(test)]
         if let Some(pretended) = self.pretended_use {
             return pretended(uuid);
         }
         if let Err(absent) = &self.nvml {
-            return Ok((ProcessList::Unknown(absent.to_string()), None));
+            return Ok(DeviceUse::unknown(absent.to_string()));
         }
-        let asked = self.ask_of(uuid, |nvml, uuid| {
-            (
-                nvml.compute_processes(uuid),
-                nvml.utilization(uuid).into_value(),
-            )
+        let asked = self.ask_of(uuid, |nvml, uuid| DeviceUse {
+            processes: nvml.compute_processes(uuid),
+            utilization: nvml.utilization(uuid).into_value(),
+            held_memory_bytes: kiln_hardware::held_memory_bytes(nvml, uuid),
         });
         asked.ok_or_else(|| self.patience.silence().to_string())
     }

@@ -1,13 +1,13 @@
 //! Leases on GPUs: a file lock per UUID in one folder for all users of the machine, held as long as
 //! the run (or a command that measures) holds the device.
 
-use std::{io, path::Path};
+use std::{collections::VecDeque, io, path::Path};
 
 use kiln_core::record::lock::{Lock, lock_file};
 
 use super::{
     clock,
-    devices::{DeviceChoice, busy},
+    devices::{DeviceChoice, busy, holds_memory},
     instruments::{Instruments, LeasedGpu},
     locks_folder,
     process_record::end_earlier,
@@ -129,21 +129,26 @@ pub fn take_first_idle(
     }
 }
 
-/// Leases `count` idle devices of these, or none.
+/// Leases `count` idle devices of these, or none; those whose memory others hold come last.
 pub(super) fn first_idle(
     devices: &[LeasedGpu],
     count: usize,
     terms: &Terms,
 ) -> Result<Vec<Lease>, Refusal> {
     let (mut left, mut passed_over) = (devices.iter(), PassedOver::default());
-    let mut idle: Vec<&LeasedGpu> = Vec::new();
+    let (mut idle, mut with_memory) = (Vec::new(), VecDeque::new());
     loop {
         while idle.len() < count {
             let Some(device) = left.next() else {
-                return Err(passed_over.refusal());
+                match with_memory.pop_front() {
+                    Some(device) => idle.push(device),
+                    None => return Err(passed_over.refusal()),
+                }
+                continue;
             };
             match look(device, terms) {
-                Ok(()) => idle.push(device),
+                Ok(IdleMemory::Free) => idle.push(device),
+                Ok(IdleMemory::Held) => with_memory.push_back(device),
                 Err(refusal) => passed_over.add(refusal)?,
             }
         }
@@ -189,24 +194,32 @@ impl PassedOver {
     }
 }
 
+/// The memory of a device that appears idle.
+enum IdleMemory {
+    Free,
+    /// A process that is not visible holds some.
+    Held,
+}
+
 /// Checks that others do not use the device. It is not leased meanwhile: a driver that hangs takes
 /// seconds, in which others could not have the device.
-fn look(device: &LeasedGpu, terms: &Terms) -> Result<(), Refusal> {
+fn look(device: &LeasedGpu, terms: &Terms) -> Result<IdleMemory, Refusal> {
     if !terms.require_idle {
-        return Ok(());
+        return Ok(IdleMemory::Free);
     }
     let why = match terms.instruments.use_of(&device.uuid) {
-        Ok((processes, utilization)) => busy(device, &processes, utilization),
-        Err(reason) => Some(format!(
+        Ok(device_use) => match busy(device, &device_use.processes, device_use.utilization) {
+            Some(why) => why,
+            None if holds_memory(&device_use) => return Ok(IdleMemory::Held),
+            None => return Ok(IdleMemory::Free),
+        },
+        Err(reason) => format!(
             "GPU {} ({}) does not answer: {reason}",
             device.index, device.name
-        )),
+        ),
     };
-    match why {
-        None => Ok(()),
-        // Where it is a trial of another launch, that is named.
-        Some(why) => lock(device, terms).and(Err(Refusal::Busy(why))),
-    }
+    // Where it is a trial of another launch, that is named.
+    lock(device, terms).and(Err(Refusal::Busy(why)))
 }
 
 /// Leases all of these or none; an error has the place of the device that was refused.
@@ -247,17 +260,30 @@ mod tests {
     use std::{cell::RefCell, path::PathBuf};
 
     use super::*;
-    use crate::schedule::instruments::ProcessList;
+    use crate::schedule::instruments::{DeviceUse, ProcessList};
 
     thread_local! {
         /// The folder of the locks, for the look at a pretended device.
         static LOCKS: RefCell<PathBuf> = RefCell::new(PathBuf::new());
     }
 
+    /// A device without a visible process.
+    fn unused(held_memory_bytes: u64) -> DeviceUse {
+        DeviceUse {
+            processes: ProcessList::Known(Vec::new()),
+            utilization: Some(0.0),
+            held_memory_bytes: Some(held_memory_bytes),
+        }
+    }
+
+    fn first_is_full(uuid: &str) -> Result<DeviceUse, String> {
+        Ok(unused(if uuid == "GPU-0" { 38 << 30 } else { 0 }))
+    }
+
     /// GPU 1 does not answer, and nobody holds GPU 0 meanwhile.
-    fn second_is_silent(uuid: &str) -> Result<(ProcessList, Option<f64>), String> {
+    fn second_is_silent(uuid: &str) -> Result<DeviceUse, String> {
         if uuid == "GPU-0" {
-            return Ok((ProcessList::Known(Vec::new()), None));
+            return Ok(unused(0));
         }
         let first = LOCKS.with(|locks| locks.borrow().join("GPU-0.lock"));
         let lock = lock_file(&first, "process 2").unwrap();
@@ -391,6 +417,26 @@ mod tests {
         }
         let one = take(&DeviceChoice::FirstIdle(both()), 1, &[], &terms).unwrap();
         assert_eq!(one[0].name(), "GPU-0");
+    }
+
+    #[test]
+    fn a_gpu_whose_memory_is_held_is_the_last_choice() {
+        let folder = tempfile::tempdir().unwrap();
+        let mut instruments = Instruments::open(Some(Path::new("/nonexistent")));
+        instruments.pretended_use = Some(first_is_full);
+        let terms = Terms {
+            folder: folder.path(),
+            instruments: &instruments,
+            require_idle: true,
+            who: "process 1",
+        };
+        let take_one = |devices: Vec<LeasedGpu>| {
+            let taken = take(&DeviceChoice::FirstIdle(devices), 1, &[], &terms);
+            taken.unwrap().remove(0)
+        };
+        let free = take_one(vec![gpu(0), gpu(1)]);
+        let full = take_one(vec![gpu(0), gpu(1)]);
+        assert_eq!((free.name(), full.name()), ("GPU-1", "GPU-0"));
     }
 
     #[test]

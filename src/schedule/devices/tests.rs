@@ -374,3 +374,19 @@ fn a_busy_gpu_names_its_users_and_hidden_lists_are_not_taken_for_use() {
         None
     );
 }
+
+#[test]
+fn memory_is_held_from_the_limit_of_the_doctor_on() {
+    for (held_memory_bytes, is_held) in [
+        (Some(IDLE_MEMORY_BYTES), true),
+        (Some(IDLE_MEMORY_BYTES - 1), false),
+        (None, false),
+    ] {
+        let device_use = DeviceUse {
+            processes: ProcessList::Known(Vec::new()),
+            utilization: Some(0.0),
+            held_memory_bytes,
+        };
+        assert_eq!(holds_memory(&device_use), is_held, "{held_memory_bytes:?}");
+    }
+}

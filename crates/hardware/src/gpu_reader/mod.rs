@@ -20,7 +20,7 @@ use nvml_wrapper::{Device, error::NvmlError};
 
 use super::{
     Absence, Nvml, ProcessList, Reading,
-    nvml::{absence, board_of, reading_of},
+    nvml::{absence, board_of, calls::total_and_used, reading_of},
 };
 use fields::FieldReasons;
 use groups::{OpenedGpu, ReadingGroup};
@@ -213,4 +213,15 @@ pub fn power_limit_watts(nvml: &Nvml, uuid: &str) -> Reading<f64> {
     };
     let device = board_of(&device).unwrap_or(device);
     reading_of(device.enforced_power_limit()).map(|milliwatts| f64::from(milliwatts) / 1e3)
+}
+
+/// Memory in use on a device, by whomever, without what driver and firmware reserve; `None` where a
+/// display may account for it. Makes a few driver calls, which may hang.
+pub fn held_memory_bytes(nvml: &Nvml, uuid: &str) -> Option<u64> {
+    let device = open(nvml, uuid).ok()?;
+    if device.is_display_active().unwrap_or(false) {
+        return None;
+    }
+    let [_, used] = total_and_used(nvml, &device).into_value()?;
+    Some(used)
 }
