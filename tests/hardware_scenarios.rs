@@ -1042,6 +1042,20 @@ fn a_lost_gpu_that_is_named_is_said_to_be_lost() {
 }
 
 #[test]
+fn a_variable_that_names_only_a_lost_gpu_is_refused() {
+    let place = sweep("devices: auto", 1);
+    let mut kiln = kiln_on(&place, &scenario("lost"), &[]);
+    fs::write(place.path(CHANGED), "").unwrap();
+    let refused = ended(kiln.env("CUDA_VISIBLE_DEVICES", "0"));
+    let words =
+        "`CUDA_VISIBLE_DEVICES=0` names only GPUs that cannot be used (GPU 0: the GPU is lost";
+    assert!(
+        refused.status == Some(3) && refused.stderr.contains(words),
+        "{refused:?}"
+    );
+}
+
+#[test]
 fn a_gpu_that_was_lost_before_the_start_is_told_of() {
     let place = sweep("devices: all", 1);
     let mut kiln = kiln_on(&place, &scenario("lost"), &[]);
