@@ -206,7 +206,7 @@ fn runs_with_other_axes_have_the_values_of_their_experiments() {
              train.optimizer.kind,samples_per_second",
             "x,one,t0000000001,1,1,8,0.0003,adamw,10.0",
             "x,one,t0000000002,1,1,16,0.0003,adamw,20.0",
-            ",other,0000000003,1,1,1,0.1,sgd,30.0",
+            ",other,t0000000003,1,1,1,0.1,sgd,30.0",
         ])
     );
     let twice = TidyTable::of(&[subjects[0], subjects[0]], RowKind::Trials, &[]);
