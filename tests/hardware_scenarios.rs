@@ -741,6 +741,25 @@ fn a_gpu_that_hangs_is_passed_over_and_its_fellows_are_read() {
 }
 
 #[test]
+fn a_gpu_that_hangs_is_told_of_once_and_its_trials_go_on() {
+    with_patience(|seconds| {
+        let place = sweep("devices: [0]", 3);
+        let scenario = first_hangs("nvmlDeviceGetUtilizationRates");
+        let ended = ended(kiln_on(&place, &scenario, &[]).env("KILN_NVML_PATIENCE", seconds));
+        let notice = format!(
+            "GPU 0 (NVIDIA H100 80GB HBM3): the driver has not answered for {seconds} s; its trials \
+             go on"
+        );
+        wanted(
+            ended.status == Some(0) && ended.stderr.matches(&notice).count() == 1,
+            || format!("{ended:?}"),
+        )?;
+        let outcomes = place.column("outcome");
+        wanted(outcomes == ["completed"; 3], || format!("{outcomes:?}"))
+    });
+}
+
+#[test]
 fn trials_on_the_cpu_do_not_need_the_driver() {
     let mut scenario = scenario("h200");
     scenario

@@ -4,13 +4,15 @@
 
 mod peaks;
 mod power;
+mod silence;
+mod snapshots;
 mod watching;
 
 use std::{
     collections::HashMap,
     path::{Path, PathBuf},
-    sync::{Arc, atomic::AtomicBool},
-    time::Duration,
+    sync::{Arc, Mutex, MutexGuard, PoisonError, atomic::AtomicBool},
+    time::{Duration, Instant},
 };
 
 use kiln_core::{
@@ -31,6 +33,8 @@ use crate::{
 };
 pub use kiln_hardware::{GpuProcess, ProcessList};
 use power::PowerBefore;
+use silence::{Hearing, SilentGpus};
+use snapshots::SnapshotReader;
 use watching::Keeping;
 pub(super) use watching::LaunchContext;
 pub use watching::{AttemptReadings, AttemptWatch};
@@ -65,6 +69,8 @@ pub struct Instruments {
     driver: Option<String>,
     /// Longest wait for a driver that hangs.
     patience: Patience,
+    silent: Mutex<SilentGpus>,
+    snapshots: SnapshotReader,
     /// Whether the system's NVML library is used.
     is_system_nvml: bool,
     host: HostFacts,
@@ -125,6 +131,8 @@ impl Instruments {
             unusable,
             driver,
             patience,
+            silent: Mutex::default(),
+            snapshots: SnapshotReader::default(),
             is_system_nvml,
             host: kiln_hardware::host::read(),
             peaks: peaks_path(),
@@ -173,6 +181,49 @@ impl Instruments {
         self.patience.wait(move || question(&nvml, &uuid))
     }
 
+    /// The same for the scheduler, which has running trials to watch: a GPU that did not answer a
+    /// moment ago is not waited for.
+    fn ask_running<T: Send + 'static>(
+        &self,
+        uuid: &str,
+        question: impl FnOnce(&Nvml, &str) -> T + Send + 'static,
+    ) -> Option<T> {
+        let nvml = Arc::clone(self.nvml.as_ref().ok()?);
+        let (board, uuid) = (self.board(uuid), uuid.to_owned());
+        let hearing = self.silent().hearing(&board, Instant::now());
+        let patience = match hearing {
+            Hearing::Silent => return None,
+            Hearing::Retry => self.patience.short(),
+            Hearing::Answers => self.patience.clone(),
+        };
+        let answer = patience.wait(move || question(&nvml, &uuid));
+        self.silent().note(&board, answer.is_some(), Instant::now());
+        answer
+    }
+
+    fn silent(&self) -> MutexGuard<'_, SilentGpus> {
+        self.silent.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Notices about GPUs whose driver does not answer; each GPU once.
+    pub(super) fn take_silences(&self) -> Vec<String> {
+        let overdue = self.snapshots.silent_for(self.patience.limit());
+        let mut silent = self.silent();
+        overdue.iter().for_each(|uuid| silent.tell(uuid));
+        let untold = silent.take_untold();
+        drop(silent);
+        let silence = self.patience.silence();
+        let notice = |uuid: &String| {
+            let gpu = self.devices.iter().find(|gpu| gpu.board_uuid() == uuid)?;
+            Some(format!(
+                "GPU {} ({}): {silence}; its trials go on, and readings at their start and end may \
+                 be missing",
+                gpu.index, gpu.name
+            ))
+        };
+        untold.iter().filter_map(notice).collect()
+    }
+
     /// All GPUs, including those that cannot be used.
     fn read_gpus(&self) -> Vec<Gpu> {
         self.nvml
@@ -186,16 +237,19 @@ impl Instruments {
 
     /// The GPUs of these devices or MIG instances; each once.
     fn boards(&self, uuids: &[String]) -> Vec<String> {
-        let board = |uuid: &String| {
-            self.devices
-                .iter()
-                .find(|device| device.uuid == *uuid)
-                .map_or(uuid.clone(), |device| device.board_uuid().to_owned())
-        };
-        let mut boards: Vec<String> = uuids.iter().map(board).collect();
+        let mut boards: Vec<String> = uuids.iter().map(|uuid| self.board(uuid)).collect();
         boards.sort();
         boards.dedup();
         boards
+    }
+
+    /// The GPU of a device or MIG instance.
+    fn board(&self, uuid: &str) -> String {
+        self.devices
+            .iter()
+            .find(|device| device.uuid == uuid)
+            .map_or(uuid, |device| device.board_uuid())
+            .to_owned()
     }
 
     pub fn devices(&self) -> Vec<LeasedGpu> {
@@ -297,7 +351,7 @@ impl Instruments {
     pub fn temperature_celsius(&self, uuid: &str) -> Reading<f64> {
         match &self.nvml {
             Ok(_) => self
-                .ask_of(uuid, Nvml::temperature_celsius)
+                .ask_running(uuid, Nvml::temperature_celsius)
                 .unwrap_or_else(|| Reading::Absent(self.patience.silence())),
             Err(absent) => Reading::absent(absent),
         }
@@ -315,7 +369,7 @@ impl Instruments {
         if self.pretended_lost.iter().any(|lost| lost == uuid) {
             return Some("pretended".to_owned());
         }
-        self.ask_of(uuid, kiln_hardware::lost).flatten()
+        self.ask_running(uuid, kiln_hardware::lost).flatten()
     }
 
     /// The memory of the smallest of these GPUs, or the limit of the host and its control group for

@@ -6,7 +6,7 @@ use std::{
     sync::{
         Arc, LazyLock,
         atomic::{AtomicBool, AtomicU64, Ordering},
-        mpsc::{RecvTimeoutError, channel},
+        mpsc::{Receiver, RecvTimeoutError, channel},
     },
     thread,
     time::{Duration, Instant},
@@ -131,9 +131,14 @@ impl Patience {
         found
     }
 
+    /// The next answer of threads of the caller's; `None` after `limit` or this patience.
+    pub fn answer<T>(&self, answers: &Receiver<T>, limit: Duration) -> Option<T> {
+        self.next(answers, Instant::now() + limit.min(self.limit))
+    }
+
     /// The next answer; `None` at the deadline, when the wait is given up, and when there is no
     /// more to come.
-    fn next<T>(&self, answers: &std::sync::mpsc::Receiver<T>, deadline: Instant) -> Option<T> {
+    fn next<T>(&self, answers: &Receiver<T>, deadline: Instant) -> Option<T> {
         loop {
             let begun = Instant::now();
             let left = deadline.saturating_duration_since(begun);
@@ -161,6 +166,20 @@ impl Patience {
 
     fn shorter(&self) -> Duration {
         self.limit / SHORTER
+    }
+
+    /// The patience with a device that has hung once.
+    #[must_use]
+    pub fn short(&self) -> Self {
+        Self {
+            limit: self.shorter(),
+            ..self.clone()
+        }
+    }
+
+    /// Longest wait for an answer.
+    pub fn limit(&self) -> Duration {
+        self.limit
     }
 
     /// The reason why there is no answer.
@@ -209,10 +228,7 @@ fn count(nvml: Nvml, patience: &Patience) -> Result<u32, Absence> {
 }
 
 fn silent(nvml: Nvml, index: u32, patience: &Patience) -> Gpu {
-    let short = Patience {
-        limit: patience.shorter(),
-        ..patience.clone()
-    };
+    let short = patience.short();
     let mut gpu = Gpu::unread(&patience.silence());
     gpu.index = Reading::Value(u64::from(index));
     let uuid = short.wait(move || {

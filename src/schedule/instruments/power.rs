@@ -18,7 +18,7 @@ impl Instruments {
         if self.nvml.is_err() {
             return gpu.power_limit_watts;
         }
-        let read = self.ask_of(&gpu.uuid, |nvml, uuid| PowerBefore {
+        let read = self.ask_running(&gpu.uuid, |nvml, uuid| PowerBefore {
             idle_watts: power_now_watts(nvml, uuid),
             limit_watts: power_limit_watts(nvml, uuid),
         });
@@ -51,7 +51,7 @@ impl Instruments {
             Reading::Absent(absence) => Some(absence.to_string()),
             Reading::Value(_) if !answers => None,
             Reading::Value(before) => {
-                let now = self.ask_of(uuid, power_limit_watts)?.into_value()?;
+                let now = self.ask_running(uuid, power_limit_watts)?.into_value()?;
                 limit_change(*before, now)
             }
         }

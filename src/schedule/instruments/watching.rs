@@ -16,7 +16,10 @@ use kiln_hardware::{
     window::{summarize, together},
 };
 
-use super::Instruments;
+use super::{
+    Instruments,
+    snapshots::{SnapshotOccasion, TakenSnapshot},
+};
 use crate::{
     readings::{Privacy, SampleWriter, SnapshotWriter, identity::MASKED},
     schedule::clock,
@@ -161,19 +164,8 @@ impl Instruments {
         }
     }
 
-    /// The host, and these GPUs. A MIG instance is on its GPU's page.
-    fn snapshots(&self, devices: &[String]) -> Vec<Snapshot> {
-        let boards = self.boards(devices);
-        let read = boards
-            .iter()
-            .filter_map(|device| self.ask_of(device, read_device));
-        std::iter::once(host_snapshot(&self.host))
-            .chain(read)
-            .collect()
-    }
-
     /// Begins to watch an attempt, whose program may be in its window already; then a snapshot of what
-    /// changed since the last one, which takes longer, goes into the table.
+    /// changed since the last one, which takes longer, goes into the table, now or at a later tick.
     ///
     /// # Errors
     /// The table cannot be written.
@@ -217,6 +209,7 @@ impl Instruments {
     /// # Errors
     /// The table cannot be written.
     pub fn tick(&mut self) -> io::Result<()> {
+        self.write_arrived()?;
         let Some(keeping) = &mut self.keeping else {
             return Ok(());
         };
@@ -316,26 +309,66 @@ impl Instruments {
         readings
     }
 
+    /// Waits for snapshots that may still come, at the end of the launch, and writes them.
+    ///
+    /// # Errors
+    /// The table cannot be written.
+    pub(in crate::schedule) fn finish_snapshots(&mut self) -> io::Result<()> {
+        self.snapshots.finish(&self.patience);
+        self.write_arrived()
+    }
+
+    /// The host, and the GPUs of the attempt. A MIG instance is on its GPU's page.
     fn write_changes(&mut self, moment: SnapshotMoment, watch: &AttemptWatch) -> io::Result<()> {
-        if let Some(keeping) = &mut self.keeping {
-            keeping
-                .snapshots
-                .at(clock::run_seconds(keeping.run_anchor_nanoseconds));
-        }
-        let snapshots = match watch.device_uuids.as_slice() {
-            [] => vec![host_snapshot(&kiln_hardware::host::read())],
-            uuids => self.snapshots(uuids),
-        };
+        let boards = self.boards(&watch.device_uuids);
         let Some(keeping) = &mut self.keeping else {
             return Ok(());
         };
-        for snapshot in snapshots {
-            keeping
-                .snapshots
-                .write_changes(&snapshot, moment, &watch.trial, watch.attempt)
-                .map_err(io::Error::from)?;
+        let occasion = SnapshotOccasion {
+            moment,
+            trial: watch.trial.clone(),
+            attempt: watch.attempt,
+            run_seconds: clock::run_seconds(keeping.run_anchor_nanoseconds),
+        };
+        let host = match boards.is_empty() {
+            true => host_snapshot(&kiln_hardware::host::read()),
+            false => host_snapshot(&self.host),
+        };
+        keeping.write(&host, &occasion)?;
+        if let Ok(nvml) = &self.nvml {
+            let nvml = Arc::clone(nvml);
+            let read = move |uuid: &str| read_device(&nvml, uuid);
+            self.snapshots.read(boards, &occasion, &self.patience, read);
         }
-        Ok(())
+        self.write_arrived()
+    }
+
+    /// Writes the changes of the GPUs whose snapshots have come.
+    fn write_arrived(&mut self) -> io::Result<()> {
+        let arrived = self.snapshots.take_arrived();
+        let Some(keeping) = &mut self.keeping else {
+            return Ok(());
+        };
+        arrived.iter().try_for_each(
+            |TakenSnapshot {
+                 snapshot, occasion, ..
+             }| keeping.write(snapshot, occasion),
+        )
+    }
+}
+
+impl Keeping {
+    fn write(&mut self, snapshot: &Snapshot, occasion: &SnapshotOccasion) -> io::Result<()> {
+        let SnapshotOccasion {
+            moment,
+            trial,
+            attempt,
+            run_seconds,
+        } = occasion;
+        self.snapshots
+            .at(*run_seconds)
+            .write_changes(snapshot, *moment, trial, *attempt)
+            .map_err(io::Error::from)
     }
 }
 

@@ -19,6 +19,9 @@ impl LaunchState<'_> {
         // The table may have been replaced after the last row.
         let settled = self.open.store.settle();
         self.tell_changes(settled);
+        // A run is complete without the snapshots of its GPUs.
+        let _ = self.instruments.finish_snapshots();
+        self.tell_silences();
         self.restore_snapshot();
         self.give_tickets_back();
         let mut report = report(

@@ -11,6 +11,7 @@ impl LaunchState<'_> {
             let stop = disk::cannot_write(self.request)(error);
             self.fail(stop);
         }
+        self.tell_silences();
         self.clock.note_waited(self.instruments.take_waited());
         let now = self.clock.tick(Instant::now());
         let recorded = self.supervisor.look(now);
@@ -38,6 +39,14 @@ impl LaunchState<'_> {
                 counts: self.counts,
             });
         }
+    }
+
+    /// Tells of GPUs whose driver does not answer.
+    pub(super) fn tell_silences(&self) {
+        self.instruments
+            .take_silences()
+            .iter()
+            .for_each(|text| self.notice(text));
     }
 
     /// A launch continues without the record of its processes.
