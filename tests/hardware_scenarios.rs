@@ -778,6 +778,30 @@ fn trials_on_the_cpu_do_not_need_the_driver() {
 }
 
 #[test]
+fn a_driver_that_is_slow_to_start_is_waited_for_and_told_of() {
+    let mut scenario = scenario("h200");
+    scenario.calls.insert(
+        "nvmlInit_v2".into(),
+        serde_json::json!({"sleep_milliseconds": 5500, "then": 0}),
+    );
+    let folder = tempfile::tempdir().unwrap();
+    let library = install(folder.path(), &scenario).unwrap();
+    let ended = ended(
+        Command::new(env!("CARGO_BIN_EXE_kiln"))
+            .args(["snapshot", "--query", "index"])
+            .env("KILN_NVML_LIB", &library)
+            .env("KILN_NVML_PATIENCE", "60")
+            .env_remove("FAKE_NVML_SCENARIO")
+            .stdout(Stdio::piped())
+            .stderr(Stdio::piped()),
+    );
+    let told = "waiting up to 60 s for the NVIDIA driver to start; `sudo nvidia-smi -pm 1` keeps it \
+                started\n";
+    assert_eq!((ended.status, ended.stderr.as_str()), (Some(0), told));
+    assert!(ended.stdout.starts_with("index\n0\n"), "{ended:?}");
+}
+
+#[test]
 fn a_signal_is_heeded_while_the_driver_hangs() {
     let mut scenario = first_hangs("nvmlDeviceGetUtilizationRates");
     scenario.devices.truncate(1);

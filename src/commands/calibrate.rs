@@ -18,13 +18,13 @@ use serde::Deserialize;
 use super::{
     Status, Stop,
     device_choice::leased,
-    machine::{nvml_library, start_trial_program, warn_of_busy_host},
+    machine::{open_instruments, start_trial_program, warn_of_busy_host},
     note, print,
 };
 use crate::{
     ask::not_started,
     output::table::TextTable,
-    schedule::{Instruments, Lease, instruments::LeasedGpu},
+    schedule::{Lease, instruments::LeasedGpu},
 };
 
 /// A peak this fraction below the stored best one was probably measured under other conditions.
@@ -58,7 +58,7 @@ struct MeasuredPeaks {
 }
 
 pub(super) fn run(args: Args) -> Result<Status, Stop> {
-    let instruments = Instruments::open(nvml_library().as_deref());
+    let instruments = open_instruments();
     let lease = leased(&args.device, &instruments, "`kiln calibrate`")?;
     let gpu = lease.as_ref().and_then(Lease::gpu);
     if gpu.is_none() {

@@ -7,13 +7,13 @@ use kiln_core::{
     record::{Check, CheckState},
     spec::Slurm,
 };
-use kiln_hardware::{Nvml, Patience};
+use kiln_hardware::Patience;
 
 use super::{
     RESULTS, Status, Stop,
     json_option::JsonFormat,
     launching::hash_of,
-    machine::{nvml_library, trial_program},
+    machine::{nvml_library, open_nvml, trial_program},
     note,
     planned::{Planned, plan_file},
     print, print_json, stop_flag,
@@ -89,8 +89,7 @@ pub(super) fn run(args: Args) -> Result<Status, Stop> {
 }
 
 fn of_machine(planned: Option<&Planned>, args: &Args) -> Result<Diagnosis, Stop> {
-    let library = nvml_library();
-    let nvml = Nvml::open(library.as_deref());
+    let nvml = open_nvml();
     let needs_libtorch =
         planned.is_none_or(|planned| planned.plan.trials.iter().any(needs_kiln_trial));
     let answer = match needs_libtorch {
@@ -113,7 +112,7 @@ fn of_machine(planned: Option<&Planned>, args: &Args) -> Result<Diagnosis, Stop>
     let (privacy, patience) = (Privacy::Full, Patience::default());
     let sources = FactRoots {
         nvml: &nvml,
-        is_system_nvml: library.is_none(),
+        is_system_nvml: nvml_library().is_none(),
         results: &args.results,
         trials: trials.as_deref(),
         privacy,

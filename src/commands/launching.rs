@@ -10,7 +10,10 @@ use kiln_core::{plan::Trial, spec::Experiment, units::without_controls};
 use kiln_data::files::sha256_of;
 use kiln_hardware::VISIBLE_DEVICES;
 
-use super::{RESULTS, Status, Stop, machine::nvml_library};
+use super::{
+    RESULTS, Status, Stop,
+    machine::{nvml_library, open_instruments},
+};
 use crate::{
     progress::ProgressMode,
     schedule::{self, Budget, CopySource, Instruments, Preview, RunRequest, Selection, Tuning},
@@ -195,10 +198,9 @@ pub(super) fn hash_of(path: &Path) -> io::Result<String> {
 
 /// Opens the instruments; trials on the CPU do not wait for a driver that hangs.
 pub(super) fn instruments(needs_gpu: bool) -> Instruments {
-    let library = nvml_library();
     match needs_gpu {
-        true => Instruments::open(library.as_deref()),
-        false => Instruments::open_for_the_cpu(library.as_deref()),
+        true => open_instruments(),
+        false => Instruments::open_for_the_cpu(nvml_library().as_deref()),
     }
 }
 

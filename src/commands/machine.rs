@@ -9,12 +9,13 @@ use std::{
 
 use kiln_core::record::note::BusyHost;
 use kiln_hardware::{
-    Nvml, VISIBLE_DEVICES,
+    Nvml, NvmlAbsent, VISIBLE_DEVICES,
     gpu::{NoSuchGpu, select},
     host,
+    nvml::START_LIMITS,
 };
 
-use super::{Status, Stop, warning};
+use super::{Status, Stop, note, warning};
 use crate::{
     ask::not_started,
     schedule::{Instruments, instruments::LeasedGpu, visible_gpus},
@@ -100,6 +101,26 @@ pub(super) fn nvml_library() -> Option<PathBuf> {
     std::env::var_os("KILN_NVML_LIB")
         .filter(|value| !value.is_empty())
         .map(PathBuf::from)
+}
+
+/// Starts the driver, and says so on standard error if that is slow.
+///
+/// # Errors
+/// There is no driver, or it does not start.
+pub(super) fn open_nvml() -> Result<Nvml, NvmlAbsent> {
+    Nvml::open_telling(nvml_library().as_deref(), tell_slow_driver)
+}
+
+/// Opens the instruments for work that may need a GPU, in the same way.
+pub(super) fn open_instruments() -> Instruments {
+    Instruments::open_telling(nvml_library().as_deref(), tell_slow_driver)
+}
+
+fn tell_slow_driver() {
+    note(&format!(
+        "waiting up to {} s for the NVIDIA driver to start; `sudo nvidia-smi -pm 1` keeps it started",
+        START_LIMITS.most.as_secs()
+    ));
 }
 
 /// The GPUs that this process's `CUDA_VISIBLE_DEVICES` leaves visible, in its order.

@@ -20,11 +20,11 @@ use kiln_hardware::host::usable_cores;
 use super::{
     Status, Stop,
     device_choice::leased,
-    machine::{nvml_library, start_trial_program},
+    machine::{open_instruments, start_trial_program},
     note,
     trained::Trained,
 };
-use crate::schedule::{Instruments, Lease};
+use crate::schedule::Lease;
 
 /// Most bytes of one line of the child, and of its standard error that are kept.
 const LINE_BYTES: u64 = 64 << 20;
@@ -45,7 +45,7 @@ pub(super) fn ask(
     let lease = match device {
         "cpu" => None,
         _ => {
-            let instruments = Instruments::open(nvml_library().as_deref());
+            let instruments = open_instruments();
             leased(device, &instruments, task.verb())?
         }
     };

@@ -32,12 +32,12 @@ use super::{
     json_option::JsonFormat,
     launched::slurm_in_words,
     launching::FOR_IS_HERE,
-    machine::{nvml_library, visible_here},
+    machine::{open_instruments, visible_here},
     note, page_style,
     planned::{Planned, plan_request, request},
     print, print_json, same_name, warning,
 };
-use crate::schedule::{self, FittingTrials, Foretold, IdleForecast, Instruments, WantedTrials};
+use crate::schedule::{self, FittingTrials, Foretold, IdleForecast, WantedTrials};
 
 /// Version of the format of `--json`.
 const PLAN_JSON: u32 = 1;
@@ -130,9 +130,8 @@ fn foretold(planned: &Planned, args: &Args) -> Result<Foretold, Stop> {
         fresh: false,
         reruns: false,
     };
-    let instruments = || Instruments::open(nvml_library().as_deref());
     let Some(named) = &args.keeping.keep else {
-        return Ok(schedule::foretell(&wanted, &instruments));
+        return Ok(schedule::foretell(&wanted, &open_instruments));
     };
     let purpose = args.keeping.purpose();
     let run = run_to_copy(named, purpose, &args.results)?;
@@ -143,12 +142,12 @@ fn foretold(planned: &Planned, args: &Args) -> Result<Foretold, Stop> {
         });
     }
     let source = (&run, args.keeping.is_across_programs());
-    Ok(schedule::foretell_kept(&wanted, source, &instruments))
+    Ok(schedule::foretell_kept(&wanted, source, &open_instruments))
 }
 
 /// The number of GPUs that a run here may use.
 fn gpus_here() -> usize {
-    visible_here(&Instruments::open(nvml_library().as_deref())).len()
+    visible_here(&open_instruments()).len()
 }
 
 /// Takes the time of its trials from `time_left`, if they could run here.

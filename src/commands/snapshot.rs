@@ -66,7 +66,7 @@ pub(super) fn run(args: Args) -> Result<Status, Stop> {
         ),
         None => None,
     };
-    let nvml = Nvml::open(machine::nvml_library().as_deref());
+    let nvml = machine::open_nvml();
     let moment = clock::local_now();
     let gpus = read(&nvml, &args.id)?;
     match (query, &nvml) {
@@ -79,7 +79,13 @@ pub(super) fn run(args: Args) -> Result<Status, Stop> {
         (Some(query), Ok(_)) => print(&query.answer(&gpus, &moment))?,
         (None, _) => show(&args, &gpus, nvml.as_ref().err(), &moment)?,
     }
-    Ok(tell_silent(&gpus))
+    match nvml.err().filter(NvmlAbsent::is_silent) {
+        Some(absent) => {
+            note(&format!("no GPU was read: {absent}"));
+            Ok(Status::Failed)
+        }
+        None => Ok(tell_silent(&gpus)),
+    }
 }
 
 /// Reports GPUs whose driver does not answer; other missing readings have their reason in the

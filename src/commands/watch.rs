@@ -26,7 +26,7 @@ use signal_hook::{
 
 use super::{
     RESULTS, Status, Stop,
-    machine::{named_gpus, nvml_library},
+    machine::{named_gpus, open_nvml},
     note, written,
 };
 use crate::{
@@ -167,9 +167,14 @@ fn work(args: &Args) -> Result<WatchWork, Stop> {
         .every
         .clamp(Duration::from_millis(500), Duration::from_secs(2));
     let host = args.host.then(HostSeries::default);
-    let (nvml, devices) = match Nvml::open(nvml_library().as_deref()) {
+    let (nvml, devices) = match open_nvml() {
         Ok(nvml) => listed(Arc::new(nvml), args)?,
-        Err(_) if args.host && args.ids.is_empty() => (None, Vec::new()),
+        Err(absent) if args.host && args.ids.is_empty() => {
+            if absent.is_silent() {
+                note(&absent.to_string());
+            }
+            (None, Vec::new())
+        }
         Err(absent) => return Err(nothing(&absent.to_string())),
     };
     if let (Some(queries), Some(nvml)) = (queries, &nvml) {

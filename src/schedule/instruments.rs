@@ -91,7 +91,13 @@ impl Instruments {
     /// Opens the instruments; it never fails, but readings may be absent. `nvml_library` is
     /// `$KILN_NVML_LIB`.
     pub fn open(nvml_library: Option<&Path>) -> Self {
-        Self::of(Nvml::open(nvml_library), nvml_library.is_none())
+        Self::open_telling(nvml_library, || ())
+    }
+
+    /// The same; calls `tell_slow` once if the driver is slow to start.
+    pub fn open_telling(nvml_library: Option<&Path>, tell_slow: impl FnOnce()) -> Self {
+        let nvml = Nvml::open_telling(nvml_library, tell_slow);
+        Self::of(nvml, nvml_library.is_none())
     }
 
     /// The same for trials without a GPU: it does not wait for a driver that is slow to start.
@@ -119,6 +125,10 @@ impl Instruments {
                 Ok(facts) => devices.push(facts.into()),
                 Err(absence) => unusable.push((index, absence.to_string())),
             }
+        }
+        // How many GPUs there are is unknown; there is one at least.
+        if let Some(silent) = nvml.as_ref().err().filter(|absent| absent.is_silent()) {
+            unusable.push((0, silent.to_string()));
         }
         let driver = nvml
             .as_ref()
@@ -248,7 +258,7 @@ impl Instruments {
         self.devices
             .iter()
             .find(|device| device.uuid == uuid)
-            .map_or(uuid, |device| device.board_uuid())
+            .map_or(uuid, LeasedGpu::board_uuid)
             .to_owned()
     }
 
@@ -393,5 +403,23 @@ impl Instruments {
                 .filter_map(|bytes| bytes.value().copied())
                 .min(),
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_driver_that_did_not_start_in_time_is_not_a_machine_without_a_gpu() {
+        let of = |fault| {
+            let absent = NvmlAbsent {
+                reason: "no answer".to_owned(),
+                fault,
+            };
+            Instruments::of(Err(absent), false).unusable().to_vec()
+        };
+        assert_eq!(of(NvmlFault::Silent), [(0, "no answer".to_owned())]);
+        assert!(of(NvmlFault::NotFound).is_empty());
     }
 }

@@ -3,10 +3,7 @@
 use kiln_core::units::Bytes;
 use kiln_hardware::host::{read, usable_cores};
 
-use crate::{
-    commands::machine::{nvml_library, visible_here},
-    schedule::Instruments,
-};
+use crate::commands::machine::{open_instruments, visible_here};
 
 /// The device on which the experiment will run.
 pub(super) struct Machine {
@@ -20,7 +17,7 @@ pub(super) struct Machine {
 
 impl Machine {
     pub(super) fn here() -> Self {
-        let instruments = Instruments::open(nvml_library().as_deref());
+        let instruments = open_instruments();
         let devices = instruments.devices();
         let unusable = instruments.unusable().first().cloned();
         let gpu = visible_here(&instruments).into_iter().next();

@@ -10,21 +10,16 @@ mod error;
 pub(super) mod field_ids;
 pub(super) mod gpm;
 pub(super) mod raw;
+mod start;
 
-use std::{fmt, path::Path, sync::mpsc, thread, time::Duration};
+use std::fmt;
 
 use nvml_wrapper::{Device, enums::device::UsedGpuMemory, error::NvmlError};
 
 use super::{Absence, Reading, process};
 use calls::{gpu_celsius, total_and_used};
 pub(super) use error::{absence, reading_of};
-
-/// The library's name for the dynamic loader.
-const LIBRARY: &str = "libnvidia-ml.so.1";
-
-/// Longest wait for the driver to start. Eight devices without persistence mode take tens of
-/// seconds; some drivers hang here.
-const START_TIMEOUT: Duration = Duration::from_secs(90);
+pub use start::{START_LIMITS, StartLimits};
 
 /// The reason why there is no NVML on this machine.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -48,6 +43,13 @@ pub enum NvmlFault {
     Thread,
     /// Something that is not NVML's.
     Other,
+}
+
+impl NvmlAbsent {
+    /// Whether there is a driver that did not answer in time.
+    pub fn is_silent(&self) -> bool {
+        self.fault == NvmlFault::Silent
+    }
 }
 
 impl fmt::Display for NvmlAbsent {
@@ -153,46 +155,6 @@ impl ProcessList {
 }
 
 impl Nvml {
-    /// Loads `library`, or what the system has, and starts it.
-    ///
-    /// # Errors
-    /// [`NvmlAbsent`] has the reason: no driver, a driver that is not loaded, one that does not
-    /// answer.
-    pub fn open(library: Option<&Path>) -> Result<Self, NvmlAbsent> {
-        let path = library.map_or_else(|| LIBRARY.into(), |path| path.as_os_str().to_owned());
-        let (sender, receiver) = mpsc::channel();
-        let start = move || {
-            let started = nvml_wrapper::Nvml::builder().lib_path(&path).init();
-            // Nobody listens any more after the time limit.
-            let _ = sender.send(started.map(|nvml| Self {
-                library: Box::leak(Box::new(nvml)),
-            }));
-        };
-        thread::Builder::new()
-            .name("nvml start".to_owned())
-            .spawn(start)
-            .map_err(|error| NvmlAbsent {
-                reason: format!("the driver was not asked: no thread could be started ({error})"),
-                fault: NvmlFault::Thread,
-            })?;
-        match receiver.recv_timeout(START_TIMEOUT) {
-            Ok(started) => started.map_err(|error| NvmlAbsent {
-                reason: why_not_started(&error, library),
-                fault: fault(&error, library),
-            }),
-            Err(_) => {
-                let reason = format!(
-                    "the NVIDIA driver did not answer within {} s",
-                    START_TIMEOUT.as_secs()
-                );
-                Err(NvmlAbsent {
-                    reason,
-                    fault: NvmlFault::Silent,
-                })
-            }
-        }
-    }
-
     /// The wrapper's handle, for what has no method here.
     pub(super) fn library(&self) -> &'static nvml_wrapper::Nvml {
         self.library
@@ -423,51 +385,9 @@ fn gpu_process(pid: u32, memory: &UsedGpuMemory) -> GpuProcess {
     }
 }
 
-fn fault(error: &NvmlError, library: Option<&Path>) -> NvmlFault {
-    match (error, absence(error)) {
-        (NvmlError::LibloadingError(_), _) if library.is_none() => NvmlFault::NotFound,
-        (NvmlError::LibloadingError(_), _) => NvmlFault::Library,
-        (_, Absence::Code(code)) => NvmlFault::Code(code),
-        (_, Absence::NoPermission) => NvmlFault::Code(4),
-        _ => NvmlFault::Other,
-    }
-}
-
-fn why_not_started(error: &NvmlError, library: Option<&Path>) -> String {
-    match (error, library) {
-        (NvmlError::LibloadingError(_), None) => {
-            format!("no NVIDIA driver found: the system has no {LIBRARY}")
-        }
-        (NvmlError::LibloadingError(cause), Some(path)) => {
-            format!("no NVML at {}: {cause}", path.display())
-        }
-        (NvmlError::DriverNotLoaded, _) => "the NVIDIA driver is installed but not loaded; try \
-                                            `nvidia-smi`"
-            .to_owned(),
-        (NvmlError::LibRmVersionMismatch, _) => "the NVIDIA driver's library and kernel module \
-                                                 differ in version; reboot after the update"
-            .to_owned(),
-        (NvmlError::NoPermission, _) => {
-            "this user has no permission to use the NVIDIA driver".to_owned()
-        }
-        (other, _) => format!("the NVIDIA driver did not start: {}", absence(other)),
-    }
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    #[test]
-    fn a_library_that_is_not_there_is_said_plainly() {
-        let absent = Nvml::open(Some(Path::new("/nowhere/libnvidia-ml.so.1"))).unwrap_err();
-        assert!(
-            absent
-                .reason
-                .starts_with("no NVML at /nowhere/libnvidia-ml.so.1: "),
-            "{absent}"
-        );
-    }
 
     fn process(pid: u32) -> GpuProcess {
         GpuProcess {
