@@ -86,6 +86,37 @@ fn each_end_of_a_program_has_its_outcome_and_its_reason() {
 }
 
 #[test]
+fn a_trial_whose_window_never_ended_completes_without_the_columns_of_the_window() {
+    let model = |word: &str| {
+        format!(
+            "  argv: [sh, -c, 'echo go; echo speed 12.5']\n  metrics: {{speed: {{line: '{word} \
+             (\\S+)'}}}}\n  window: {{from: '^go', to: '^stop'}}"
+        )
+    };
+    let place = Place::of_command(&model("sped"), "");
+    place.run("", &[]);
+    assert_eq!(place.column("outcome"), ["failed"]);
+    // The pattern of the window is as it was, so the output can be read again.
+    place.write_command(&model("speed"), "");
+    let again = place.run("", &["--read-again", "latest"]);
+    assert_eq!(again.status, Some(0), "{again:?}");
+    let fresh = place.run("", &["--fresh"]);
+    for ended in [again, fresh] {
+        assert_eq!(ended.status, Some(0), "{ended:?}");
+        let told = "1 of 1 trial had no measured window";
+        assert!(ended.stdout.contains(told), "{ended:?}");
+    }
+    let row = &place.rows()[0];
+    assert_eq!(
+        (&*row["outcome"], &*row["metric.speed"]),
+        ("completed", "12.5")
+    );
+    assert_eq!((&*row["window_seconds"], &*row["mean_cpu_cores"]), ("", ""));
+    let note = "window: `window.to` never came: '^stop' matched none of 2 lines";
+    assert!(row["notes"].contains(note), "{}", row["notes"]);
+}
+
+#[test]
 fn the_metrics_of_the_page_read_what_frameworks_write() {
     let page = include_str!("../docs/command.md");
     let trainer = "{'loss': 9.5, 'epoch': 0.1}\n{'eval_loss': 2.5, 'epoch': 0.8}\n{'train_runtime': \

@@ -98,7 +98,7 @@ pub fn read_again(
     let shown_attempt = format!("trials/{}/{attempt}", kept.trial);
     metrics.find_near_misses(&shown_attempt, &stdout_tail, &stderr_tail);
     let measured = ended.measured;
-    let window = metrics.window(measured.began, measured.ended).ok();
+    let window = metrics.window(measured.began, measured.ended);
     let (numbers, fault) = metrics.numbers(&measured);
     let verdict = decide(&Ended {
         exit: Exit::Status(0),
@@ -116,7 +116,8 @@ pub fn read_again(
         return Err(NotReadable::OtherEnd);
     };
     let mut figures = Figures {
-        window,
+        window: window.as_ref().ok().copied(),
+        missing_window: window.err(),
         numbers,
         notes: metrics.notes(),
         peak_memory_bytes: measured.peak_memory_bytes,
@@ -155,7 +156,7 @@ fn read_outputs(
     needs_window: bool,
 ) -> Result<[String; 2], NotReadable> {
     let mut read = |stream: Stream, name: &str, bytes: u64| {
-        // The reason for a window without bounds takes all lines of standard output.
+        // The note on a window that is missing counts all lines of standard output.
         let needs_all = stream == Stream::Stdout && needs_window;
         let file = files::kept(&kept.folder.join(name), &RESULT_BYTES)?;
         match file.as_deref().and_then(|file| KeptEnds::of(file, bytes)) {
@@ -217,7 +218,7 @@ fn note_on_omitted(metrics: &Metrics) -> Option<String> {
 mod tests {
     use std::{collections::BTreeMap, fs, os::unix::fs::symlink};
 
-    use kiln_core::plan::Outcome;
+    use kiln_core::{plan::Outcome, record::note::MISSING_WINDOW};
 
     use super::{
         super::{
@@ -338,6 +339,22 @@ mod tests {
         let diverged = "metrics: {train_loss: {line: 'loss (\\S+)', times: .inf}}";
         let read = again(diverged, folder.path()).unwrap();
         assert_eq!(read.outcome, Outcome::Diverged);
+    }
+
+    #[test]
+    fn a_trial_without_its_window_completes_with_a_note() {
+        let folder = attempt(&ProgramEnded {
+            window_nanoseconds: None,
+            ..ended()
+        });
+        let yaml = "metrics: {speed: {line: 'speed (\\S+)'}}\nwindow: {to: '^done'}";
+        let read = again(yaml, folder.path()).unwrap();
+        assert_eq!((read.outcome, &read.reason), (Outcome::Completed, &None));
+        assert_eq!(read.metrics["speed"], 12.5);
+        assert_eq!(read.figures.window_seconds, None);
+        let note = "`window.to` never came: '^done' matched none of 8 lines";
+        let notes = BTreeMap::from([(MISSING_WINDOW.to_owned(), note.to_owned())]);
+        assert_eq!(read.notes, notes);
     }
 
     #[test]

@@ -220,10 +220,10 @@ impl Metrics {
     /// Each metric's number, and why a completed trial cannot do without one that is missing.
     pub(super) fn numbers(&mut self, measured: &Measurements) -> (Numbers, Option<MetricFault>) {
         let window = self.window(measured.began, measured.ended);
-        let (from, to) = *window.as_ref().unwrap_or(&(measured.began, measured.ended));
+        let length = |(from, to): &(u64, u64)| to.saturating_sub(*from) as f64 / 1e9;
         for metric in &mut self.metrics {
             let value = match metric.settings.measured {
-                Some(Measured::WallSeconds) => Some(to.saturating_sub(from) as f64 / 1e9),
+                Some(Measured::WallSeconds) => window.as_ref().ok().map(length),
                 Some(Measured::CpuSeconds) => Some(measured.cpu_seconds),
                 Some(Measured::PeakMemoryBytes) => {
                     measured.peak_memory_bytes.map(|bytes| bytes as f64)
@@ -234,10 +234,17 @@ impl Metrics {
                 metric.add(value);
             }
         }
-        let mut fault = window.err().map(MetricFault::Missing);
+        let mut fault = None;
         let mut numbers = Vec::new();
         for metric in &self.metrics {
-            match metric.number(self.stdout_lines, self.stderr_lines) {
+            let number = match &window {
+                Err(why) if metric.needs_window() => Err(MetricFault::Missing(format!(
+                    "`{}` is the length of the window, and {why}",
+                    metric.name
+                ))),
+                _ => metric.number(self.stdout_lines, self.stderr_lines),
+            };
+            match number {
                 Ok(Some(value)) => numbers.push((metric.name.clone(), value)),
                 Ok(None) => {}
                 Err(found) => fault = worse(fault, found),

@@ -283,9 +283,9 @@ impl Relay<'_> {
         let attempt = format!("trials/{}/{}", self.file.trial, self.file.attempt);
         read.metrics
             .find_near_misses(&attempt, &read.stdout_tail, &read.stderr_tail);
-        let window = read.metrics.window(began, ended.at).ok();
+        let window = read.metrics.window(began, ended.at);
         let (numbers, fault) = read.metrics.numbers(&measured);
-        self.record_end(ended.exit, measured, window, &read);
+        self.record_end(ended.exit, measured, window.clone().ok(), &read);
         let verdict = end::decide(&Ended {
             exit: ended.exit,
             is_told: self.guard.is_told(),
@@ -295,11 +295,12 @@ impl Relay<'_> {
             stderr_tail: &read.stderr_tail,
             stdout_tail: &read.stdout_tail,
         });
-        if let Some((_, at)) = window {
-            self.say_window(false, at);
+        if let Ok((_, at)) = &window {
+            self.say_window(false, *at);
         }
         let mut figures = result::Figures {
-            window,
+            window: window.as_ref().ok().copied(),
+            missing_window: window.err(),
             numbers,
             notes: read.metrics.notes(),
             peak_memory_bytes: ended.peak_memory_bytes,

@@ -5,7 +5,7 @@ use std::{collections::BTreeMap, io};
 use kiln_core::{
     kinds::command::{MetricTarget, metric_target},
     plan::{Outcome, TrialFile, TrialId},
-    record::{TrialResult, run_file::write_json},
+    record::{TrialResult, note::MISSING_WINDOW, run_file::write_json},
 };
 use serde_json::{Value, json};
 
@@ -16,6 +16,8 @@ use super::metrics::Numbers;
 pub(super) struct Figures {
     /// CLOCK_MONOTONIC in nanoseconds.
     pub(super) window: Option<(u64, u64)>,
+    /// Why it has none: a line that begins or ends it never came.
+    pub(super) missing_window: Option<String>,
     pub(super) numbers: Numbers,
     pub(super) notes: BTreeMap<String, String>,
     /// Peak resident memory of the program's largest process, in bytes.
@@ -52,6 +54,11 @@ pub(super) fn result(
     // A metric `steps` fills it; `step` is for the time while the program runs.
     (result.figures.steps, result.figures.left_out_steps) = (None, None);
     result.notes = figures.notes;
+    if outcome == Outcome::Completed
+        && let Some(why) = figures.missing_window
+    {
+        result.notes.insert(MISSING_WINDOW.to_owned(), why);
+    }
     result.peak_resident_bytes = figures.peak_memory_bytes;
     if let Some((from, to)) = figures.window {
         result.window_started_nanoseconds = Some(from);

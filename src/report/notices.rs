@@ -3,6 +3,7 @@
 
 mod comparable;
 mod input_pipeline;
+mod missing_window;
 
 use std::collections::BTreeSet;
 
@@ -18,6 +19,7 @@ use kiln_core::{
 use self::{
     comparable::{cpu_only, not_comparable, other_devices},
     input_pipeline::input_pipeline,
+    missing_window::without_window,
 };
 use super::{
     batch_choice,
@@ -41,6 +43,7 @@ pub fn notices(table: &TrialTable, findings: &[RuleFinding]) -> Vec<String> {
     lines.extend(stand_ins(&points));
     lines.extend(continued(&points));
     lines.extend(unsaved(&points));
+    lines.extend(without_window(&points));
     lines.extend(batch_choice::lines(&points, &table.axes));
     lines.extend(steps_and_samples::lines(&points, &table.axes));
     lines.extend(match completed.is_empty() {

@@ -29,7 +29,7 @@ const CLOSING: [char; 5] = [',', ';', ')', ']', '}'];
 /// Why a program that ended well has no result.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(in crate::relay) enum MetricFault {
-    /// A metric or the window is missing, or a metric is not a number.
+    /// A metric is missing, or is not a number.
     Missing(String),
     /// A loss is NaN or infinite.
     Diverged(String),
@@ -326,6 +326,12 @@ impl Metric {
         !self.settings.optional
             && self.target != MetricTarget::Progress
             && self.settings.measured.is_none()
+    }
+
+    /// Whether a trial without a measured window has failed, because the metric is its length.
+    pub(super) fn needs_window(&self) -> bool {
+        let is_length = self.settings.measured == Some(Measured::WallSeconds);
+        is_length && !self.settings.optional && self.is_of_result()
     }
 
     /// Whether the metric is part of the result; progress is only shown.

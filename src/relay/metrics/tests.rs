@@ -379,6 +379,22 @@ fn without_metrics_the_relay_measures_over_the_window() {
 }
 
 #[test]
+fn a_window_that_never_came_fails_only_the_metric_of_its_length() {
+    let of = |more: &str| {
+        let yaml = format!(
+            "metrics: {{speed: {{line: 'v (.*)'}}, wall: {{measured: wall_seconds{more}}}}}\n\
+             window: {{to: '^end'}}"
+        );
+        read(&yaml, &["v 2"])
+    };
+    let speed = vec![("speed".to_owned(), 2.0)];
+    assert_eq!(of(", optional: true"), (speed.clone(), None));
+    let why = "`wall` is the length of the window, and `window.to` never came: '^end' matched none \
+               of 1 lines";
+    assert_eq!(of(""), (speed, Some(MetricFault::Missing(why.to_owned()))));
+}
+
+#[test]
 fn a_needed_file_that_cannot_be_looked_at_is_told_before_the_program_starts() {
     let folder = tempfile::tempdir().unwrap();
     let [itself, absent] = ["loop.csv", "absent.csv"].map(|name| folder.path().join(name));

@@ -35,6 +35,10 @@ impl TrialRow {
 /// The name of the note of a row that `kiln run --read-again` made of the output of an earlier attempt.
 pub const READ_AGAIN: &str = "read_again";
 
+/// The name of the note of a completed trial that has no measured window, because a line of
+/// `model.window` never came.
+pub const MISSING_WINDOW: &str = "window";
+
 /// The cell `notes`: `column: reason; …`, or empty. A `;` inside a reason becomes a comma, so that
 /// the cell can be split.
 pub fn notes_cell(notes: &BTreeMap<String, String>) -> Option<String> {

@@ -279,8 +279,9 @@ trial_table! {
         /// another run with which the training began (`kiln run --continue`); under `job_time`,
         /// that the time of its Slurm job ended the attempt; under `resumed_at_step`, which checkpoints
         /// could not be used; under `resumed`, that a command found files of an earlier attempt in its
-        /// checkpoint folder, or says that it did not begin at step 0; under `adopted`, that kiln was
-        /// killed before it wrote the row of a trial that was over.
+        /// checkpoint folder, or says that it did not begin at step 0; under `window`, which line of
+        /// a command's `model.window` never came; under `adopted`, that kiln was killed before it
+        /// wrote the row of a trial that was over.
         notes: Option<String>,
     }
     since 2 runner {
