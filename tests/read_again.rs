@@ -30,10 +30,16 @@ fn a_corrected_pattern_completes_the_trials_without_their_programs() {
     let place = Place::of_command(&model("sped"), SWEEP);
     let failed = place.run("", &[]);
     assert_eq!(failed.status, Some(1), "{failed:?}");
+    let advice = "correct `model.metrics`, then `kiln run x.yaml --read-again results/x/";
+    assert!(failed.stderr.contains(advice), "{failed:?}");
+    assert!(!failed.stderr.contains("--rerun"), "{failed:?}");
     assert_eq!(place.column("outcome"), ["failed", "failed"]);
     let (before, launches) = (place.rows(), place.run_file()["launches"].clone());
     let snapshots = fs::read(place.latest().join("snapshots.csv")).unwrap();
     place.write_command(&model("speed"), SWEEP);
+    let plan = Ended::of(place.kiln(&["plan", "x.yaml"]).output().unwrap());
+    let told = "; `--read-again results/x/";
+    assert!(plan.stderr.contains(told), "{plan:?}");
     let planned = read_again(&place, &["--dry-run"]);
     assert!(
         planned.stdout.contains("0 of 2 trials would run"),

@@ -156,7 +156,9 @@ fn show(planned: &mut Planned, args: &Args, time_left: Option<&mut TimeLeft>) ->
         ended,
         refusal,
         kept,
+        notice,
     } = foretold(planned, args)?;
+    notice.iter().for_each(|line| note(line));
     let has_final = ended.values().any(|outcome| outcome.is_final());
     let forecast = IdleForecast {
         experiment: &planned.loaded.experiment,

@@ -6,7 +6,10 @@
 use std::{io, path::Path};
 
 use kiln_core::{
-    kinds::command::Exits, plan::Outcome, record::message::exit_status, units::shorten_line,
+    kinds::command::Exits,
+    plan::Outcome,
+    record::{message::exit_status, metric_reason},
+    units::shorten_line,
 };
 
 use super::{
@@ -121,7 +124,7 @@ pub(super) fn decide(ended: &Ended) -> Verdict {
         (0, None) => Verdict::of(Outcome::Completed, None),
         (0, Some(MetricFault::Diverged(why))) => Verdict::of(Outcome::Diverged, Some(why.clone())),
         (0, Some(MetricFault::Missing(why))) => {
-            Verdict::failed(format!("{program} ended with status 0, and {why}"))
+            Verdict::failed(metric_reason::of_program(program, why))
         }
         _ if Words::either_speaks_of_memory(&words) => Verdict::of(
             Outcome::Oom,

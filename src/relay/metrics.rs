@@ -12,7 +12,7 @@ use std::{
 
 use kiln_core::{
     kinds::command::{Command, CommandMetric, Measured, Placeholders, Stream, regular_expression},
-    record::attempt::STDERR,
+    record::{attempt::STDERR, metric_reason},
 };
 use regex::Regex;
 use serde::{Deserialize, Serialize};
@@ -181,8 +181,8 @@ impl Metrics {
                 false => Vec::new(),
             };
             if !near.is_empty() {
-                let near = near.join(", ");
-                metric.nearest = format!("; the nearest in {attempt}/{file}: {near}");
+                let output = format!("{attempt}/{file}");
+                metric.nearest = metric_reason::nearest_lines(&output, &near.join(", "));
             }
         }
     }

@@ -333,6 +333,8 @@ pub struct Foretold {
     pub refusal: Option<String>,
     /// How many trials a new run would keep of another run ([`foretell_kept`]).
     pub kept: Option<String>,
+    /// Why [`run`] would start a new run although there is a finished one.
+    pub notice: Option<String>,
 }
 
 /// Foretells [`run`]; changes nothing.
@@ -353,7 +355,10 @@ pub fn foretell(wanted: &WantedTrials, instruments: &dyn Fn() -> Instruments) ->
                 .collect(),
             ..Foretold::default()
         },
-        Ok(ExistingRun::New { .. }) => Foretold::default(),
+        Ok(ExistingRun::New { notice }) => Foretold {
+            notice,
+            ..Foretold::default()
+        },
         Err(stop) => refused(stop),
     }
 }
@@ -376,7 +381,7 @@ pub fn foretell_kept(
         Ok((ended, kept)) => Foretold {
             ended,
             kept,
-            refusal: None,
+            ..Foretold::default()
         },
         Err(stop) => Foretold {
             refusal: Some(stop.to_string()),

@@ -3,10 +3,11 @@
 //!
 //! In: the command that ran, and the report of its launch. Out: notes on standard error.
 
-use std::{path::Path, time::Duration};
+use std::{collections::HashSet, path::Path, time::Duration};
 
 use kiln_core::{
     plan::{Outcome, TrialId},
+    record::{AttemptEnd, TrialTable, metric_reason},
     units::{Seconds, TimeSpan, counted, few, shell_word, without_controls},
 };
 
@@ -24,8 +25,28 @@ pub(super) struct Again<'a> {
     pub(super) args: &'a Args,
 }
 
-/// Says how to resume what is left, or to retry what failed.
-pub(super) fn say_how_to_go_on(report: &LaunchReport, again: &Again<'_>) {
+/// Outcomes that a retry may mend.
+const RETRIED: [Outcome; 2] = [Outcome::Failed, Outcome::TimedOut];
+
+/// Whether all trials of `ends` that a retry would run lack a metric although their program ended well.
+pub(super) fn lack_metrics(table: &TrialTable, ends: &[AttemptEnd]) -> bool {
+    let rows = table.last_attempts().into_iter();
+    let lacking: HashSet<&TrialId> = rows
+        .filter(|row| {
+            let reason = row.fixed.reason.as_deref();
+            reason.is_some_and(metric_reason::is_of_metric)
+        })
+        .map(|row| &row.fixed.trial)
+        .collect();
+    let mut retried = ends
+        .iter()
+        .filter(|end| RETRIED.contains(&end.outcome))
+        .peekable();
+    retried.peek().is_some() && retried.all(|end| lacking.contains(&end.trial))
+}
+
+/// Says how to resume what is left, or to retry what failed. `lack_metrics`: see [`lack_metrics`].
+pub(super) fn say_how_to_go_on(report: &LaunchReport, again: &Again<'_>, lack_metrics: bool) {
     let args = again.args;
     let copying = args.copied().map(|(_, purpose)| purpose.option());
     if let Some((end, span)) = report.budget.as_ref().zip(args.for_time)
@@ -48,8 +69,17 @@ pub(super) fn say_how_to_go_on(report: &LaunchReport, again: &Again<'_>) {
             return;
         }
     }
+    let is_over = report.end == LaunchEnd::Finished && report.left == 0;
+    let reading = lack_metrics.then(|| {
+        let run = report.folder.path().to_string_lossy();
+        how_to_read_again(&again.command(), &word(&run))
+    });
+    if let Some(text) = reading.as_ref().filter(|_| is_over) {
+        note(text);
+        return;
+    }
     let is_new_try = args.rerun.is_empty() && args.continued.is_none();
-    if report.end == LaunchEnd::Finished && report.left == 0 && is_new_try {
+    if is_over && is_new_try {
         let ends = report.last_attempts.iter();
         let outcomes: Vec<Outcome> = ends.map(|end| end.outcome).collect();
         if let Some(text) = how_to_retry(&again.command(), &outcomes) {
@@ -59,6 +89,7 @@ pub(super) fn say_how_to_go_on(report: &LaunchReport, again: &Again<'_>) {
     }
     if report.end == LaunchEnd::NothingToDo {
         note(&nothing_to_do(report.left == 0, &report.last_attempts));
+        reading.iter().for_each(|text| note(text));
         return;
     }
     let text = match (report.end, copying) {
@@ -184,12 +215,20 @@ fn word(text: &str) -> String {
     shell_word(&without_controls(text))
 }
 
+/// How to complete trials of `run` that lack a metric although their program ended well.
+fn how_to_read_again(command: &str, run: &str) -> String {
+    format!(
+        "a retry does not mend a missing metric: correct `model.metrics`, then `{command} --read-again \
+         {run}` reads it from the output that these trials left, without running them"
+    )
+}
+
 /// How to retry the trials that ended without a result; `None` if each has one.
 fn how_to_retry(command: &str, ends: &[Outcome]) -> Option<String> {
     let count = |outcome: Outcome| ends.iter().filter(|end| **end == outcome).count();
     let mut names: Vec<&str> = Vec::new();
     let mut all = 0;
-    for outcome in [Outcome::Failed, Outcome::TimedOut] {
+    for outcome in RETRIED {
         if count(outcome) > 0 {
             names.push(outcome.name());
             all += count(outcome);
@@ -206,6 +245,8 @@ fn how_to_retry(command: &str, ends: &[Outcome]) -> Option<String> {
 
 #[cfg(test)]
 mod tests {
+    use kiln_core::record::{TableRow, TrialRow};
+
     use super::*;
 
     #[test]
@@ -253,6 +294,34 @@ mod tests {
             left(7),
             "the same command with `--only` and their ids runs them: t1, t2, t3, t4, t5 and 2 more"
         );
+    }
+
+    #[test]
+    fn trials_lack_metrics_only_if_all_that_a_retry_would_run_do() {
+        let row = |trial: &str, outcome, reason: Option<&str>| TableRow {
+            fixed: Box::new(TrialRow {
+                trial: TrialId(trial.to_owned()),
+                outcome,
+                reason: reason.map(str::to_owned),
+                ..TrialRow::default()
+            }),
+            axes: Vec::new(),
+        };
+        let lack = |rows: Vec<TableRow>| {
+            let ends: Vec<AttemptEnd> = rows.iter().map(AttemptEnd::of).collect();
+            let table = TrialTable {
+                rows,
+                ..TrialTable::default()
+            };
+            lack_metrics(&table, &ends)
+        };
+        let reason = metric_reason::of_program("sh", "`loss` never came");
+        let lacking = |trial| row(trial, Outcome::Failed, Some(&reason));
+        let completed = || row("t1", Outcome::Completed, None);
+        assert!(lack(vec![completed(), lacking("t2"), lacking("t3")]));
+        assert!(!lack(vec![completed()]));
+        let late = row("t3", Outcome::TimedOut, Some("no message for 10 s"));
+        assert!(!lack(vec![completed(), lacking("t2"), late]));
     }
 
     #[test]

@@ -19,6 +19,7 @@ pub mod libraries;
 pub mod lock;
 pub mod machine_traces;
 pub mod message;
+pub mod metric_reason;
 pub mod model_use;
 pub mod nodes;
 pub mod note;
