@@ -87,6 +87,24 @@ fn the_fastest_batch_of_a_command_is_found_in_noise() {
 }
 
 #[test]
+fn a_search_whose_trials_all_lack_their_metric_tells_why() {
+    let model = "  argv: [sh, -c, 'echo 5 samples/s', x, '{bs}']\n  values: {bs: 8}\n  \
+                 grows: [bs]\n  metrics: {samples_per_second: {line: '(\\S+) samples/s', skip: 10, \
+                 better: high}}";
+    let search = "sweep: {search: {kind: best-throughput-batch, from: 8, to: 64}}";
+    let place = Place::of_command(model, search);
+    let ended = Ended::of(place.kiln(&["tune", "x.yaml"]).output().unwrap());
+    assert_eq!(ended.status, Some(1), "{ended:?}");
+    let markdown = fs::read_to_string(place.latest().join("recommendation.md")).unwrap();
+    for text in [&ended.stdout, &markdown] {
+        assert!(text.contains("leaves out the first 10"), "{text}");
+        for other in ["of the memory", "a smaller model", "the choice"] {
+            assert!(!text.contains(other), "{other}: {text}");
+        }
+    }
+}
+
+#[test]
 fn a_trial_of_a_search_is_that_of_a_grid_and_the_choice_is_a_file_to_run() {
     let place = place(
         "{kind: largest-batch, to: 64}",

@@ -45,7 +45,11 @@ impl SearchScope<'_> {
         let columns = self.evidence();
         let kept = fitting(&columns, style.width);
         page.push_str(&layout(&kept, style.width, style.has_color));
-        page.push_str("\n* the choice\n");
+        page.push_str(if self.has_mark() {
+            "\n* the choice\n"
+        } else {
+            "\n"
+        });
         if let Some(hidden) = hidden(&columns, &kept) {
             let _ = writeln!(page, "{hidden}");
         }
@@ -64,7 +68,11 @@ impl SearchScope<'_> {
             markdown::inline(&self.why_in_a_sentence())
         );
         page.push_str(&as_markdown(&self.evidence()));
-        page.push_str("\n\\*: the choice.\n\n");
+        page.push_str(if self.has_mark() {
+            "\n\\*: the choice.\n\n"
+        } else {
+            "\n"
+        });
         for (kind, text) in self.remarks() {
             let _ = writeln!(page, "- {kind}: {}", markdown::inline(&text));
         }
@@ -206,6 +214,12 @@ impl SearchScope<'_> {
         }));
         columns.retain(PageColumn::says_something);
         columns
+    }
+
+    /// Whether a trial has the mark of the choice.
+    fn has_mark(&self) -> bool {
+        let mut probes = self.found.evidence.iter();
+        probes.any(|probe| self.is_chosen(probe))
     }
 
     fn is_chosen(&self, probe: &Probe) -> bool {

@@ -115,6 +115,7 @@ impl<'a> Tuning<'a> {
         Probe {
             choice,
             outcome: row.outcome,
+            reason: row.reason.clone(),
             samples_per_second: row.of_whole_work(row.samples_per_second),
             tokens_per_second: row.of_whole_work(row.tokens_per_second),
             memory_held_bytes: row.memory_held_bytes(),

@@ -70,6 +70,8 @@ pub struct Probe {
     /// A choice that the plan refuses (such as a batch larger than the data) is `skipped`: it
     /// counts as too large.
     pub outcome: Outcome,
+    /// Why it ended so, if that was recorded.
+    pub reason: Option<String>,
     pub samples_per_second: Option<f64>,
     /// `None` for models that read no tokens, and commands that report none.
     pub tokens_per_second: Option<f64>,
@@ -95,6 +97,7 @@ impl Probe {
         Self {
             choice,
             outcome,
+            reason: None,
             samples_per_second: None,
             tokens_per_second: None,
             memory_held_bytes: None,
@@ -357,6 +360,11 @@ fn answer(
         Ok(found) => found,
         Err(missing) => return Ask::Run(missing),
     };
+    if seen.none_showed_memory() {
+        found.why = "no trial completed, for a reason other than memory".to_owned();
+        let is_of_memory = |warning: &Warning| matches!(warning, Warning::NothingFitted { .. });
+        found.warnings.retain(|warning| !is_of_memory(warning));
+    }
     found.warnings.extend(seen.not_completed());
     found.warnings.extend(seen.disturbed());
     let seconds: Vec<f64> = probes

@@ -7,6 +7,14 @@ use crate::plan::Outcome;
 pub(super) use crate::statistics::mean;
 use crate::statistics::{ALPHA, quantile};
 
+/// Whether a trial ended for a reason other than memory.
+fn failed_otherwise(probe: &Probe) -> bool {
+    !matches!(
+        probe.outcome,
+        Outcome::Completed | Outcome::Oom | Outcome::Skipped
+    )
+}
+
 /// The probes of a search.
 pub(super) struct Probes<'a> {
     probes: &'a [Probe],
@@ -63,19 +71,23 @@ impl<'a> Probes<'a> {
         })
     }
 
+    /// Whether trials ended, and each for a reason other than memory: nothing is known of it.
+    pub(super) fn none_showed_memory(&self) -> bool {
+        let mut ended = self.ended().peekable();
+        ended.peek().is_some() && ended.all(failed_otherwise)
+    }
+
     /// Warns if trials failed for a reason other than memory.
     pub(super) fn not_completed(&self) -> Option<Warning> {
-        let otherwise = |probe: &&Probe| {
-            !matches!(
-                probe.outcome,
-                Outcome::Completed | Outcome::Oom | Outcome::Skipped
-            )
-        };
-        let found: Vec<&Probe> = self.ended().filter(otherwise).collect();
+        let found: Vec<&Probe> = self
+            .ended()
+            .filter(|probe| failed_otherwise(probe))
+            .collect();
         let first = found.first()?;
         Some(Warning::NotCompleted {
             choice: spelled(&first.choice.values),
             outcome: first.outcome,
+            reason: first.reason.clone(),
             trials: found.len(),
         })
     }

@@ -80,6 +80,7 @@ pub enum Warning {
     NotCompleted {
         choice: String,
         outcome: Outcome,
+        reason: Option<String>,
         trials: usize,
     },
     /// Completed trials lack the required number; the first of them.
@@ -205,14 +206,18 @@ impl fmt::Display for Warning {
             Self::NotCompleted {
                 choice,
                 outcome,
+                reason,
                 trials,
             } => {
+                let trials = counted(*trials, "trial");
                 write!(
                     f,
-                    "{} did not complete; the first ({choice}) ended as {outcome}, see its reason \
-                     in trials.csv",
-                    counted(*trials, "trial")
-                )
+                    "{trials} did not complete; the first ({choice}) ended as {outcome}"
+                )?;
+                match reason {
+                    Some(reason) => write!(f, ": {reason}"),
+                    None => f.write_str(", and no reason was recorded"),
+                }
             }
             Self::NoNumber {
                 choice,

@@ -191,7 +191,32 @@ fn a_failure_is_no_lack_of_memory() {
     let named = Warning::NotCompleted {
         choice: "train.batch_size = 1".to_owned(),
         outcome: Outcome::Failed,
+        reason: None,
         trials: 2,
     };
     assert!(end.warnings.contains(&named), "{:?}", end.warnings);
+}
+
+#[test]
+fn failures_for_another_reason_than_memory_are_told_with_the_first_reason() {
+    let play_all = |outcome: Outcome| {
+        play(&search(1, 32, 1), &|choice| Probe {
+            outcome,
+            reason: Some(format!(
+                "bad shape of {}",
+                chosen(choice, "train.batch_size")
+            )),
+            ..completed(choice)
+        })
+    };
+    let failed = play_all(Outcome::Failed);
+    let why = "no trial completed, for a reason other than memory";
+    assert_eq!((&failed.chosen, failed.why.as_str()), (&None, why));
+    let [warning] = &failed.warnings[..] else {
+        panic!("{:?}", failed.warnings)
+    };
+    let told = "the first (train.batch_size = 1) ended as failed: bad shape of 1";
+    assert!(warning.to_string().ends_with(told), "{warning}");
+    let oom = play_all(Outcome::Oom);
+    assert!(oom.why.contains("of the memory"), "{}", oom.why);
 }
