@@ -13,7 +13,7 @@ use std::{
 
 use kiln_core::{
     plan::Outcome,
-    record::{RunFolder, TableRow, TrialRow, TrialTable, attempt::STDERR},
+    record::{RunFolder, TableRow, TrialRow, TrialTable, attempt::STDERR, metric_reason},
     units::without_controls,
 };
 
@@ -265,7 +265,9 @@ fn groups<'a>(rows: &[&'a TableRow]) -> Vec<EndGroup<'a>> {
         match groups.get_mut(place) {
             Some(group) => {
                 if group.reason != reason {
-                    group.reason = common;
+                    // The lines of the first trial are an example of what the others have.
+                    let (_, example) = metric_reason::split_nearest(&group.reason);
+                    group.reason = common + example;
                 }
                 group.rows.push(row);
             }

@@ -1,6 +1,6 @@
 //! The reason of an end without the details that every trial has for itself.
 
-use kiln_core::record::{TrialRow, attempt::STDERR};
+use kiln_core::record::{TrialRow, attempt::STDERR, metric_reason};
 
 /// Units in which kiln writes a duration.
 const UNITS: [&str; 5] = ["µs", "ms", "s", "min", "h"];
@@ -15,9 +15,13 @@ pub(super) fn on_one_line(row: &TrialRow) -> String {
     reason.split_whitespace().collect::<Vec<_>>().join(" ")
 }
 
-/// The same without the trial's id, the path of its log, its duration and step and the memory of its
-/// process, as kiln writes them, and without addresses. Other numbers may tell two errors apart.
+/// The same without the trial's id, the path of its log, its duration and step, the memory of its
+/// process and the lines of its output, as kiln writes them, and without addresses. Other numbers may
+/// tell two errors apart.
 pub(super) fn without_own_details(row: &TrialRow, reason: &str) -> String {
+    if metric_reason::is_of_metric(reason) {
+        return without_addresses(&metric_reason::without_own_lines(reason));
+    }
     let reason = match reason.rsplit_once(MEMORY) {
         Some((reason, _)) => reason,
         None => reason,
@@ -104,6 +108,12 @@ mod tests {
             (
                 "x.py ended with status 1: bad shape 7, flags 0x1f after 3 s".to_owned(),
                 "x.py ended with status 1: bad shape 7, flags 0x1f after 3 s",
+            ),
+            (
+                "x.py ended with status 0, and `loss` never came: 'loss' matched none of 12 lines; \
+                 the nearest in trials/t1/1/stdout.txt: 'los 0.1'"
+                    .to_owned(),
+                "x.py ended with status 0, and `loss` never came: 'loss' matched none of its lines",
             ),
         ];
         for (reason, wanted) in cases {

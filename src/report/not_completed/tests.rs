@@ -91,6 +91,24 @@ fn a_value_that_every_trial_of_the_table_has_is_not_named() {
 }
 
 #[test]
+fn trials_that_lack_one_metric_are_one_entry_with_the_lines_of_the_first() {
+    let rows = (1..=3).map(|id| {
+        let nearest = metric_reason::nearest_lines(
+            &format!("trials/t{id}/1/stdout.txt"),
+            &format!("'loss: 0.{id}'"),
+        );
+        let fault = format!("`loss` never came: 'los (.*)' matched none of {id} lines{nearest}");
+        let reason = metric_reason::of_program("sh", &fault);
+        (ended(id, 1, Outcome::Failed, &reason), &["x"][..])
+    });
+    assert_eq!(
+        text(&table(&["a"], rows.collect()), 3),
+        "  3 failed: sh ended with status 0, and `loss` never came: 'los (.*)' matched none of its \
+         lines; the nearest in trials/t1/1/stdout.txt: 'loss: 0.1'\n     0000000001 and 2 more\n"
+    );
+}
+
+#[test]
 fn a_long_list_of_values_is_cut() {
     let values: Vec<[String; 1]> = (1..=6).map(|value| [value.to_string()]).collect();
     let rows = values.iter().zip(1_u64..).map(|(value, id)| TableRow {

@@ -5,6 +5,9 @@
 const ENDED: &str = " ended with status ";
 /// The status, before what is wrong with a metric.
 const WELL: &str = "0, and ";
+/// Around the number of lines of an output, of which none has the metric.
+const NONE_OF: &str = "none of ";
+const LINES: &str = " lines";
 /// Before the lines of an output that come nearest to a pattern.
 const NEAREST: &str = "; the nearest in ";
 
@@ -30,6 +33,20 @@ pub fn split_nearest(reason: &str) -> (&str, &str) {
     reason.split_at(at.unwrap_or(reason.len()))
 }
 
+/// A reason of this kind without what each trial has for itself: the nearest lines, and how many
+/// lines its output has.
+pub fn without_own_lines(reason: &str) -> String {
+    let (reason, _) = split_nearest(reason);
+    let Some((before, rest)) = reason.rsplit_once(NONE_OF) else {
+        return reason.to_owned();
+    };
+    let after = rest.trim_start_matches(|digit: char| digit.is_ascii_digit());
+    match after.starts_with(LINES) {
+        true => format!("{before}{NONE_OF}its{after}"),
+        false => reason.to_owned(),
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -43,6 +60,16 @@ mod tests {
         assert_eq!(split_nearest(&whole), (&*plain, &*nearest));
         assert_eq!(split_nearest(&plain), (&*plain, ""));
         assert!(is_of_metric(&whole) && is_of_metric(&plain));
+        let common = plain.replace("of 4 lines", "of its lines");
+        assert_eq!(without_own_lines(&whole), common);
+        let of_key = of_program(
+            "sh",
+            "`loss` never came: none of 4 lines of stderr is a JSON object",
+        );
+        let common = of_key.replace("of 4 lines", "of its lines");
+        assert_eq!(without_own_lines(&of_key), common);
+        let few = of_program("sh", "`loss` came 5 times");
+        assert_eq!(without_own_lines(&few), few);
         let other = format!("sh ended with status 1: {whole}");
         assert!(!is_of_metric(&other));
         assert_eq!(split_nearest(&other), (&*other, ""));
