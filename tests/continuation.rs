@@ -249,7 +249,18 @@ fn an_unfinished_continuation_is_resumed_by_the_same_command() {
         "{}",
         ended.stderr
     );
-    let why = place.refused("x", &LONGER);
+    // So does the name, which means the continuation now; not with one trial of its source alone.
+    let repeated = place.continues("x", &LONGER);
+    let told = "every trial already has its result";
+    assert!(
+        repeated.status == Some(0) && repeated.stderr.contains(told),
+        "{repeated:?}"
+    );
+    let first = record(&begun).continues.into_values().next().unwrap().trial;
+    place.refused(&format!("x:{first}"), &LONGER);
+    assert_eq!(record(&begun).launches.len(), 2);
+    assert_eq!(place.newest(), begun);
+    let why = place.refused("x", &[&LONGER[..], &["--fresh"]].concat());
     assert!(
         why.contains("has made 40 steps, and `train.steps` is 40"),
         "{why}"

@@ -3,18 +3,20 @@
 //! In: a plan, and a finished run. Out: the same plan, in which each trial names a checkpoint of
 //! that run ([`Origin`]); or why one cannot be continued. `kiln-trial` reads the checkpoint.
 
+mod newest;
+
 use std::{
     cell::OnceCell,
-    collections::{BTreeMap, BTreeSet, HashSet},
+    collections::{BTreeMap, BTreeSet},
     io,
-    path::{Path, PathBuf},
+    path::Path,
 };
 
 use kiln_core::{
     plan::{Origin, Trial, TrialFile, TrialId},
     record::{
-        Checkpoints, ContinuedSettings, RunFile, RunFolder, TrainingSettings, TrialTable,
-        checkpoint::aside, difference::Difference, run_file::sums, run_folder,
+        Checkpoints, ContinuedSettings, RunFile, RunFolder, TrainingSettings, checkpoint::aside,
+        difference::Difference, run_file::sums, run_folder,
     },
     spec::expand_home,
     units::counted,
@@ -70,8 +72,8 @@ impl From<Stop> for Refusal {
 }
 
 /// Lets each trial of a plan begin with a checkpoint of the run that `named` means. Unless `fresh`,
-/// an unfinished run of the experiment that continues another one keeps what it began with. Returns
-/// what the user should know.
+/// the newest run keeps what it began with if it continues that run and is unfinished, or has all
+/// results of the plan. Returns what the user should know.
 ///
 /// # Errors
 /// There is no such run, it has no usable checkpoint, or the settings do not allow it.
@@ -81,7 +83,7 @@ pub(super) fn continue_run(
     results: &Path,
     fresh: bool,
 ) -> Result<Vec<String>, Stop> {
-    let begun = begun(results, &planned.loaded.experiment.name)
+    let begun = newest::begun(results, &planned.loaded.experiment.name)
         .map_err(|error| runs::uncertain(named, &error))?
         .filter(|_| !fresh);
     let (text, trial) = split_trial(named, results);
@@ -91,23 +93,52 @@ pub(super) fn continue_run(
         continue_as_recorded(planned, &record)?;
         return Ok(beginning_of(&planned.plan.trials).into_iter().collect());
     }
-    let sources = sources(&run, trial)?;
-    let (mut faults, mut earlier) = (Vec::new(), BTreeSet::new());
-    for trial in &mut planned.plan.trials {
-        match continued(trial, &run, &sources, &planned.data) {
+    let continued = continued_trials(planned, &run, trial);
+    if continued.is_err() && !fresh && has_finished(planned, (text, trial), &run, results) {
+        return Ok(beginning_of(&planned.plan.trials).into_iter().collect());
+    }
+    let (trials, earlier) = continued?;
+    planned.plan.trials = trials;
+    Ok(beginning_of(&planned.plan.trials)
+        .into_iter()
+        .chain(earlier)
+        .chain(planned.plan.trials.iter().find_map(schedule_so_far))
+        .collect())
+}
+
+/// Whether `run`, which `named` means now, continued what that meant before, and has all results of
+/// the plan, whose trials then begin with the checkpoints that the run recorded.
+fn has_finished(
+    planned: &mut Planned,
+    named: (&str, Option<&str>),
+    run: &RunFolder,
+    results: &Path,
+) -> bool {
+    let record = newest::made_of(named, run, &planned.loaded.experiment.name, results);
+    record.is_some_and(|record| {
+        continue_as_recorded(planned, &record).is_ok() && newest::has_all(planned, results)
+    })
+}
+
+/// The trials of a plan with the checkpoints that they begin with, and notes on these.
+fn continued_trials(
+    planned: &Planned,
+    run: &RunFolder,
+    named: Option<&str>,
+) -> Result<(Vec<Trial>, BTreeSet<String>), Stop> {
+    let sources = sources(run, named)?;
+    let (mut trials, mut faults, mut earlier) = (Vec::new(), Vec::new(), BTreeSet::new());
+    for trial in &planned.plan.trials {
+        match continued(trial, run, &sources, &planned.data) {
             Ok((continuing, note)) => {
-                *trial = continuing;
+                trials.push(continuing);
                 earlier.extend(note);
             }
             Err(refusal) => faults.push(refusal),
         }
     }
     none_or(faults)?;
-    Ok(beginning_of(&planned.plan.trials)
-        .into_iter()
-        .chain(earlier)
-        .chain(planned.plan.trials.iter().find_map(schedule_so_far))
-        .collect())
+    Ok((trials, earlier))
 }
 
 /// Where in its schedule a trial begins: the steps of the training that it continues count. `None` for a
@@ -266,28 +297,6 @@ fn none_or(faults: Vec<Refusal>) -> Result<(), Stop> {
     }
     lines.extend(advice.then(|| ALLOWED.to_owned()));
     Err(Stop::of_lines(Status::BadInput, &lines))
-}
-
-/// The newest run of an experiment, if it continues another one and is unfinished.
-fn begun(results: &Path, experiment: &str) -> io::Result<Option<(PathBuf, RunFile)>> {
-    let newest = run_folder::runs(results, experiment)?.pop();
-    Ok(newest.and_then(|run| unfinished(&run)))
-}
-
-/// The path without links and the record of a run, if it continues another one and is unfinished.
-fn unfinished(run: &RunFolder) -> Option<(PathBuf, RunFile)> {
-    let record = RunFile::read(&run.run_file()).ok()?;
-    if record.continues.is_empty() {
-        return None;
-    }
-    let table = TrialTable::read_of(run).ok()?;
-    let last = table.last_attempts().into_iter();
-    let ended: HashSet<&TrialId> = last
-        .filter(|row| row.fixed.outcome.is_final())
-        .map(|row| &row.fixed.trial)
-        .collect();
-    let is_open = !record.plan.iter().all(|trial| ended.contains(trial));
-    is_open.then(|| Some((run.path().canonicalize().ok()?, record)))?
 }
 
 /// The trials of a run, or the one that is named.
