@@ -3,7 +3,10 @@
 
 use kiln_core::{
     plan::{Outcome, TrialId},
-    record::message::{PROTOCOL, exit_status},
+    record::{
+        message::{PROTOCOL, exit_status},
+        metric_reason,
+    },
     units::{Seconds, TimeSpan},
 };
 
@@ -107,7 +110,9 @@ fn is_for_the_disk(outcome: Outcome, ending: &AttemptEnding) -> bool {
     match (ending.exit, outcome) {
         (Exit::Status(exit_status::DISK_FULL), Outcome::Failed | Outcome::Interrupted) => true,
         (_, Outcome::Failed) => {
-            let words = reason.or(Words::of(ending.stderr_tail).line());
+            // Lines that are quoted for a pattern do not say how the program ended.
+            let own = reason.map(|reason| metric_reason::split_nearest(reason).0);
+            let words = own.or(Words::of(ending.stderr_tail).line());
             words.is_some_and(speaks_of_full_disk)
         }
         _ => false,

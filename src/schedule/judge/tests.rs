@@ -226,6 +226,16 @@ fn every_end_has_its_outcome() {
         ),
         (
             Status(1),
+            |e| {
+                let fault = metric_reason::nearest_lines("stdout.txt", "'No space left on device'");
+                let reason = metric_reason::of_program("sh", &format!("`x` never came{fault}"));
+                e.finished = Some((Outcome::Failed, Some(reason)));
+            },
+            Outcome::Failed,
+            "`x` never came; the nearest in stdout.txt: 'No space left on device'",
+        ),
+        (
+            Status(1),
             |e| e.stderr_tail = "retry: No space left on device\nValueError: bad shape\n",
             Outcome::Failed,
             "bad shape",
