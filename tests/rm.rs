@@ -191,10 +191,12 @@ fn a_rerun_without_runs_is_not_removed_without_a_yes() {
 
 #[test]
 fn nothing_is_removed_without_a_yes() {
-    let (place, _) = with_runs(1);
+    let (place, names) = with_runs(1);
     let refused = rm(&place, &["latest"]);
     assert_eq!(refused.status, Some(2));
     assert!(refused.stderr.contains("add `--yes`"), "{refused:?}");
+    let told = format!("would remove results/x/{} (", names[0]);
+    assert!(refused.stderr.contains(&told), "{refused:?}");
     let answered = |answer: &str| {
         let mut command =
             place.commands_in_a_terminal(&format!("printf '{answer}\\n' | \"$PROGRAM\" rm latest"));
@@ -202,6 +204,32 @@ fn nothing_is_removed_without_a_yes() {
     };
     // A pipe is not a terminal, so nobody is asked.
     answered("y");
+    assert_eq!(place.runs(), 1);
+}
+
+#[test]
+fn a_folder_name_of_two_experiments_removes_neither() {
+    let (place, names) = with_runs(1);
+    let other = format!("results/y/{}", names[0]);
+    fs::create_dir_all(place.path(&other)).unwrap();
+    let table = format!("results/x/{}/trials.csv", names[0]);
+    fs::copy(
+        place.path(&table),
+        place.path(&format!("{other}/trials.csv")),
+    )
+    .unwrap();
+    let name = names[0].as_str();
+    let commands: [&[&str]; 2] = [&["rm", name, "--yes"], &["report", name]];
+    for command in commands {
+        let refused = Ended::of(place.kiln(command).output().unwrap());
+        assert_eq!(refused.status, Some(2), "{refused:?}");
+        for experiment in ["x", "y"] {
+            let path = format!("  results/{experiment}/{}\n", names[0]);
+            assert!(refused.stderr.contains(&path), "{refused:?}");
+        }
+    }
+    let removed = rm(&place, &[&other, "--yes"]);
+    assert_eq!(removed.status, Some(0), "{removed:?}");
     assert_eq!(place.runs(), 1);
 }
 

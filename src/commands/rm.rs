@@ -375,6 +375,9 @@ fn may_be_repository(folder: &Path) -> bool {
 /// Shows the lines and asks on the terminal whether `what` goes.
 fn is_wanted(lines: &[String], what: &str) -> Result<bool, Stop> {
     if !io::stdin().is_terminal() || !terminal::stderr_is_terminal() {
+        for line in lines {
+            note(&format!("would remove {line}"));
+        }
         return Err(Stop::bad_input(
             "this is not a terminal, so nobody can be asked; add `--yes` to remove without a \
              question",

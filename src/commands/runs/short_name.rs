@@ -142,7 +142,8 @@ fn find_among(named: &str, results: &Path, all: Vec<NamedRun>) -> Result<NamedRu
         let name = run.run.name();
         named == name || *named == format!("{}/{name}", run.experiment)
     };
-    all.iter().find(is_folder).cloned().ok_or_else(|| {
+    let of_folder: Vec<&NamedRun> = all.iter().filter(is_folder).collect();
+    only_one(named, &of_folder)?.cloned().ok_or_else(|| {
         if let Some(left) = leftover_by_name(named, results) {
             return refuse_leftover(&left);
         }
@@ -158,6 +159,36 @@ fn find_among(named: &str, results: &Path, all: Vec<NamedRun>) -> Result<NamedRu
             listed(&all, results)
         ))
     })
+}
+
+/// The run whose folder has this name; `None` if there is none. A link may list one folder twice.
+///
+/// # Errors
+/// Runs of several experiments have it.
+fn only_one<'a>(named: &str, runs: &[&'a NamedRun]) -> Result<Option<&'a NamedRun>, Stop> {
+    let Some((first, others)) = runs.split_first() else {
+        return Ok(None);
+    };
+    let real = |run: &NamedRun| {
+        let path = run.run.path();
+        path.canonicalize().unwrap_or_else(|_| path.to_owned())
+    };
+    if others.iter().all(|other| real(other) == real(first)) {
+        return Ok(Some(*first));
+    }
+    let why = format!(
+        "{named}: {} runs have this folder name; name one by its path:",
+        runs.len()
+    );
+    let paths = runs.iter().take(MOST_LISTED);
+    let more = match runs.len().saturating_sub(MOST_LISTED) {
+        0 => None,
+        more => Some(format!("  and {more} more; `kiln ls` lists them")),
+    };
+    let lines = std::iter::once(why)
+        .chain(paths.map(|run| format!("  {}", run.run.path().display())))
+        .chain(more);
+    Err(Stop::of_lines(Status::BadInput, lines))
 }
 
 /// The run that a name means which is also that of a folder without a run; `None` if there is none.
@@ -267,6 +298,26 @@ mod tests {
         assert!(unknown.contains("`latest`, `a`, `b`"), "{unknown}");
         let slip = found("lates~1").unwrap_err();
         assert!(slip.contains("did you mean `latest`?"), "{slip}");
+    }
+
+    #[test]
+    fn a_folder_name_of_two_experiments_means_no_run() {
+        let results = results();
+        let (shared, own) = ("20260101T000000Z-x", "20260103T000000Z-x");
+        fs::create_dir_all(results.path().join("b").join(shared)).unwrap();
+        let stop = find(shared, results.path()).unwrap_err();
+        assert_eq!(stop.status, Status::BadInput);
+        for experiment in ["a", "b"] {
+            let path = results.path().join(experiment).join(shared);
+            let line = format!("\n  {}", path.display());
+            assert!(stop.message.contains(&line), "{}", stop.message);
+            let named = format!("{experiment}/{shared}");
+            let found = find(&named, results.path()).unwrap();
+            assert_eq!(found.run.path(), path);
+        }
+        // A second name of one experiment is no second run.
+        std::os::unix::fs::symlink("a", results.path().join("c")).unwrap();
+        assert_eq!(find(own, results.path()).unwrap().run.name(), own);
     }
 
     #[test]
