@@ -50,6 +50,7 @@ mod secrets;
 mod snapshot;
 mod sources;
 mod tickets;
+mod tips;
 mod trained;
 mod tune;
 mod watch;
@@ -62,11 +63,7 @@ use std::{
     sync::{Arc, atomic::AtomicBool},
 };
 
-use clap::{
-    Parser, Subcommand,
-    builder::StyledStr,
-    error::{ContextKind, ContextValue},
-};
+use clap::{Parser, Subcommand};
 use kiln_core::{
     spec::{Problem, Problems},
     units::without_controls,
@@ -355,30 +352,10 @@ pub fn main() -> ExitCode {
 fn parse() -> Result<Cli, clap::Error> {
     let shown = |word: OsString| without_controls(&word.to_string_lossy());
     Cli::try_parse().map_err(|error| {
-        let mut error = Cli::try_parse_from(std::env::args_os().map(shown))
-            .err()
-            .unwrap_or(error);
-        if let Some(tip) = format_tip(&error) {
-            error.insert(ContextKind::Suggested, ContextValue::StyledStrs(vec![tip]));
-        }
-        error
+        let words: Vec<String> = std::env::args_os().map(shown).collect();
+        let error = Cli::try_parse_from(&words).err().unwrap_or(error);
+        tips::with_tip(error, &words)
     })
-}
-
-/// The option that is meant by a format which was written as one: `--markdown` for `--format
-/// markdown`.
-fn format_tip(error: &clap::Error) -> Option<StyledStr> {
-    let Some(ContextValue::String(unknown)) = error.get(ContextKind::InvalidArg) else {
-        return None;
-    };
-    let word = unknown.strip_prefix("--")?;
-    let verb = std::env::args().nth(1)?;
-    let command = command_line();
-    let mut options = command.find_subcommand(&verb)?.get_arguments();
-    let format = options.find(|option| option.get_long() == Some("format"))?;
-    let formats = format.get_possible_values();
-    let is_one = formats.iter().any(|format| format.get_name() == word);
-    is_one.then(|| format!("this format is chosen by '--format {word}'").into())
 }
 
 /// Prints the help that was asked for, or what is wrong with the command line.

@@ -1,0 +1,285 @@
+//! Tips on a command line that does not parse: what kiln has in place of an option or a command of
+//! other programs.
+
+use clap::{
+    Arg, Command,
+    builder::StyledStr,
+    error::{ContextKind, ContextValue, ErrorKind},
+};
+
+use super::command_line;
+
+/// What kiln has in place of an option.
+#[derive(Clone, Copy)]
+enum Target {
+    /// This option.
+    Option(&'static str),
+    /// This option with this value.
+    Value(&'static str, &'static str),
+    /// This key of the experiment, which `--set` sets.
+    Key(&'static str),
+    /// Nothing: a command with `--fresh` resumes by itself.
+    Resume,
+}
+
+/// Options, and what is meant by them; of several, the first that the command has.
+const OPTIONS: [(&[&str], Target); 13] = [
+    (&["json"], Target::Value("progress", "json")),
+    (&["q"], Target::Option("quiet")),
+    (&["resume"], Target::Resume),
+    (
+        &["devices", "gpu", "gpus", "cuda"],
+        Target::Option("device"),
+    ),
+    (
+        &["device", "devices", "gpu", "gpus", "cuda"],
+        Target::Key("run.devices"),
+    ),
+    (&["engine"], Target::Key("run.engine")),
+    (&["timeout"], Target::Key("run.timeout")),
+    (&["repeats"], Target::Key("sweep.repeats")),
+    (&["steps", "max-steps"], Target::Key("train.steps")),
+    (&["epochs"], Target::Key("train.epochs")),
+    (&["seed"], Target::Key("train.seed")),
+    (&["batch-size"], Target::Key("train.batch_size")),
+    (
+        &["lr", "learning-rate"],
+        Target::Key("train.optimizer.learning_rate"),
+    ),
+];
+
+/// Commands of other programs, the command that is meant, and what that one does.
+const COMMANDS: [(&[&str], &str, &str); 3] = [
+    (
+        &["resume", "continue"],
+        "run",
+        "it resumes an unfinished run of the file",
+    ),
+    (&["list"], "ls", "it lists the runs"),
+    (&["remove", "delete"], "rm", "it removes runs"),
+];
+
+/// The error with kiln's own tip, if there is one, in place of what clap suggests.
+pub(super) fn with_tip(mut error: clap::Error, words: &[String]) -> clap::Error {
+    let mut command = command_of(words);
+    if let Some(tip) = option_tip(&error, &command, words) {
+        error.remove(ContextKind::SuggestedArg);
+        suggest(&mut error, tip);
+        // The usage that clap gives shows the option that it suggests.
+        let usage = ContextValue::StyledStr(command.render_usage());
+        error.insert(ContextKind::Usage, usage);
+    } else if let Some(tip) = command_tip(&error, &command) {
+        error.remove(ContextKind::SuggestedSubcommand);
+        suggest(&mut error, tip);
+    } else {
+        drop_dashes(&mut error);
+    }
+    error
+}
+
+fn suggest(error: &mut clap::Error, tip: String) {
+    let tips = vec![StyledStr::from(tip)];
+    error.insert(ContextKind::Suggested, ContextValue::StyledStrs(tips));
+}
+
+/// Drops the tip to write an option behind `--`: no argument is meant to look like an option.
+fn drop_dashes(error: &mut clap::Error) {
+    if let Some(ContextValue::StyledStrs(mut tips)) = error.remove(ContextKind::Suggested) {
+        tips.retain(|tip| !tip.to_string().starts_with("to pass "));
+        if !tips.is_empty() {
+            error.insert(ContextKind::Suggested, ContextValue::StyledStrs(tips));
+        }
+    }
+}
+
+/// The command that the words name, such as `kiln data show`.
+fn command_of(words: &[String]) -> Command {
+    let mut command = command_line();
+    command.build();
+    for word in words.iter().skip(1) {
+        let named = command.find_subcommand(word).cloned();
+        command = named.unwrap_or(command);
+    }
+    command
+}
+
+fn option_tip(error: &clap::Error, command: &Command, words: &[String]) -> Option<String> {
+    let Some(ContextValue::String(unknown)) = error.get(ContextKind::InvalidArg) else {
+        return None;
+    };
+    if error.kind() != ErrorKind::UnknownArgument || !unknown.starts_with('-') {
+        return None;
+    }
+    let word = unknown.trim_start_matches('-');
+    let known = || {
+        let meant = OPTIONS.iter().filter(|(names, _)| names.contains(&word));
+        let mut targets = meant.map(|(_, target)| *target);
+        targets.find(|target| has(command, *target)).map(in_words)
+    };
+    let format = || {
+        has_value(command, "format", word)
+            .then(|| format!("this format is chosen by '--format {word}'"))
+    };
+    negative_value(unknown, command, words)
+        .or_else(known)
+        .or_else(format)
+}
+
+/// Whether a command has the target.
+fn has(command: &Command, target: Target) -> bool {
+    let has_option = |name| option(command, name).is_some();
+    match target {
+        Target::Option(name) => has_option(name),
+        Target::Value(name, value) => has_value(command, name, value),
+        Target::Key(_) => has_option("set"),
+        Target::Resume => has_option("fresh"),
+    }
+}
+
+fn has_value(command: &Command, name: &str, value: &str) -> bool {
+    option(command, name).is_some_and(|option| {
+        let values = option.get_possible_values();
+        values.iter().any(|known| known.get_name() == value)
+    })
+}
+
+fn option<'a>(command: &'a Command, name: &str) -> Option<&'a Arg> {
+    let mut options = command.get_arguments();
+    options.find(|option| option.get_long() == Some(name))
+}
+
+fn in_words(target: Target) -> String {
+    match target {
+        Target::Option(name) => format!("use '--{name}'"),
+        Target::Value(name, value) => format!("use '--{name} {value}'"),
+        Target::Key(key) => format!("set the key of the experiment: '--set {key}=…'"),
+        Target::Resume => "leave it out: the same command resumes an unfinished run".to_owned(),
+    }
+}
+
+/// A negative number behind an option looks like another option.
+fn negative_value(unknown: &str, command: &Command, words: &[String]) -> Option<String> {
+    let is_number = |word: &str| word.starts_with(unknown) && word.parse::<f64>().is_ok();
+    let pair = words.windows(2).find(|pair| is_number(&pair[1]))?;
+    let name = pair[0].strip_prefix("--")?;
+    option(command, name)?
+        .get_action()
+        .takes_values()
+        .then(|| format!("write '--{name}={}'", pair[1]))
+}
+
+/// The command that is meant by one that does not exist. A command such as `kiln data` has names of
+/// its own.
+fn command_tip(error: &clap::Error, command: &Command) -> Option<String> {
+    let Some(ContextValue::String(unknown)) = error.get(ContextKind::InvalidSubcommand) else {
+        return None;
+    };
+    let is_main = command.get_name() == "kiln";
+    let mut known = COMMANDS.iter().filter(|_| is_main);
+    let (_, meant, what) = known.find(|(names, ..)| names.contains(&unknown.as_str()))?;
+    Some(format!("use 'kiln {meant}': {what}"))
+}
+
+#[cfg(test)]
+mod tests {
+    use kiln_core::spec;
+    use serde_json::Value;
+
+    use super::*;
+
+    fn rendered(line: &str) -> String {
+        let words: Vec<String> = line.split(' ').map(str::to_owned).collect();
+        let error = command_line().try_get_matches_from(&words).unwrap_err();
+        with_tip(error, &words).render().to_string()
+    }
+
+    #[test]
+    fn an_option_of_other_programs_leads_to_what_kiln_has() {
+        let cases = [
+            ("kiln run f --json", "use '--progress json'"),
+            ("kiln tune f --json", "use '--progress json'"),
+            ("kiln run f -q", "use '--quiet'"),
+            ("kiln run f --resume", "the same command resumes"),
+            ("kiln run f --repeats 3", "'--set sweep.repeats=…'"),
+            ("kiln run f --steps=3", "'--set train.steps=…'"),
+            ("kiln plan f --device cpu", "'--set run.devices=…'"),
+            ("kiln plan f --batch-size 8", "'--set train.batch_size=…'"),
+            ("kiln run f --gpus 2", "use '--device'"),
+            ("kiln --color never run f --gpu 0", "use '--device'"),
+            (
+                "kiln sample x --temperature -1.5",
+                "write '--temperature=-1.5'",
+            ),
+            (
+                "kiln report --markdown",
+                "this format is chosen by '--format markdown'",
+            ),
+            ("kiln resume f", "use 'kiln run': it resumes"),
+        ];
+        for (line, tip) in cases {
+            let text = rendered(line);
+            assert!(text.contains(tip), "{line}: {text}");
+            assert!(!text.contains("similar"), "{line}: {text}");
+            assert_eq!(text.matches("tip:").count(), 1, "{line}: {text}");
+        }
+        // The usage of clap would show the option that it suggests.
+        assert!(!rendered("kiln run f --repeats 3").contains("--results"));
+    }
+
+    #[test]
+    fn no_tip_says_to_write_an_option_behind_dashes() {
+        for line in [
+            "kiln run f -v",
+            "kiln export x --to d --json",
+            "kiln plan f --only t1",
+            "kiln report --quiet",
+            "kiln data verify x --jsom",
+        ] {
+            let text = rendered(line);
+            assert!(!text.contains("as a value"), "{line}: {text}");
+        }
+        let slip = rendered("kiln run f --detatch");
+        assert!(slip.contains("'--detach'"), "{slip}");
+    }
+
+    #[test]
+    fn each_target_exists() {
+        let commands = command_line();
+        for (names, target) in OPTIONS {
+            let mut all = commands.get_subcommands();
+            assert!(all.any(|command| has(command, target)), "{names:?}");
+            if let Target::Key(key) = target {
+                assert!(is_key(key), "{key}");
+            }
+        }
+        for (_, command, _) in COMMANDS {
+            assert!(commands.find_subcommand(command).is_some(), "{command}");
+        }
+    }
+
+    fn is_key(key: &str) -> bool {
+        let schema = spec::schema();
+        let mut places = vec![&schema];
+        for part in key.split('.') {
+            places = places
+                .into_iter()
+                .flat_map(|place| kinds(&schema, place))
+                .filter_map(|kind| kind["properties"].get(part))
+                .collect();
+        }
+        !places.is_empty()
+    }
+
+    /// The maps that a place of the schema allows.
+    fn kinds<'a>(schema: &'a Value, place: &'a Value) -> Vec<&'a Value> {
+        if let Some(name) = place["$ref"].as_str() {
+            let name = name.trim_start_matches('#');
+            return kinds(schema, schema.pointer(name).unwrap());
+        }
+        let of = |word: &str| place[word].as_array().into_iter().flatten();
+        let inner = of("oneOf").chain(of("anyOf"));
+        let mut all: Vec<&Value> = inner.flat_map(|inner| kinds(schema, inner)).collect();
+        all.push(place);
+        all
+    }
+}
