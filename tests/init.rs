@@ -522,6 +522,25 @@ fn a_table_beside_folders_of_images_does_not_hide_them() {
 }
 
 #[test]
+fn folders_of_images_are_listed_as_a_run_lists_them() {
+    let place = place();
+    fs::write(place.path("photos/cat/notes.txt"), "mine").unwrap();
+    let written = kiln(&place, &["init", "photos.yaml", "--data", "photos"]);
+    assert_eq!(written.status, Some(0), "{written:?}");
+    let words = "note: 1 file in the folders cannot be read as images; `skip_bad: true` skips";
+    assert!(written.stderr.contains(words), "{written:?}");
+    let plan = kiln(&place, &["plan", "photos.yaml"]);
+    assert_eq!(plan.status, Some(0), "{plan:?}");
+    assert!(!plan.stdout.contains("unknown (?)"), "{plan:?}");
+    fs::remove_dir_all(place.path("photos/dog")).unwrap();
+    let refused = kiln(&place, &["init", "one.yaml", "--data", "photos"]);
+    assert_eq!(refused.status, Some(2), "{refused:?}");
+    let words = "photos: contains only one folder; expected one for each of two or more classes";
+    assert!(refused.stderr.contains(words), "{refused:?}");
+    assert!(!place.path("one.yaml").exists());
+}
+
+#[test]
 fn folders_of_plots_do_not_hide_a_panel() {
     let place = place();
     for plots in ["prices", "volumes"] {

@@ -10,11 +10,16 @@ use std::{
     path::{Path, PathBuf},
 };
 
-use kiln_core::{input, limits::DATA_BYTES, units};
+use kiln_core::{
+    input,
+    kinds::data::{Data, ImageFolder},
+    limits::DATA_BYTES,
+    units,
+};
 use kiln_data::{
     error::TO_UTF8,
     files::{self, COMPRESSED},
-    images::IMAGE_ENDINGS,
+    images::{self, IMAGE_ENDINGS},
 };
 
 pub(super) use self::panel::window;
@@ -43,7 +48,7 @@ pub(super) enum FoundData {
     Images {
         path: String,
         images: u64,
-        /// Whether tables lie beside the class folders, which a run refuses unless it skips them.
+        /// Whether there are files that are not images, which a run refuses unless it skips them.
         skip_bad: bool,
     },
     Panel {
@@ -238,7 +243,7 @@ fn of_folder(folder: &Path) -> Result<DataProposal, String> {
     // Folders of images beside a panel may be plots of it.
     if has_classes && !(has_csv && panel::is_panel(folder)) {
         let is_table = |path: &Path| has_ending(&unpacked(path), &["csv", "jsonl", "ndjson"]);
-        return Ok(class_folders(folder, &of_kind(is_table)));
+        return class_folders(folder, &of_kind(is_table));
     }
     if has_csv {
         return panel::panel(folder);
@@ -248,7 +253,7 @@ fn of_folder(folder: &Path) -> Result<DataProposal, String> {
         return pairs_among(folder, &rows);
     }
     if images_of(folder) > 0 {
-        return Ok(class_folders(folder, &[]));
+        return class_folders(folder, &[]);
     }
     let texts = of_kind(|path| has_ending(&unpacked(path), &["txt"]));
     if !texts.is_empty() {
@@ -261,21 +266,49 @@ fn of_folder(folder: &Path) -> Result<DataProposal, String> {
     )
 }
 
-/// A folder with a folder of images per class; `tables` lie beside these.
-fn class_folders(folder: &Path, tables: &[PathBuf]) -> DataProposal {
+/// A folder with a folder of images per class, listed as a run lists it; `tables` lie beside these.
+fn class_folders(folder: &Path, tables: &[PathBuf]) -> Result<DataProposal, String> {
     let names: Vec<String> = tables.iter().map(|file| name_of(file)).collect();
+    let skip_bad = !names.is_empty() || skipped_files(folder, false).is_err();
+    let skipped = match skip_bad {
+        true => skipped_files(folder, true)?,
+        false => 0,
+    };
     let mut found = DataProposal::from(FoundData::Images {
         path: shown(folder),
         images: images_of(folder),
-        skip_bad: !names.is_empty(),
+        skip_bad,
     });
     if !names.is_empty() {
         found.notes.push(format!(
             "note: the folders are the classes of the images; not used: {}",
             few(&names)
         ));
+    } else if skip_bad {
+        let files = units::counted(usize::try_from(skipped).unwrap_or(usize::MAX), "file");
+        found.notes.push(format!(
+            "note: {files} in the folders cannot be read as images; `skip_bad: true` skips them"
+        ));
     }
-    found
+    Ok(found)
+}
+
+/// The number of files that a run skips in a folder of images.
+///
+/// # Errors
+/// A run refuses the folder.
+fn skipped_files(folder: &Path, skip_bad: bool) -> Result<u64, String> {
+    let keys = serde_json::json!({"path": folder.to_string_lossy(), "skip_bad": skip_bad});
+    let data: ImageFolder = serde_json::from_value(keys).map_err(|error| error.to_string())?;
+    match images::load(&Data::ImageFolder(data), None) {
+        Ok(loaded) => Ok(loaded.skipped_files),
+        Err(error) => {
+            let text = error.to_string();
+            // The message of `kiln init` begins with the folder.
+            let about = text.strip_prefix(&format!("{} ", folder.display()));
+            Err(about.unwrap_or(&text).to_owned())
+        }
+    }
 }
 
 /// Prompts and responses in the files of rows of a folder.

@@ -116,7 +116,7 @@ fn of_images(data: Option<&FoundData>, machine: &Machine) -> Sections {
                 machine.sized(224, 64),
                 match *skip_bad {
                     true =>
-                        "  skip_bad: true           # skips what is no image, as a table here\n",
+                        "  skip_bad: true           # skips files that are not images, as there are here\n",
                     false => "",
                 }
             ),
