@@ -24,7 +24,8 @@ pub(super) struct Args {
     #[command(flatten)]
     model: trained::Args,
     /// Evaluate on this data instead of the validation data: a text file; a folder with a folder of
-    /// images per class; CSV files named for their symbols; or a file of prompts and responses.
+    /// images per class; CSV files named for their symbols; or a file of prompts and responses. Put
+    /// RUN before it: it takes all words behind it.
     #[arg(long, value_name = "PATH", num_args = 1..)]
     data: Vec<PathBuf>,
     /// Output format.

@@ -143,7 +143,10 @@ enum Verb {
     #[command(after_long_help = examples::PREDICT)]
     Predict(predict::Args),
     /// Evaluate a trained model: its loss and scores on its validation data, or on other data.
-    #[command(after_long_help = examples::EVALUATE)]
+    #[command(
+        after_long_help = examples::EVALUATE,
+        override_usage = "kiln evaluate <RUN[:TRIAL]> [OPTIONS] [--data <PATH>...]"
+    )]
     Evaluate(evaluate::Args),
     /// Export a trained model for PyTorch and Hugging Face's transformers.
     #[command(after_long_help = examples::EXPORT)]

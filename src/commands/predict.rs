@@ -24,7 +24,8 @@ pub(super) struct Args {
     /// training data, for a model of a panel.
     #[arg(required = true, value_name = "FILE")]
     files: Vec<PathBuf>,
-    /// Show so many of the most likely classes of each image, one row each.
+    /// Show so many of the most likely classes of each image, one row each; 5 without a number,
+    /// behind the files.
     #[arg(long, value_name = "N", num_args = 0..=1, default_value_t = 1, default_missing_value = "5", value_parser = clap::value_parser!(u64).range(1..=1_000_000))]
     top: u64,
     /// Output format.

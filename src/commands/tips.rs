@@ -71,6 +71,8 @@ pub(super) fn with_tip(mut error: clap::Error, words: &[String]) -> clap::Error 
     } else if let Some(tip) = command_tip(&error, &command) {
         error.remove(ContextKind::SuggestedSubcommand);
         suggest(&mut error, tip);
+    } else if let Some(tip) = order_tip(&error, &command, words) {
+        suggest(&mut error, tip);
     } else {
         drop_dashes(&mut error);
     }
@@ -168,6 +170,30 @@ fn negative_value(unknown: &str, command: &Command, words: &[String]) -> Option<
         .then(|| format!("write '--{name}={}'", pair[1]))
 }
 
+/// An option that took a word which is meant for an argument behind it.
+fn order_tip(error: &clap::Error, command: &Command, words: &[String]) -> Option<String> {
+    let mut options = command
+        .get_arguments()
+        .filter_map(|option| Some((option.get_long()?, option.get_num_args()?)));
+    match (error.kind(), error.get(ContextKind::InvalidArg)) {
+        (ErrorKind::MissingRequiredArgument, _) => {
+            let is_given = |name: &str| words.iter().any(|word| *word == format!("--{name}"));
+            let (name, _) =
+                options.find(|(name, count)| count.max_values() > 1 && is_given(name))?;
+            Some(format!("'--{name}' takes all words behind it; put it last"))
+        }
+        (ErrorKind::ValueValidation, Some(ContextValue::String(shown))) => {
+            let is_meant = |name: &str| shown.split(' ').any(|word| word == format!("--{name}"));
+            let (name, _) =
+                options.find(|(name, count)| count.min_values() == 0 && is_meant(name))?;
+            Some(format!(
+                "'--{name}' takes the word behind it; write '--{name}=N', or put it last"
+            ))
+        }
+        _ => None,
+    }
+}
+
 /// The command that is meant by one that does not exist. A command such as `kiln data` has names of
 /// its own.
 fn command_tip(error: &clap::Error, command: &Command) -> Option<String> {
@@ -224,6 +250,20 @@ mod tests {
         }
         // The usage of clap would show the option that it suggests.
         assert!(!rendered("kiln run f --repeats 3").contains("--results"));
+    }
+
+    #[test]
+    fn an_option_that_takes_the_next_words_goes_last() {
+        let text = rendered("kiln evaluate --data corpus.txt curves");
+        assert!(
+            text.contains("tip: '--data' takes all words behind it; put it last"),
+            "{text}"
+        );
+        let usage = "Usage: kiln evaluate <RUN[:TRIAL]> [OPTIONS] [--data <PATH>...]";
+        assert!(text.contains(usage), "{text}");
+        let text = rendered("kiln predict --top photos x.png");
+        assert!(text.contains("write '--top=N', or put it last"), "{text}");
+        assert!(!rendered("kiln evaluate").contains("tip:"));
     }
 
     #[test]
