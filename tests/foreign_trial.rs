@@ -88,6 +88,14 @@ fn a_sweep_over_the_keys_of_a_model_in_python_is_run_and_tabled() {
         again.status.success() && rows.len() == 2,
         "nothing is left to do: {again:?}"
     );
+    let mut sample = Command::new(env!("CARGO_BIN_EXE_kiln"));
+    sample.args(["sample", "line"]).current_dir(folder.path());
+    let refused = sample.output().unwrap();
+    let said = String::from_utf8(refused.stderr).unwrap();
+    assert!(
+        refused.status.code() == Some(2) && said.contains("wrote no checkpoint that kiln reads"),
+        "{said}"
+    );
 }
 
 #[test]

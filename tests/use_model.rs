@@ -14,7 +14,7 @@ use rustix::process::{Pid, Signal, kill_process};
 use kiln_data::files::sha256_of;
 use serde_json::Value;
 
-use crate::scripted_child::{Ended, program::write_program, real_trial, wait_until};
+use crate::scripted_child::{Ended, Place, program::write_program, real_trial, wait_until};
 
 const MEASURE: &str = "measure: {warmup_steps: 0, warmup_seconds: 0.0}\n";
 const GPT: &str = "kiln: 1\nname: gpt\n\
@@ -553,4 +553,16 @@ fn an_export_is_whole_and_replaced_only_on_request() {
     };
     assert_eq!(mode("model.safetensors"), mode("config.json"));
     assert!(TRAINED.path().join("link").is_symlink());
+}
+
+#[test]
+fn a_model_that_trains_nothing_is_not_told_to_keep_checkpoints() {
+    let place = Place::with("train: {steps: 10}");
+    assert_eq!(place.run("completes", &[]).status, Some(0));
+    for verb in ["sample", "evaluate"] {
+        let refused = Ended::of(place.kiln(&[verb, "x"]).output().unwrap());
+        assert_eq!(refused.status, Some(2), "{refused:?}");
+        let why = "kept no weights, because a model of this kind trains nothing";
+        assert!(refused.stderr.contains(why), "{refused:?}");
+    }
 }

@@ -318,12 +318,17 @@ pub(super) fn without_weights(run: &RunFolder, file: &TrialFile, trial: Option<&
         _ if file.model.command().is_some() => {
             "kiln does not read the weights of a command; use them with its own program"
         }
+        _ if !file.model.trains() => "a model of this kind trains nothing",
+        Some(policy) if policy.after == AfterTraining::Delete => {
+            "`train.checkpoint.after` is `delete`; remove that key and run it again"
+        }
+        _ if matches!(file.model, Model::Custom(_)) => {
+            "its program wrote no checkpoint that kiln reads: only a program on kiln's library writes \
+             such checkpoints, with `train.checkpoint`; use other weights with that program"
+        }
         None => {
             "the experiment has no `train.checkpoint`; add `checkpoint: {every_steps: 500}` to \
              `train` and run it again"
-        }
-        Some(policy) if policy.after == AfterTraining::Delete => {
-            "`train.checkpoint.after` is `delete`; remove that key and run it again"
         }
         Some(_) => {
             "no checkpoint was written yet (`train.checkpoint.every_steps`) or its folder was \
