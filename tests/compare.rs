@@ -765,6 +765,14 @@ fn a_run_is_reproduced_with_the_losses_it_had() {
         dry.status == Some(0) && dry.stdout.contains("2 of 2 trials would run"),
         "{dry:?}"
     );
+    for json in [&["--json"][..], &["--format", "json"]] {
+        let dry = kiln(&[&["reproduce", "results/x/latest", "--dry-run"], json].concat());
+        let event: Value = serde_json::from_str(&dry.stdout).unwrap();
+        assert_eq!(
+            (&event["event"], &event["trials"]),
+            (&"dry_run".into(), &2.into())
+        );
+    }
     // The status is that of the sentence.
     let latest = fs::canonicalize(place.path("results/x/latest")).unwrap();
     let recorded = |name: &str, factor: f64| {

@@ -122,6 +122,10 @@ impl CompareOptions {
         self.json.or(self.format, CompareFormat::Json)
     }
 
+    pub(super) fn is_json(&self) -> bool {
+        self.format() == CompareFormat::Json
+    }
+
     /// Whether rows are matched by trial id instead of by values.
     pub(super) fn matches_by_id(&self) -> bool {
         self.by.is_empty()

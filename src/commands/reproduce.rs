@@ -64,8 +64,12 @@ pub(super) fn run(args: Args) -> Result<Status, Stop> {
         Ok(instruments)
     };
     if launch.dry_run {
+        let style = match args.comparing.is_json() {
+            true => ProgressMode::Json,
+            false => launch.style(),
+        };
         return asked.request(&launch, &program, |request| {
-            begin(request).and_then(|_| dry_run(request, launch.style()))
+            begin(request).and_then(|_| dry_run(request, style))
         });
     }
     let Launched { report, .. } = asked.request(&launch, &program, |request| {
