@@ -992,6 +992,21 @@ fn sides_that_cannot_be_compared_do_not_run_anew() {
 }
 
 #[test]
+fn a_rerun_of_one_side_is_refused() {
+    let place = Place::with("");
+    let refused = Ended::of(
+        place
+            .kiln(&["compare", "--rerun", "x.yaml"])
+            .output()
+            .unwrap(),
+    );
+    assert!(
+        refused.status == Some(2) && refused.stderr.contains("`--rerun` needs two sides"),
+        "{refused:?}"
+    );
+}
+
+#[test]
 fn both_sides_run_anew_in_turns() {
     let place = Place::with("");
     let text = "kiln: 1\nname: x\nmodel: {kind: mlp, d_model: 16, hidden: 32, context: 4, seq_len: \

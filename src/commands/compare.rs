@@ -153,6 +153,12 @@ pub(super) fn run(args: Args) -> Result<Status, Stop> {
         return within(&args, axis);
     }
     let Some(named) = args.new.as_deref() else {
+        if args.again.rerun {
+            return Err(Stop::bad_input(
+                "`--rerun` needs two sides, runs or experiment files: `kiln compare --rerun BASE.yaml \
+                 NEW.yaml`",
+            ));
+        }
         return Err(one_run(&source(&args.base)?));
     };
     let [mut base, mut new] = match args.again.rerun {
