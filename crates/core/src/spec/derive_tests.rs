@@ -82,6 +82,11 @@ fn a_faulty_expression_says_what_is_wrong() {
         (accumulation("8 * 2"), "which uses no key"),
         (accumulation("64 /"), "expected a number, a key or `(`"),
         (
+            accumulation("max(1, 64 / train.batch_size)"),
+            "found the end of the expression; in a map within `{}` a comma ends the expression, so \
+             put it in quotes",
+        ),
+        (
             accumulation("64 / batch_size"),
             "unknown key `batch_size`; did you mean `train.batch_size`?",
         ),

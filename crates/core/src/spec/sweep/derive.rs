@@ -9,6 +9,14 @@ use crate::spec::{
     node::{Node, NodeEntry},
 };
 
+/// Advice on an expression that ends inside a parenthesis.
+const IN_QUOTES: &str = "; in a map within `{}` a comma ends the expression, so put it in quotes";
+
+/// Whether a text ends inside a parenthesis.
+fn is_cut(text: &str) -> bool {
+    text.matches('(').count() > text.matches(')').count()
+}
+
 impl<'a> SweepChecker<'a> {
     /// Checks each derived key and its expression.
     pub(super) fn derive(&mut self) {
@@ -53,7 +61,11 @@ impl<'a> SweepChecker<'a> {
             return self.push(&entry.value.location, full, message);
         };
         match Expression::read(text) {
-            Err(fault) => self.push(&entry.value.location, full, format!("`{full}`: {fault}")),
+            Err(fault) => {
+                let advice = if is_cut(text) { IN_QUOTES } else { "" };
+                let message = format!("`{full}`: {fault}{advice}");
+                self.push(&entry.value.location, full, message);
+            }
             Ok(expression) if expression.keys().is_empty() => {
                 let message = format!(
                     "`{full}` is `{text}`, which uses no key; write the value at `{key}` itself"
