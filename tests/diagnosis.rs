@@ -629,11 +629,21 @@ fn a_report_says_it_all_in_three_forms() {
         markdown.contains("\n## data-bound: trial ")
             && markdown.contains("\nRefuted by: `data.synthetic: true` reuses one batch")
             && markdown.contains(
-                "```yaml\nsweep: {grid: {data.num_workers: [8], data.synthetic: [false, true]}}\n\
+                "\nsweep: {grid: {data.num_workers: [8], data.synthetic: [false, true]}}\n\
                  ```\n"
             )
     );
     assert_eq!(markdown.matches("```").count() % 2, 0, "{markdown}");
+    // The next experiment is a whole file.
+    let (_, next) = markdown.split_once("```yaml\n").unwrap();
+    let (next, _) = next.split_once("```").unwrap();
+    let place = tempfile::tempdir().unwrap();
+    let file = place.path().join("next.yaml");
+    fs::write(&file, next).unwrap();
+    let mut check = Command::new(env!("CARGO_BIN_EXE_kiln"));
+    let checked = Ended::of(check.arg("check").arg(&file).output().unwrap());
+    assert_eq!(checked.status, Some(0), "{next}{checked:?}");
+    assert!(next.starts_with("kiln: 1\nname: "), "{next}");
     let told: Value = serde_json::from_str(&report(&["--format", "json"]).stdout).unwrap();
     assert_eq!(
         (

@@ -177,15 +177,24 @@ impl WordedFinding {
                 .collect(),
         }
     }
+
+    /// The same with these lines above the next experiment, by which it is a whole file.
+    pub(super) fn below(mut self, head: &str) -> Self {
+        if !self.next_yaml.is_empty() {
+            self.next_yaml.insert_str(0, head);
+        }
+        self
+    }
 }
 
-/// Full text of each finding, repeats of a point grouped.
-pub(super) fn in_full(findings: &[RuleFinding], form: FindingForm) -> String {
+/// Full text of each finding, repeats of a point grouped; `head` stands above each next experiment.
+pub(super) fn in_full(findings: &[RuleFinding], form: FindingForm, head: &str) -> String {
     let write = match form {
         FindingForm::Text => as_text,
         FindingForm::Markdown => as_markdown,
     };
-    told(findings).iter().map(write).collect()
+    let worded = told(findings).into_iter();
+    worded.map(|finding| write(&finding.below(head))).collect()
 }
 
 /// Output format of findings.
@@ -435,7 +444,7 @@ mod tests {
         );
         assert_eq!(finding.also[MOST_POINTS], "3 points more");
         for form in [FindingForm::Text, FindingForm::Markdown] {
-            let page = in_full(&findings, form);
+            let page = in_full(&findings, form, "");
             assert_eq!(
                 page.matches("validation-above-training").count(),
                 1,

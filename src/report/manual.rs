@@ -38,7 +38,7 @@ kiln report --format markdown > report.md     # or json
   order of the best two points below the table. `launch-bound` looks at passes over other batches of the run, but only to suppress itself. All other rules use thresholds on a single row; how often they are
   wrong is not measured.
 - Each finding names what would refute it: an experiment or an observation that shows it to be wrong.
-- The next experiment is a YAML layer above the trial's own: `extends: results/NAME/RUN/experiment.yaml`, a `name`, and these lines. Axes of the run's sweep
+- The next experiment is a YAML layer above the trial's own. The pages show a whole file, with `kiln`, `name` and `extends: results/NAME/RUN/experiment.yaml`, to be saved in the folder where `kiln report` ran; `next_yaml` has the lines below these. Axes of the run's sweep
   that are not part of the question keep the trial's value; `zip: {…: null}`, `include: []` and `exclude: []` remove a sweep that is not a plain grid, and `search: null` removes a search.
 - `--format json` prints one object: `kiln_report` (its version), `table`, `planned`, `outcomes`, `objective` (what ranks the points, the best, and the answer in words), `points` (`axes`, their values as texts, and `values`, the same with the types of the experiment, as in `best_values` of `objective`; means of their completed trials with their deviations and numbers of runs, and `failures`), `not_completed` (each such trial, [report.md](report.md#json)), `findings` (`rule`, `trial`,
   `point`, `is_fault`, `weight`, `says`, `means`, `refuted_by`, `evidence`, `thresholds`, `next_yaml`), `notices`.

@@ -4,7 +4,7 @@
 use kiln_core::{
     plan::Outcome,
     record::{
-        PlannedValues, TableRow, TrialTable, nodes::unlike_nodes,
+        PlannedValues, RunFolder, TableRow, TrialTable, nodes::unlike_nodes, run_folder::LATEST,
         several_programs::rows_of_several_programs,
     },
     spec::{self, Metric},
@@ -40,6 +40,31 @@ impl Subject<'_> {
         how_to_compare(self.table, axis, self.name)
     }
 
+    /// The first lines of a file that builds on this run; empty without its experiment.
+    pub(super) fn next_head(&self) -> String {
+        self.next_lines().unwrap_or_default()
+    }
+
+    fn next_lines(&self) -> Option<String> {
+        let experiment: Value = spec::read_yaml(self.experiment?).ok()?;
+        let name: String = experiment["name"].as_str()?.chars().take(90).collect();
+        let mut path = self.folder?.path().to_owned();
+        // The link will lead to a newer run.
+        if path.ends_with(LATEST) {
+            let run = path.canonicalize().ok()?;
+            path.set_file_name(run.file_name()?);
+        }
+        let extends = RunFolder::at(path).experiment();
+        let extends = Value::from(extends.to_string_lossy().into_owned());
+        let lines = [
+            "kiln: 1".to_owned(),
+            format!("name: {name}-next"),
+            format!("extends: {extends}"),
+        ];
+        let lines = lines.iter().map(|line| without_controls(line) + "\n");
+        Some(lines.collect())
+    }
+
     /// Notices on the whole run: by its rows, by their programs, and by the differences between its
     /// nodes.
     pub(super) fn notices(&self, findings: &[RuleFinding]) -> Vec<String> {
@@ -62,7 +87,7 @@ pub fn text(subject: Subject<'_>, style: PageStyle) -> String {
         "{}\n\n{page}{}{}",
         without_controls(subject.name),
         subject.how_to_compare().unwrap_or_default(),
-        in_full(&findings, FindingForm::Text)
+        in_full(&findings, FindingForm::Text, &subject.next_head())
     )
 }
 
@@ -79,7 +104,7 @@ pub fn markdown(subject: Subject<'_>) -> String {
         "# {}\n\n{}{}",
         markdown::inline(subject.name),
         markdown::fenced("", &page),
-        in_full(&findings, FindingForm::Markdown)
+        in_full(&findings, FindingForm::Markdown, &subject.next_head())
     )
 }
 

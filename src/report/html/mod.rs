@@ -147,8 +147,11 @@ impl<'a> Album<'a> {
     }
 
     fn told(&self, findings: &[Vec<RuleFinding>]) -> Vec<WordedFinding> {
-        let of = |(run, findings): (&RunView<'_>, &Vec<RuleFinding>)| {
-            let mut worded = told(findings);
+        let of = |((subject, run), findings): ((&Subject<'_>, &RunView<'_>), &Vec<RuleFinding>)| {
+            let head = subject.next_head();
+            let worded = told(findings).into_iter();
+            let mut worded: Vec<WordedFinding> =
+                worded.map(|finding| finding.below(&head)).collect();
             if self.runs.len() > 1 {
                 worded
                     .iter_mut()
@@ -156,7 +159,8 @@ impl<'a> Album<'a> {
             }
             worded
         };
-        self.runs.iter().zip(findings).flat_map(of).collect()
+        let runs = self.subjects.iter().zip(&self.runs);
+        runs.zip(findings).flat_map(of).collect()
     }
 
     fn notices(&self, findings: &[Vec<RuleFinding>]) -> Vec<String> {
