@@ -243,6 +243,32 @@ fn prompts_and_responses_without_a_tokenizer_get_one_of_their_characters() {
 }
 
 #[test]
+fn a_tokenizer_of_other_characters_is_not_taken() {
+    let place = Place::with("");
+    let init = |name: &str, rows: &str| {
+        let data = format!("{name}.jsonl");
+        fs::write(place.path(&data), rows.repeat(40)).unwrap();
+        let file = format!("{name}.yaml");
+        kiln(&place, &["init", &file, "--force", "--data", &data])
+    };
+    let row = |text: &str| format!("{{\"prompt\": \"{text}\", \"response\": \"{text}\"}}\n");
+    let first = init("one", &row("abc"));
+    assert!(first.stdout.contains("wrote tokenizer.json: "), "{first:?}");
+    let part = init("part", &row("ab"));
+    assert!(part.stdout.contains("takes tokenizer.json, "), "{part:?}");
+    for words in ["wrote two.tokenizer.json: ", "takes two.tokenizer.json, "] {
+        let second = init("two", &row("xyz"));
+        assert!(second.stdout.contains(words), "{second:?}");
+        let text = fs::read_to_string(place.path("two.yaml")).unwrap();
+        assert!(text.contains("tokenizer: \"two.tokenizer.json\""), "{text}");
+    }
+    let changed = init("two", &row("123"));
+    assert_eq!(changed.status, Some(2), "{changed:?}");
+    let words = "tokenizer.json and two.tokenizer.json, lack characters of it";
+    assert!(changed.stderr.contains(words), "{changed:?}");
+}
+
+#[test]
 fn a_name_that_the_file_cannot_give_or_another_file_has_is_told() {
     let place = place();
     let init = |file: &str| kiln(&place, &["init", file]).stdout;

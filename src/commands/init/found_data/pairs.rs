@@ -1,11 +1,11 @@
 //! A JSONL file as prompts and responses: the keys of both.
 
-use std::path::Path;
+use std::path::{Path, PathBuf};
 
 use kiln_core::input::is_absent;
 use serde_json::{Map, Value};
 
-use super::{DataProposal, FoundData, few, lines, scalar, shown};
+use super::{DataProposal, FoundData, few, lines, scalar, shown, unpacked};
 use crate::commands::init::character_tokenizer;
 
 /// Rows whose keys are looked at.
@@ -52,14 +52,7 @@ pub(super) fn pairs(path: &Path, valid: Option<&Path>) -> Result<DataProposal, S
         comments.push(comment);
         notes.push(note);
     }
-    let tokenizer = path.with_file_name("tokenizer.json");
-    let made = match tokenizer.symlink_metadata() {
-        Ok(_) => None,
-        Err(error) if is_absent(&error) => {
-            Some(character_tokenizer::of_rows(path, [prompt, response])?)
-        }
-        Err(error) => return Err(format!("its tokenizer.json cannot be read: {error}")),
-    };
+    let (tokenizer, made) = tokenizer(path, [prompt, response])?;
     let data = FoundData::Pairs {
         path: shown(path),
         valid: valid.map(shown),
@@ -71,6 +64,34 @@ pub(super) fn pairs(path: &Path, valid: Option<&Path>) -> Result<DataProposal, S
         comments,
     };
     Ok(DataProposal { data, notes })
+}
+
+/// The tokenizer file beside the rows, and its text if it is still to be written. Where
+/// `tokenizer.json` is one of the characters of other rows, the file is named for these.
+fn tokenizer(path: &Path, keys: [&str; 2]) -> Result<(PathBuf, Option<String>), String> {
+    let rows = unpacked(path);
+    let stem = rows.file_stem().unwrap_or_default().to_string_lossy();
+    let names = [
+        "tokenizer.json".to_owned(),
+        format!("{stem}.tokenizer.json"),
+    ];
+    for name in &names {
+        let file = path.with_file_name(name);
+        match file.symlink_metadata() {
+            Ok(_) if character_tokenizer::is_of_other_rows(&file, path, keys)? => {}
+            Ok(_) => return Ok((file, None)),
+            Err(error) if is_absent(&error) => {
+                return Ok((file, Some(character_tokenizer::of_rows(path, keys)?)));
+            }
+            Err(error) => return Err(format!("its {name} cannot be read: {error}")),
+        }
+    }
+    Err(format!(
+        "the tokenizers of characters beside it, {}, lack characters of it; remove {}, and `kiln \
+         init` writes it anew",
+        names.join(" and "),
+        names[1]
+    ))
 }
 
 /// The refusal of a JSON list, with the command that converts it.
