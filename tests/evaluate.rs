@@ -425,6 +425,14 @@ fn missing_data_of_the_training_are_told_with_what_needs_them() {
         assert_eq!(ended.status, Some(3), "{arguments:?}: {ended:?}");
         assert!(ended.stderr.contains(words), "{arguments:?}: {ended:?}");
     }
+    let sampled = kiln_in(TRAINED.path(), &["sample", "gone-book"]);
+    assert!(
+        sampled.status == Some(3)
+            && sampled
+                .stderr
+                .contains("the training's data number the tokens"),
+        "{sampled:?}"
+    );
     // The tokenizer is enough for other rows.
     assert_eq!(
         loss(&["gone-pairs", "--data", "more.jsonl"]),

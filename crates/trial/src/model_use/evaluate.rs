@@ -18,7 +18,6 @@ use kiln_core::{
     units::counted,
 };
 use kiln_data::{
-    error::{DataError, PanelError},
     images::{self, ImagePixels},
     pairs,
     panel::{
@@ -29,7 +28,11 @@ use kiln_data::{
     source, text,
 };
 
-use super::{Answers, Trained, predict::image};
+use super::{
+    Answers, Trained,
+    missing_data::{NORMALIZES, NUMBERS_TOKENS, TOKENIZES, VALIDATES, of_training},
+    predict::image,
+};
 use crate::{
     TrialError,
     data::{
@@ -203,28 +206,6 @@ fn bad(error: impl Display) -> TrialError {
     TrialError::Bad(error.to_string())
 }
 
-/// Why an evaluation needs something of the training, and the pronoun for it.
-type Need = [&'static str; 2];
-const NUMBERS_TOKENS: Need = ["the training's data number the tokens", "them"];
-const TOKENIZES: Need = ["the training's tokenizer numbers the tokens", "it"];
-const NORMALIZES: Need = ["the training's data normalize the columns", "them"];
-const VALIDATES: Need = ["the training's data contain the validation data", "them"];
-
-/// The error of data, which says so if they are those of the training and are missing here.
-fn of_training([need, them]: Need, error: &DataError) -> TrialError {
-    match (error.missing_path(), error) {
-        (Some(path), _) => TrialError::NoDevice(format!(
-            "{}: there is no such file or folder; {need}: put {them} back at that path, or link \
-             {them} there",
-            path.display()
-        )),
-        (None, DataError::NotFound { .. } | DataError::Panel(PanelError::NotFound { .. })) => {
-            TrialError::NoDevice(format!("{need}, and {error}"))
-        }
-        (None, _) => bad(error),
-    }
-}
-
 fn other_text(trained: &Trained<'_>, path: &Path) -> Result<EvaluationData, TrialError> {
     let found = text::load_other(&trained.file.data, trained.data_folder(), path)
         .map_err(|error| of_training(NUMBERS_TOKENS, &error))?;
@@ -374,28 +355,4 @@ fn other_pairs(trained: &Trained<'_>, path: &Path) -> Result<EvaluationData, Tri
             .collect(),
         ..EvaluationData::new(PairRows::sorted(rows, tokens.pad(), bucket))
     })
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn a_missing_published_set_keeps_its_remedy() {
-        let missing = DataError::NotFound {
-            kind: "wikitext2",
-            looked: vec!["data/wikitext2".into()],
-            fetch: Some("wikitext2"),
-        };
-        let missing = of_training(NUMBERS_TOKENS, &missing);
-        let text = missing.to_string();
-        assert!(
-            text.starts_with("the training's data number the tokens, and the data of ")
-                && text.contains("`kiln data fetch wikitext2`"),
-            "{text}"
-        );
-        assert!(matches!(missing, TrialError::NoDevice(_)), "{text}");
-        let damaged = of_training(NUMBERS_TOKENS, &DataError::NoText);
-        assert!(matches!(damaged, TrialError::Bad(_)), "{damaged}");
-    }
 }

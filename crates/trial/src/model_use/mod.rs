@@ -7,6 +7,7 @@
 
 mod evaluate;
 mod export;
+mod missing_data;
 mod predict;
 mod sample;
 

@@ -17,7 +17,10 @@ use kiln_data::{
     panel::PanelReader,
 };
 
-use super::{Answers, Trained};
+use super::{
+    Answers, Trained,
+    missing_data::{NORMALIZES, of_training},
+};
 use crate::{
     TrialError,
     data::{
@@ -176,7 +179,7 @@ fn forecast<W: Write>(
 ) -> Result<(), TrialError> {
     let data = &trained.file.data;
     let reader = PanelReader::new(data, trained.data_folder())
-        .map_err(|error| TrialError::Bad(error.to_string()))?;
+        .map_err(|error| of_training(NORMALIZES, &error))?;
     trained.check_data(
         reader.sha256(),
         "its columns are normalized with the training's moments",

@@ -11,7 +11,10 @@ use kiln_core::{
 };
 use kiln_data::{pairs, text};
 
-use super::{Answers, Trained};
+use super::{
+    Answers, Trained,
+    missing_data::{NUMBERS_TOKENS, TOKENIZES, of_training},
+};
 use crate::{
     TrialError,
     train::{
@@ -50,7 +53,7 @@ fn write<W: Write>(
     answers: &mut Answers<W>,
 ) -> Result<(), TrialError> {
     let (vocabulary, sha256) = text::vocabulary(&trained.file.data, trained.data_folder())
-        .map_err(|error| TrialError::Bad(error.to_string()))?;
+        .map_err(|error| of_training(NUMBERS_TOKENS, &error))?;
     trained.check_data(&sha256, "tokens are numbered by it")?;
     trained.file.train.seed = task.seed;
     let asked = Sample {
@@ -94,8 +97,8 @@ fn respond<W: Write>(
     answers: &mut Answers<W>,
 ) -> Result<(), TrialError> {
     let bad = |error: &dyn std::fmt::Display| TrialError::Bad(error.to_string());
-    let (tokens, _) =
-        pairs::tokens(&trained.file.data, trained.data_folder()).map_err(|error| bad(&error))?;
+    let (tokens, _) = pairs::tokens(&trained.file.data, trained.data_folder())
+        .map_err(|error| of_training(TOKENIZES, &error))?;
     trained.check_tokens(&tokens)?;
     let mut prompt = tokens.encode(&task.prompt).map_err(|error| bad(&error))?;
     let is_unknown = |id: &&u32| tokens.unknown() == Some(**id);
