@@ -35,6 +35,9 @@ fn a_trial_that_does_not_fit_is_left_and_the_same_command_resumes() {
     let place = Place::of_command(MODEL, "sweep: {grid: {model.values.n: [1, 2, 3]}}");
     assert_eq!(place.run("", &["--for", "1h"]).status, Some(0));
     assert_eq!(place.column("model.values.n"), ["1", "2", "3"]);
+    let none = plan(&place, &["--for", "1h"]);
+    let said = "\n--for 1h: no trial is left to run\n";
+    assert!(none.stdout.contains(said), "{none:?}");
     let_them_have_taken(&place, &[("2", "5000")]);
     let ended = place.run("", &["--fresh", "--for", "1h"]);
     assert_eq!(ended.status, Some(0), "{ended:?}");

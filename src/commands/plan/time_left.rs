@@ -36,6 +36,9 @@ impl TimeLeft {
 
     /// `--for 2h: 4 trials fit on one device, about 1 h 50 min, 2 of 3 rounds whole`.
     pub(super) fn in_words(&self, fitting: &FittingTrials, plan: &Plan) -> String {
+        if fitting.all_blocks == 0 {
+            return format!("--for {}: no trial is left to run", self.span);
+        }
         let fit = if fitting.trials == 1 { "fits" } else { "fit" };
         let mut text = format!(
             "--for {}{}: {} {fit} on one device, about {}",
