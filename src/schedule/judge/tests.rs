@@ -42,7 +42,7 @@ fn judged_child(
 fn every_end_has_its_outcome() {
     use Exit::{Signal, Status};
     type Case = (Exit, fn(&mut AttemptEnding), Outcome, &'static str);
-    let cases: [Case; 38] = [
+    let cases: [Case; 39] = [
         (
             Signal(7),
             |e| e.has_spoken = false,
