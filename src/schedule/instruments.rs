@@ -59,6 +59,10 @@ impl DeviceUse {
     }
 }
 
+/// Answers for a driver in a test; takes the UUID.
+#[cfg(test)]
+type PretendedUse = fn(&str) -> Result<DeviceUse, String>;
+
 /// The machine's readings, open for one launch.
 #[derive(Debug)]
 pub struct Instruments {
@@ -84,7 +88,7 @@ pub struct Instruments {
     pub(super) pretended_lost: Vec<String>,
     /// The answer of [`Self::use_of`] in a test.
     #[cfg(test)]
-    pub(super) pretended_use: Option<fn(&str) -> Result<DeviceUse, String>>,
+    pub(super) pretended_use: Option<PretendedUse>,
 }
 
 impl Instruments {

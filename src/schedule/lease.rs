@@ -264,7 +264,7 @@ mod tests {
 
     thread_local! {
         /// The folder of the locks, for the look at a pretended device.
-        static LOCKS: RefCell<PathBuf> = RefCell::new(PathBuf::new());
+        static LOCKS: RefCell<PathBuf> = const { RefCell::new(PathBuf::new()) };
     }
 
     /// A device without a visible process.

@@ -228,7 +228,7 @@ fn runs_with_other_axes_have_the_values_of_their_experiments() {
     );
     assert_eq!(
         text.lines().nth(1),
-        Some("x,one,0000000004,1,1,\"{\"\"kind\"\":\"\"sgd\"\"}\",,")
+        Some("x,one,t0000000004,1,1,\"{\"\"kind\"\":\"\"sgd\"\"}\",,")
     );
 }
 
