@@ -8,7 +8,7 @@
 use std::{
     collections::HashMap,
     fs,
-    path::Path,
+    path::{Path, PathBuf},
     process::{Child, Command, Stdio},
     time::{Duration, Instant},
 };
@@ -805,14 +805,29 @@ fn a_driver_that_is_slow_to_start_is_waited_for_and_told_of() {
 fn a_signal_is_heeded_while_the_driver_hangs() {
     let mut scenario = first_hangs("nvmlDeviceGetUtilizationRates");
     scenario.devices.truncate(1);
-    for name in ["INT", "TERM"] {
+    for (name, number) in [("INT", 2), ("TERM", 15)] {
         let place = Place::with(ONE_TRIAL);
         let mut kiln = kiln_on(&place, &scenario, &[])
             .env("KILN_NVML_PATIENCE", "600")
             .spawn()
             .unwrap();
+        // A question to the driver has a thread; one that hangs stays, and nothing else has begun yet.
+        let process = PathBuf::from(format!("/proc/{}", kiln.id()));
+        let tasks = process.join("task");
+        let heeds = || {
+            let status = fs::read_to_string(process.join("status")).unwrap_or_default();
+            let caught = status.lines().find_map(|line| line.strip_prefix("SigCgt:"));
+            let caught = caught.and_then(|mask| u64::from_str_radix(mask.trim(), 16).ok());
+            caught.is_some_and(|mask| mask >> (number - 1) & 1 == 1)
+        };
+        let (mut asking, mut looks) = (Vec::new(), 0);
         wait_until("the device is looked at", || {
-            place.path("locks").join(format!("{FIRST}.lock")).exists()
+            let threads = fs::read_dir(&tasks).into_iter().flatten().flatten();
+            let mut now: Vec<_> = threads.map(|thread| thread.file_name()).collect();
+            now.sort();
+            looks = if now == asking { looks + 1 } else { 0 };
+            asking = now;
+            asking.len() > 1 && looks > 50 && heeds()
         });
         let began = Instant::now();
         signal(&kiln, name);
