@@ -210,7 +210,8 @@ fn write_trials(path: &Path, runs: u64, factor: f64) -> Result<()> {
     };
     let (id, number) = (place("trial")?, place("number")?);
     let rates = [place("samples_per_second")?, place("tokens_per_second")?];
-    let (batch_size, num_workers) = (place("train.batch_size")?, place("data.num_workers")?);
+    let batch_size = [place("train.batch_size")?, place("batch_size")?];
+    let num_workers = [place("data.num_workers")?, place("num_workers")?];
     let mut writer = csv::Writer::from_path(path)?;
     writer.write_record(&head)?;
     for trial in 0..TRIALS {
@@ -222,8 +223,12 @@ fn write_trials(path: &Path, runs: u64, factor: f64) -> Result<()> {
         rates
             .iter()
             .for_each(|rate| row[*rate] = (100.0 * factor * wobble).to_string());
-        row[batch_size] = (point % 100 + 1).to_string();
-        row[num_workers] = (point / 100).to_string();
+        for column in batch_size {
+            row[column] = (point % 100 + 1).to_string();
+        }
+        for column in num_workers {
+            row[column] = (point / 100).to_string();
+        }
         writer.write_record(&row)?;
     }
     writer.flush()?;

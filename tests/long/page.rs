@@ -280,7 +280,9 @@ fn large_table(place: &Place, rows: usize, name: &str) {
             ("number", (number + 1).to_string()),
             ("samples_per_second", rate.to_string()),
             ("train.batch_size", batch.to_string()),
+            ("batch_size", batch.to_string()),
             ("data.num_workers", workers.to_string()),
+            ("num_workers", workers.to_string()),
         ] {
             cells[at(column)] = value;
         }
