@@ -33,6 +33,8 @@ use crate::{
 };
 
 #[derive(clap::Args)]
+// A run is always a new one.
+#[command(mut_arg("fresh", |fresh| fresh.hide(true)))]
 pub(super) struct Args {
     /// A run's folder, an experiment's folder (its newest run), a short name (`latest`, `NAME~1`),
     /// or a folder in a git revision: `HEAD~1:results/x/latest`.

@@ -18,7 +18,7 @@ enum Target {
     Value(&'static str, &'static str),
     /// This key of the experiment, which `--set` sets.
     Key(&'static str),
-    /// Nothing: a command with `--fresh` resumes by itself.
+    /// Nothing: `kiln run` and `kiln tune` resume by themselves.
     Resume,
 }
 
@@ -134,7 +134,7 @@ fn has(command: &Command, target: Target) -> bool {
         Target::Option(name) => has_option(name),
         Target::Value(name, value) => has_value(command, name, value),
         Target::Key(_) => has_option("set"),
-        Target::Resume => has_option("fresh"),
+        Target::Resume => ["run", "tune"].contains(&command.get_name()),
     }
 }
 
@@ -250,6 +250,17 @@ mod tests {
         }
         // The usage of clap would show the option that it suggests.
         assert!(!rendered("kiln run f --repeats 3").contains("--results"));
+    }
+
+    #[test]
+    fn what_never_resumes_is_not_said_to_resume() {
+        let text = rendered("kiln reproduce x --resume");
+        assert!(!text.contains("resumes"), "{text}");
+        assert!(rendered("kiln tune f --resume").contains("the same command resumes"));
+        let mut commands = command_line();
+        let reproduce = commands.find_subcommand_mut("reproduce").unwrap();
+        let help = reproduce.render_long_help().to_string();
+        assert!(!help.contains("--fresh"), "{help}");
     }
 
     #[test]
