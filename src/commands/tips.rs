@@ -18,12 +18,14 @@ enum Target {
     Value(&'static str, &'static str),
     /// This key of the experiment, which `--set` sets.
     Key(&'static str),
+    /// In the command of this name: this key.
+    KeyIn(&'static str, &'static str),
     /// Nothing: `kiln run` and `kiln tune` resume by themselves.
     Resume,
 }
 
 /// Options, and what is meant by them; of several, the first that the command has.
-const OPTIONS: [(&[&str], Target); 13] = [
+const OPTIONS: [(&[&str], Target); 14] = [
     (&["json"], Target::Value("progress", "json")),
     (&["q"], Target::Option("quiet")),
     (&["resume"], Target::Resume),
@@ -37,6 +39,10 @@ const OPTIONS: [(&[&str], Target); 13] = [
     ),
     (&["engine"], Target::Key("run.engine")),
     (&["timeout"], Target::Key("run.timeout")),
+    (
+        &["repeats"],
+        Target::KeyIn("tune", "sweep.search.repeats"),
+    ),
     (&["repeats"], Target::Key("sweep.repeats")),
     (&["steps", "max-steps"], Target::Key("train.steps")),
     (&["epochs"], Target::Key("train.epochs")),
@@ -134,6 +140,7 @@ fn has(command: &Command, target: Target) -> bool {
         Target::Option(name) => has_option(name),
         Target::Value(name, value) => has_value(command, name, value),
         Target::Key(_) => has_option("set"),
+        Target::KeyIn(name, _) => command.get_name() == name,
         Target::Resume => ["run", "tune"].contains(&command.get_name()),
     }
 }
@@ -154,7 +161,9 @@ fn in_words(target: Target) -> String {
     match target {
         Target::Option(name) => format!("use '--{name}'"),
         Target::Value(name, value) => format!("use '--{name} {value}'"),
-        Target::Key(key) => format!("set the key of the experiment: '--set {key}=…'"),
+        Target::Key(key) | Target::KeyIn(_, key) => {
+            format!("set the key of the experiment: '--set {key}=…'")
+        }
         Target::Resume => "leave it out: the same command resumes an unfinished run".to_owned(),
     }
 }
@@ -227,6 +236,10 @@ mod tests {
             ("kiln run f -q", "use '--quiet'"),
             ("kiln run f --resume", "the same command resumes"),
             ("kiln run f --repeats 3", "'--set sweep.repeats=…'"),
+            (
+                "kiln tune f --repeats 2",
+                "'--set sweep.search.repeats=…'",
+            ),
             ("kiln run f --steps=3", "'--set train.steps=…'"),
             ("kiln plan f --device cpu", "'--set run.devices=…'"),
             ("kiln plan f --batch-size 8", "'--set train.batch_size=…'"),
@@ -299,7 +312,7 @@ mod tests {
         for (names, target) in OPTIONS {
             let mut all = commands.get_subcommands();
             assert!(all.any(|command| has(command, target)), "{names:?}");
-            if let Target::Key(key) = target {
+            if let Target::Key(key) | Target::KeyIn(_, key) = target {
                 assert!(is_key(key), "{key}");
             }
         }
