@@ -29,20 +29,14 @@ const OPTIONS: [(&[&str], Target); 14] = [
     (&["json"], Target::Value("progress", "json")),
     (&["q"], Target::Option("quiet")),
     (&["resume"], Target::Resume),
+    (&["devices", "gpu", "gpus"], Target::Option("device")),
     (
-        &["devices", "gpu", "gpus", "cuda"],
-        Target::Option("device"),
-    ),
-    (
-        &["device", "devices", "gpu", "gpus", "cuda"],
+        &["device", "devices", "gpu", "gpus"],
         Target::Key("run.devices"),
     ),
     (&["engine"], Target::Key("run.engine")),
     (&["timeout"], Target::Key("run.timeout")),
-    (
-        &["repeats"],
-        Target::KeyIn("tune", "sweep.search.repeats"),
-    ),
+    (&["repeats"], Target::KeyIn("tune", "sweep.search.repeats")),
     (&["repeats"], Target::Key("sweep.repeats")),
     (&["steps", "max-steps"], Target::Key("train.steps")),
     (&["epochs"], Target::Key("train.epochs")),
@@ -119,10 +113,14 @@ fn option_tip(error: &clap::Error, command: &Command, words: &[String]) -> Optio
         return None;
     }
     let word = unknown.trim_start_matches('-');
+    let (value, rest) = taken_out(unknown, words);
     let known = || {
         let meant = OPTIONS.iter().filter(|(names, _)| names.contains(&word));
         let mut targets = meant.map(|(_, target)| *target);
-        targets.find(|target| has(command, *target)).map(in_words)
+        let target = targets.find(|target| has(command, *target))?;
+        let is_key = matches!(target, Target::Key(_) | Target::KeyIn(..));
+        let devices = value.filter(|_| has(command, Target::Key("run.devices")));
+        (!is_key || may_set(&rest)).then(|| in_words(target, devices.and_then(list)))
     };
     let format = || {
         has_value(command, "format", word)
@@ -131,6 +129,37 @@ fn option_tip(error: &clap::Error, command: &Command, words: &[String]) -> Optio
     negative_value(unknown, command, words)
         .or_else(known)
         .or_else(format)
+}
+
+/// The value that the words give to an option, and the words without both.
+fn taken_out<'a>(name: &str, words: &'a [String]) -> (Option<&'a str>, Vec<&'a str>) {
+    let words: Vec<&'a str> = words.iter().map(String::as_str).collect();
+    let with_value = format!("{name}=");
+    let is_it = |word: &&str| *word == name || word.starts_with(with_value.as_str());
+    let Some(at) = words.iter().position(is_it) else {
+        return (None, words);
+    };
+    let joined = words[at].strip_prefix(with_value.as_str());
+    let next = words.get(at + 1).copied();
+    let next = next.filter(|word| joined.is_none() && !word.starts_with('-'));
+    let behind = at + 1 + usize::from(next.is_some());
+    let rest = [&words[..at], &words[behind..]].concat();
+    (joined.or(next), rest)
+}
+
+/// Whether `--set` may stand in these words: some commands take it only with another argument.
+fn may_set(words: &[&str]) -> bool {
+    let words = words.iter().copied().chain(["--set", "train.steps=1"]);
+    let error = command_line().try_get_matches_from(words).err();
+    error.is_none_or(|error| error.kind() != ErrorKind::MissingRequiredArgument)
+}
+
+/// Several devices, separated by commas, as a list in YAML.
+fn list(devices: &str) -> Option<String> {
+    let devices: Vec<&str> = devices.split(',').map(str::trim).collect();
+    let is_plain = |letter: char| letter.is_ascii_alphanumeric() || letter == '-';
+    let are_plain = devices.iter().all(|device| device.chars().all(is_plain));
+    (devices.len() > 1 && are_plain).then(|| format!("[{}]", devices.join(", ")))
 }
 
 /// Whether a command has the target.
@@ -157,10 +186,26 @@ fn option<'a>(command: &'a Command, name: &str) -> Option<&'a Arg> {
     options.find(|option| option.get_long() == Some(name))
 }
 
-fn in_words(target: Target) -> String {
+/// The tip; `devices` is the list of devices that was given.
+fn in_words(target: Target, devices: Option<String>) -> String {
+    match (target, devices) {
+        (Target::Option("device"), Some(list)) => format!("use --device '{list}'"),
+        (Target::Key("run.devices"), Some(list)) => {
+            format!("set the key of the experiment: --set 'run.devices={list}'")
+        }
+        (target, _) => without_value(target),
+    }
+}
+
+fn without_value(target: Target) -> String {
     match target {
         Target::Option(name) => format!("use '--{name}'"),
         Target::Value(name, value) => format!("use '--{name} {value}'"),
+        // Both kinds of models have a seed.
+        Target::Key(key) if key.starts_with("train.") && key != "train.seed" => format!(
+            "set the key of the experiment: for kiln's own models '--set {key}=…'; for a command \
+             '--set model.values.NAME=…'"
+        ),
         Target::Key(key) | Target::KeyIn(_, key) => {
             format!("set the key of the experiment: '--set {key}=…'")
         }
@@ -236,14 +281,25 @@ mod tests {
             ("kiln run f -q", "use '--quiet'"),
             ("kiln run f --resume", "the same command resumes"),
             ("kiln run f --repeats 3", "'--set sweep.repeats=…'"),
-            (
-                "kiln tune f --repeats 2",
-                "'--set sweep.search.repeats=…'",
-            ),
+            ("kiln tune f --repeats 2", "'--set sweep.search.repeats=…'"),
             ("kiln run f --steps=3", "'--set train.steps=…'"),
             ("kiln plan f --device cpu", "'--set run.devices=…'"),
             ("kiln plan f --batch-size 8", "'--set train.batch_size=…'"),
+            (
+                "kiln plan f --steps 5",
+                "for a command '--set model.values.NAME=…'",
+            ),
+            ("kiln plan f --seed 5", "'--set train.seed=…'"),
+            ("kiln doctor f --gpus 0", "'--set run.devices=…'"),
+            (
+                "kiln compare a b --rerun --device cpu",
+                "'--set run.devices=…'",
+            ),
             ("kiln run f --gpus 2", "use '--device'"),
+            ("kiln run f --gpus 0,1", "use --device '[0, 1]'"),
+            ("kiln run --gpus=0,1 f", "use --device '[0, 1]'"),
+            ("kiln plan f --device 0,1", "--set 'run.devices=[0, 1]'"),
+            ("kiln sample x --gpus 0,1", "use '--device'"),
             ("kiln --color never run f --gpu 0", "use '--device'"),
             (
                 "kiln sample x --temperature -1.5",
@@ -263,6 +319,19 @@ mod tests {
         }
         // The usage of clap would show the option that it suggests.
         assert!(!rendered("kiln run f --repeats 3").contains("--results"));
+    }
+
+    #[test]
+    fn no_tip_leads_to_the_next_error() {
+        for line in [
+            "kiln compare a b --device cpu",
+            "kiln doctor --gpus 0",
+            "kiln run f --cuda",
+        ] {
+            let text = rendered(line);
+            assert!(!text.contains("--set run.devices"), "{line}: {text}");
+            assert!(!text.contains("'--device'\n"), "{line}: {text}");
+        }
     }
 
     #[test]
