@@ -59,6 +59,9 @@ const COMMANDS: [(&[&str], &str, &str); 3] = [
     (&["remove", "delete"], "rm", "it removes runs"),
 ];
 
+/// Options whose value may be any text, also a negative number.
+const FREE_TEXTS: [&str; 2] = ["base", "prompt"];
+
 /// The error with kiln's own tip, if there is one, in place of what clap suggests.
 pub(super) fn with_tip(mut error: clap::Error, words: &[String]) -> clap::Error {
     let mut command = command_of(words);
@@ -216,12 +219,29 @@ fn without_value(target: Target) -> String {
 /// A negative number behind an option looks like another option.
 fn negative_value(unknown: &str, command: &Command, words: &[String]) -> Option<String> {
     let is_number = |word: &str| word.starts_with(unknown) && word.parse::<f64>().is_ok();
-    let pair = words.windows(2).find(|pair| is_number(&pair[1]))?;
-    let name = pair[0].strip_prefix("--")?;
-    option(command, name)?
-        .get_action()
-        .takes_values()
-        .then(|| format!("write '--{name}={}'", pair[1]))
+    let at = words.windows(2).position(|pair| is_number(&pair[1]))?;
+    let name = words[at].strip_prefix("--")?;
+    if !option(command, name)?.get_action().takes_values() {
+        return None;
+    }
+    let joined = format!("--{name}={}", words[at + 1]);
+    if FREE_TEXTS.contains(&name) {
+        return Some(format!("write '{joined}'"));
+    }
+    let mut words = words.to_vec();
+    words[at] = joined;
+    words.remove(at + 1);
+    is_refused(&words, unknown).then(|| format!("'--{name}' takes no negative value"))
+}
+
+/// Whether a value that begins with `value` is refused as one of its option.
+fn is_refused(words: &[String], value: &str) -> bool {
+    let error = command_line().try_get_matches_from(words).err();
+    error.is_some_and(|error| {
+        let refused = error.get(ContextKind::InvalidValue);
+        error.kind() == ErrorKind::ValueValidation
+            && matches!(refused, Some(ContextValue::String(text)) if text.starts_with(value))
+    })
 }
 
 /// An option that took a word which is meant for an argument behind it.
@@ -303,7 +323,13 @@ mod tests {
             ("kiln --color never run f --gpu 0", "use '--device'"),
             (
                 "kiln sample x --temperature -1.5",
-                "write '--temperature=-1.5'",
+                "'--temperature' takes no negative value",
+            ),
+            ("kiln ls --limit -1", "'--limit' takes no negative value"),
+            ("kiln sample x --prompt -1.5", "write '--prompt=-1.5'"),
+            (
+                "kiln compare x --between model.shift --base -1",
+                "write '--base=-1'",
             ),
             (
                 "kiln report --markdown",
@@ -323,6 +349,7 @@ mod tests {
 
     #[test]
     fn no_tip_leads_to_the_next_error() {
+        assert!(!rendered("kiln sample x --results -1").contains("tip:"));
         for line in [
             "kiln compare a b --device cpu",
             "kiln doctor --gpus 0",
@@ -384,6 +411,10 @@ mod tests {
             if let Target::Key(key) | Target::KeyIn(_, key) = target {
                 assert!(is_key(key), "{key}");
             }
+        }
+        for name in FREE_TEXTS {
+            let mut all = commands.get_subcommands();
+            assert!(all.any(|command| option(command, name).is_some()), "{name}");
         }
         for (_, command, _) in COMMANDS {
             assert!(commands.find_subcommand(command).is_some(), "{command}");
