@@ -78,6 +78,7 @@ pub(super) fn with_tip(mut error: clap::Error, words: &[String]) -> clap::Error 
         suggest(&mut error, tip);
     } else {
         drop_dashes(&mut error);
+        suggest_alike(&mut error, &mut command);
     }
     error
 }
@@ -95,6 +96,48 @@ fn drop_dashes(error: &mut clap::Error) {
             error.insert(ContextKind::Suggested, ContextValue::StyledStrs(tips));
         }
     }
+}
+
+/// Suggests the option of nearly this name, if there is one, whatever clap suggests.
+fn suggest_alike(error: &mut clap::Error, command: &mut Command) {
+    let Some(ContextValue::String(unknown)) = error.get(ContextKind::InvalidArg) else {
+        return;
+    };
+    if error.kind() != ErrorKind::UnknownArgument {
+        return;
+    }
+    let word = unknown.trim_start_matches('-').replace('_', "-");
+    let shown = command
+        .get_arguments()
+        .filter(|option| !option.is_hide_set());
+    let names = shown.filter_map(Arg::get_long);
+    let alike = names.filter(|name| are_alike(&word, name));
+    let nearest = alike.min_by_key(|name| strsim::osa_distance(&word, name));
+    let nearest = nearest.map(|name| format!("--{name}"));
+    let suggested = match error.get(ContextKind::SuggestedArg) {
+        Some(ContextValue::String(name)) => Some(name.clone()),
+        _ => None,
+    };
+    if nearest == suggested {
+        return;
+    }
+    error.remove(ContextKind::SuggestedArg);
+    if let Some(nearest) = nearest {
+        error.insert(ContextKind::SuggestedArg, ContextValue::String(nearest));
+    }
+    let usage = ContextValue::StyledStr(command.render_usage());
+    error.insert(ContextKind::Usage, usage);
+}
+
+/// Whether one name is a slip of the other, or its beginning.
+fn are_alike(word: &str, name: &str) -> bool {
+    let [short, long] = match word.len() < name.len() {
+        true => [word, name],
+        false => [name, word],
+    };
+    let begin = |text: &str| -> String { text.chars().take(2).collect() };
+    let is_slip = begin(word) == begin(name) && strsim::osa_distance(word, name) <= 2;
+    is_slip || short.len() >= 4 && long.starts_with(short)
 }
 
 /// The command that the words name, such as `kiln data show`.
@@ -115,10 +158,14 @@ fn option_tip(error: &clap::Error, command: &Command, words: &[String]) -> Optio
     if error.kind() != ErrorKind::UnknownArgument || !unknown.starts_with('-') {
         return None;
     }
-    let word = unknown.trim_start_matches('-');
     let (value, rest) = taken_out(unknown, words);
+    let word = unknown.trim_start_matches('-').replace('_', "-");
+    let meant = match (word.as_str(), value) {
+        ("format", Some("json")) => "json",
+        (word, _) => word,
+    };
     let known = || {
-        let meant = OPTIONS.iter().filter(|(names, _)| names.contains(&word));
+        let meant = OPTIONS.iter().filter(|(names, _)| names.contains(&meant));
         let mut targets = meant.map(|(_, target)| *target);
         let target = targets.find(|target| has(command, *target))?;
         let is_key = matches!(target, Target::Key(_) | Target::KeyIn(..));
@@ -126,7 +173,7 @@ fn option_tip(error: &clap::Error, command: &Command, words: &[String]) -> Optio
         (!is_key || may_set(&rest)).then(|| in_words(target, devices.and_then(list)))
     };
     let format = || {
-        has_value(command, "format", word)
+        has_value(command, "format", &word)
             .then(|| format!("this format is chosen by '--format {word}'"))
     };
     negative_value(unknown, command, words)
@@ -260,12 +307,22 @@ fn order_tip(error: &clap::Error, command: &Command, words: &[String]) -> Option
             let is_meant = |name: &str| shown.split(' ').any(|word| word == format!("--{name}"));
             let (name, _) =
                 options.find(|(name, count)| count.min_values() == 0 && is_meant(name))?;
-            Some(format!(
-                "'--{name}' takes the word behind it; write '--{name}=N', or put it last"
-            ))
+            takes_word(error, name, words).then(|| {
+                format!("'--{name}' takes the word behind it; write '--{name}=N', or put it last")
+            })
         }
         _ => None,
     }
+}
+
+/// Whether the value that an option refused is the word behind it, and no number.
+fn takes_word(error: &clap::Error, name: &str, words: &[String]) -> bool {
+    let Some(ContextValue::String(value)) = error.get(ContextKind::InvalidValue) else {
+        return false;
+    };
+    let option = format!("--{name}");
+    let is_behind = |pair: &[String]| pair[0] == option && pair[1] == *value;
+    value.parse::<f64>().is_err() && words.windows(2).any(is_behind)
 }
 
 /// The command that is meant by one that does not exist. A command such as `kiln data` has names of
@@ -281,169 +338,4 @@ fn command_tip(error: &clap::Error, command: &Command) -> Option<String> {
 }
 
 #[cfg(test)]
-mod tests {
-    use kiln_core::spec;
-    use serde_json::Value;
-
-    use super::*;
-
-    fn rendered(line: &str) -> String {
-        let words: Vec<String> = line.split(' ').map(str::to_owned).collect();
-        let error = command_line().try_get_matches_from(&words).unwrap_err();
-        with_tip(error, &words).render().to_string()
-    }
-
-    #[test]
-    fn an_option_of_other_programs_leads_to_what_kiln_has() {
-        let cases = [
-            ("kiln run f --json", "use '--progress json'"),
-            ("kiln tune f --json", "use '--progress json'"),
-            ("kiln run f -q", "use '--quiet'"),
-            ("kiln run f --resume", "the same command resumes"),
-            ("kiln run f --repeats 3", "'--set sweep.repeats=…'"),
-            ("kiln tune f --repeats 2", "'--set sweep.search.repeats=…'"),
-            ("kiln run f --steps=3", "'--set train.steps=…'"),
-            ("kiln plan f --device cpu", "'--set run.devices=…'"),
-            ("kiln plan f --batch-size 8", "'--set train.batch_size=…'"),
-            (
-                "kiln plan f --steps 5",
-                "for a command '--set model.values.NAME=…'",
-            ),
-            ("kiln plan f --seed 5", "'--set train.seed=…'"),
-            ("kiln doctor f --gpus 0", "'--set run.devices=…'"),
-            (
-                "kiln compare a b --rerun --device cpu",
-                "'--set run.devices=…'",
-            ),
-            ("kiln run f --gpus 2", "use '--device'"),
-            ("kiln run f --gpus 0,1", "use --device '[0, 1]'"),
-            ("kiln run --gpus=0,1 f", "use --device '[0, 1]'"),
-            ("kiln plan f --device 0,1", "--set 'run.devices=[0, 1]'"),
-            ("kiln sample x --gpus 0,1", "use '--device'"),
-            ("kiln --color never run f --gpu 0", "use '--device'"),
-            (
-                "kiln sample x --temperature -1.5",
-                "'--temperature' takes no negative value",
-            ),
-            ("kiln ls --limit -1", "'--limit' takes no negative value"),
-            ("kiln sample x --prompt -1.5", "write '--prompt=-1.5'"),
-            (
-                "kiln compare x --between model.shift --base -1",
-                "write '--base=-1'",
-            ),
-            (
-                "kiln report --markdown",
-                "this format is chosen by '--format markdown'",
-            ),
-            ("kiln resume f", "use 'kiln run': it resumes"),
-        ];
-        for (line, tip) in cases {
-            let text = rendered(line);
-            assert!(text.contains(tip), "{line}: {text}");
-            assert!(!text.contains("similar"), "{line}: {text}");
-            assert_eq!(text.matches("tip:").count(), 1, "{line}: {text}");
-        }
-        // The usage of clap would show the option that it suggests.
-        assert!(!rendered("kiln run f --repeats 3").contains("--results"));
-    }
-
-    #[test]
-    fn no_tip_leads_to_the_next_error() {
-        assert!(!rendered("kiln sample x --results -1").contains("tip:"));
-        for line in [
-            "kiln compare a b --device cpu",
-            "kiln doctor --gpus 0",
-            "kiln run f --cuda",
-        ] {
-            let text = rendered(line);
-            assert!(!text.contains("--set run.devices"), "{line}: {text}");
-            assert!(!text.contains("'--device'\n"), "{line}: {text}");
-        }
-    }
-
-    #[test]
-    fn what_never_resumes_is_not_said_to_resume() {
-        let text = rendered("kiln reproduce x --resume");
-        assert!(!text.contains("resumes"), "{text}");
-        assert!(rendered("kiln tune f --resume").contains("the same command resumes"));
-        let mut commands = command_line();
-        let reproduce = commands.find_subcommand_mut("reproduce").unwrap();
-        let help = reproduce.render_long_help().to_string();
-        assert!(!help.contains("--fresh"), "{help}");
-    }
-
-    #[test]
-    fn an_option_that_takes_the_next_words_goes_last() {
-        let text = rendered("kiln evaluate --data corpus.txt curves");
-        assert!(
-            text.contains("tip: '--data' takes all words behind it; put it last"),
-            "{text}"
-        );
-        let usage = "Usage: kiln evaluate <RUN[:TRIAL]> [OPTIONS] [--data <PATH>...]";
-        assert!(text.contains(usage), "{text}");
-        let text = rendered("kiln predict --top photos x.png");
-        assert!(text.contains("write '--top=N', or put it last"), "{text}");
-        assert!(!rendered("kiln evaluate").contains("tip:"));
-    }
-
-    #[test]
-    fn no_tip_says_to_write_an_option_behind_dashes() {
-        for line in [
-            "kiln run f -v",
-            "kiln export x --to d --json",
-            "kiln plan f --only t1",
-            "kiln report --quiet",
-            "kiln data verify x --jsom",
-        ] {
-            let text = rendered(line);
-            assert!(!text.contains("as a value"), "{line}: {text}");
-        }
-        let slip = rendered("kiln run f --detatch");
-        assert!(slip.contains("'--detach'"), "{slip}");
-    }
-
-    #[test]
-    fn each_target_exists() {
-        let commands = command_line();
-        for (names, target) in OPTIONS {
-            let mut all = commands.get_subcommands();
-            assert!(all.any(|command| has(command, target)), "{names:?}");
-            if let Target::Key(key) | Target::KeyIn(_, key) = target {
-                assert!(is_key(key), "{key}");
-            }
-        }
-        for name in FREE_TEXTS {
-            let mut all = commands.get_subcommands();
-            assert!(all.any(|command| option(command, name).is_some()), "{name}");
-        }
-        for (_, command, _) in COMMANDS {
-            assert!(commands.find_subcommand(command).is_some(), "{command}");
-        }
-    }
-
-    fn is_key(key: &str) -> bool {
-        let schema = spec::schema();
-        let mut places = vec![&schema];
-        for part in key.split('.') {
-            places = places
-                .into_iter()
-                .flat_map(|place| kinds(&schema, place))
-                .filter_map(|kind| kind["properties"].get(part))
-                .collect();
-        }
-        !places.is_empty()
-    }
-
-    /// The maps that a place of the schema allows.
-    fn kinds<'a>(schema: &'a Value, place: &'a Value) -> Vec<&'a Value> {
-        if let Some(name) = place["$ref"].as_str() {
-            let name = name.trim_start_matches('#');
-            return kinds(schema, schema.pointer(name).unwrap());
-        }
-        let of = |word: &str| place[word].as_array().into_iter().flatten();
-        let inner = of("oneOf").chain(of("anyOf"));
-        let mut all: Vec<&Value> = inner.flat_map(|inner| kinds(schema, inner)).collect();
-        all.push(place);
-        all
-    }
-}
+mod tests;
