@@ -185,3 +185,25 @@ fn values_of_a_command_are_derived_and_used() {
         "{problems}"
     );
 }
+
+#[test]
+fn a_comma_is_blamed_only_where_one_cut_the_expression() {
+    let derived = "train.grad_accumulation";
+    let flow =
+        |text: &str| format!("{{grid: {{train.batch_size: [8]}}, derive: {{{derived}: {text}}}}}");
+    let block = format!(
+        "\n  grid: {{train.batch_size: [8]}}\n  derive:\n    {derived}: max(1, train.batch_size"
+    );
+    for (text, is_cut) in [
+        (flow("max(1, 64 / train.batch_size)"), true),
+        (flow("min(64, max(1, train.batch_size))"), true),
+        (flow("\"max(1, 64 / train.batch_size\""), false),
+        (flow("64 / (train.batch_size"), false),
+        (block, false),
+    ] {
+        let problems = load(&request(&text, &[])).unwrap_err().to_string();
+        assert!(problems.contains("expected `)`"), "{text}: {problems}");
+        let is_blamed = problems.contains("a comma ends the expression");
+        assert_eq!(is_blamed, is_cut, "{text}: {problems}");
+    }
+}

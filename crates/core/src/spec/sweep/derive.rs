@@ -6,15 +6,21 @@ use crate::spec::{
     derivation::EXAMPLE,
     expression::Expression,
     keys::{self, KeyLookup},
-    node::{Node, NodeEntry},
+    node::{Node, NodeContent, NodeEntry},
 };
 
-/// Advice on an expression that ends inside a parenthesis.
+/// Advice on an expression that a comma cut off.
 const IN_QUOTES: &str = "; in a map within `{}` a comma ends the expression, so put it in quotes";
 
-/// Whether a text ends inside a parenthesis.
-fn is_cut(text: &str) -> bool {
-    text.matches('(').count() > text.matches(')').count()
+/// Whether a comma cut off an unquoted expression: YAML reads its end as a key behind it.
+fn is_cut(entry: &NodeEntry, entries: &[NodeEntry]) -> bool {
+    let count = |text: &str, letter: char| text.matches(letter).count();
+    let is_open = |text: &str| count(text, '(') > count(text, ')');
+    let is_end = |text: &str| count(text, ')') > count(text, '(');
+    let is_plain = matches!(&entry.value.content, NodeContent::Scalar(scalar) if !scalar.quoted);
+    let places = entries.iter().skip_while(|other| other.key != entry.key);
+    let mut behind = places.skip(1);
+    is_plain && entry.value.text().is_some_and(is_open) && behind.any(|other| is_end(&other.key))
 }
 
 impl<'a> SweepChecker<'a> {
@@ -32,12 +38,14 @@ impl<'a> SweepChecker<'a> {
             );
             return self.push(&node.location, &path, message);
         }
-        for entry in node.entries().iter().filter(|entry| !entry.value.is_null()) {
-            self.derived_key(&format!("{path}.{}", entry.key), entry);
+        let entries = node.entries();
+        for entry in entries.iter().filter(|entry| !entry.value.is_null()) {
+            self.derived_key(&format!("{path}.{}", entry.key), entry, entries);
         }
     }
 
-    fn derived_key(&mut self, full: &str, entry: &'a NodeEntry) {
+    /// Checks one entry of `entries`.
+    fn derived_key(&mut self, full: &str, entry: &'a NodeEntry, entries: &[NodeEntry]) {
         let key = &entry.key;
         let Some(fields) = self.fields(full, entry) else {
             return;
@@ -62,7 +70,11 @@ impl<'a> SweepChecker<'a> {
         };
         match Expression::read(text) {
             Err(fault) => {
-                let advice = if is_cut(text) { IN_QUOTES } else { "" };
+                let advice = if is_cut(entry, entries) {
+                    IN_QUOTES
+                } else {
+                    ""
+                };
                 let message = format!("`{full}`: {fault}{advice}");
                 self.push(&entry.value.location, full, message);
             }
