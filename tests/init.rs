@@ -558,6 +558,22 @@ fn folders_of_images_are_listed_as_a_run_lists_them() {
     let plan = kiln(&place, &["plan", "photos.yaml"]);
     assert_eq!(plan.status, Some(0), "{plan:?}");
     assert!(!plan.stdout.contains("unknown (?)"), "{plan:?}");
+    // A file that only its name makes an image is found too, also beside a table.
+    fs::write(place.path("photos/dog/5.jpg"), "junk").unwrap();
+    fs::remove_file(place.path("photos/cat/notes.txt")).unwrap();
+    for table in [None, Some("labels.csv")] {
+        if let Some(table) = table {
+            fs::write(place.path(&format!("photos/{table}")), "file,label\n").unwrap();
+        }
+        let again = kiln(
+            &place,
+            &["init", "photos.yaml", "--force", "--data", "photos"],
+        );
+        assert!(again.stderr.contains(words), "{again:?}");
+        let text = fs::read_to_string(place.path("photos.yaml")).unwrap();
+        assert!(text.contains("\n  skip_bad: true "), "{text}");
+    }
+    fs::remove_file(place.path("photos/labels.csv")).unwrap();
     fs::remove_dir_all(place.path("photos/dog")).unwrap();
     let refused = kiln(&place, &["init", "one.yaml", "--data", "photos"]);
     assert_eq!(refused.status, Some(2), "{refused:?}");

@@ -269,36 +269,41 @@ fn of_folder(folder: &Path) -> Result<DataProposal, String> {
 /// A folder with a folder of images per class, listed as a run lists it; `tables` lie beside these.
 fn class_folders(folder: &Path, tables: &[PathBuf]) -> Result<DataProposal, String> {
     let names: Vec<String> = tables.iter().map(|file| name_of(file)).collect();
-    let skip_bad = !names.is_empty() || skipped_files(folder, false).is_err();
-    let skipped = match skip_bad {
-        true => skipped_files(folder, true)?,
-        false => 0,
-    };
+    let skipped = skipped_files(folder)?;
     let mut found = DataProposal::from(FoundData::Images {
         path: shown(folder),
         images: images_of(folder),
-        skip_bad,
+        skip_bad: skipped > 0,
     });
     if !names.is_empty() {
         found.notes.push(format!(
             "note: the folders are the classes of the images; not used: {}",
             few(&names)
         ));
-    } else if skip_bad {
-        let files = units::counted(usize::try_from(skipped).unwrap_or(usize::MAX), "file");
+    }
+    // What lies beside a folder `train` is not listed.
+    let listed = if folder.join("train").is_dir() {
+        0
+    } else {
+        names.len()
+    };
+    let bad = usize::try_from(skipped).unwrap_or(usize::MAX);
+    let bad = bad.saturating_sub(listed);
+    if bad > 0 {
         found.notes.push(format!(
-            "note: {files} in the folders cannot be read as images; `skip_bad: true` skips them"
+            "note: {} in the folders cannot be read as images; `skip_bad: true` skips them",
+            units::counted(bad, "file")
         ));
     }
     Ok(found)
 }
 
-/// The number of files that a run skips in a folder of images.
+/// The number of files in a folder of images that are none by their names or their first bytes.
 ///
 /// # Errors
 /// A run refuses the folder.
-fn skipped_files(folder: &Path, skip_bad: bool) -> Result<u64, String> {
-    let keys = serde_json::json!({"path": folder.to_string_lossy(), "skip_bad": skip_bad});
+fn skipped_files(folder: &Path) -> Result<u64, String> {
+    let keys = serde_json::json!({"path": folder.to_string_lossy(), "skip_bad": true});
     let data: ImageFolder = serde_json::from_value(keys).map_err(|error| error.to_string())?;
     match images::load(&Data::ImageFolder(data), None) {
         Ok(loaded) => Ok(loaded.skipped_files),
