@@ -583,6 +583,36 @@ fn folders_of_images_are_listed_as_a_run_lists_them() {
 }
 
 #[test]
+fn few_images_are_validated_on_one_of_each_class() {
+    let place = place();
+    let keep = |kept: u32| {
+        for number in kept..20 {
+            for class in ["cat", "dog"] {
+                let _ = fs::remove_file(place.path(&format!("photos/{class}/{number}.jpg")));
+            }
+        }
+        kiln(
+            &place,
+            &["init", "photos.yaml", "--force", "--data", "photos"],
+        )
+    };
+    let written = keep(3);
+    assert_eq!(written.status, Some(0), "{written:?}");
+    let text = fs::read_to_string(place.path("photos.yaml")).unwrap();
+    assert!(text.contains("\n  valid_fraction: 0.25 "), "{text}");
+    let plan = kiln(&place, &["plan", "photos.yaml"]);
+    assert_eq!(plan.status, Some(0), "{plan:?}");
+    assert!(!plan.stdout.contains("unknown (?)"), "{plan:?}");
+    let refused = keep(1);
+    assert_eq!(refused.status, Some(2), "{refused:?}");
+    assert!(
+        refused.stderr.contains("photos: `data.valid_fraction`"),
+        "{refused:?}"
+    );
+    assert!(!refused.stderr.contains("photos: photos"), "{refused:?}");
+}
+
+#[test]
 fn folders_of_plots_do_not_hide_a_panel() {
     let place = place();
     for plots in ["prices", "volumes"] {

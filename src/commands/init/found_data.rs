@@ -17,7 +17,7 @@ use kiln_core::{
     units,
 };
 use kiln_data::{
-    error::TO_UTF8,
+    error::{DataError, TO_UTF8},
     files::{self, COMPRESSED},
     images::{self, IMAGE_ENDINGS},
 };
@@ -37,6 +37,8 @@ const MOST_BYTES: u64 = 1 << 20;
 const NAMES_SHOWN: usize = 5;
 /// The shortest text of which a model can be trained and validated.
 const LEAST_TEXT: u64 = 200;
+/// The `valid_fraction` of images that are few: one image of each class that has two to four.
+pub(super) const FRACTION_OF_FEW: f64 = 0.25;
 
 /// The data at a path. Strings are written as YAML.
 #[derive(Debug, PartialEq, Eq)]
@@ -50,6 +52,8 @@ pub(super) enum FoundData {
         images: u64,
         /// Whether there are files that are not images, which a run refuses unless it skips them.
         skip_bad: bool,
+        /// Whether the default `valid_fraction` would leave no image for validation.
+        has_few: bool,
     },
     Panel {
         path: String,
@@ -269,11 +273,12 @@ fn of_folder(folder: &Path) -> Result<DataProposal, String> {
 /// A folder with a folder of images per class, listed as a run lists it; `tables` lie beside these.
 fn class_folders(folder: &Path, tables: &[PathBuf]) -> Result<DataProposal, String> {
     let names: Vec<String> = tables.iter().map(|file| name_of(file)).collect();
-    let skipped = skipped_files(folder)?;
+    let ListedImages { skipped, has_few } = listed_images(folder)?;
     let mut found = DataProposal::from(FoundData::Images {
         path: shown(folder),
         images: images_of(folder),
         skip_bad: skipped > 0,
+        has_few,
     });
     if !names.is_empty() {
         found.notes.push(format!(
@@ -298,19 +303,35 @@ fn class_folders(folder: &Path, tables: &[PathBuf]) -> Result<DataProposal, Stri
     Ok(found)
 }
 
-/// The number of files in a folder of images that are none by their names or their first bytes.
-///
+/// A folder of images as a run lists it.
+struct ListedImages {
+    /// Files that are no images by their names or their first bytes.
+    skipped: u64,
+    /// Whether the default `valid_fraction` leaves no image for validation.
+    has_few: bool,
+}
+
 /// # Errors
 /// A run refuses the folder.
-fn skipped_files(folder: &Path) -> Result<u64, String> {
+fn listed_images(folder: &Path) -> Result<ListedImages, String> {
     let keys = serde_json::json!({"path": folder.to_string_lossy(), "skip_bad": true});
-    let data: ImageFolder = serde_json::from_value(keys).map_err(|error| error.to_string())?;
-    match images::load(&Data::ImageFolder(data), None) {
-        Ok(loaded) => Ok(loaded.skipped_files),
+    let mut data: ImageFolder = serde_json::from_value(keys).map_err(|error| error.to_string())?;
+    let mut loaded = images::load(&Data::ImageFolder(data.clone()), None);
+    let has_few = matches!(loaded, Err(DataError::NoValidation { .. }));
+    if has_few {
+        data.valid_fraction = FRACTION_OF_FEW;
+        loaded = images::load(&Data::ImageFolder(data), None);
+    }
+    match loaded {
+        Ok(loaded) => Ok(ListedImages {
+            skipped: loaded.skipped_files,
+            has_few,
+        }),
         Err(error) => {
             let text = error.to_string();
             // The message of `kiln init` begins with the folder.
-            let about = text.strip_prefix(&format!("{} ", folder.display()));
+            let about = text.strip_prefix(&folder.display().to_string());
+            let about = about.and_then(|rest| rest.strip_prefix(": ").or(rest.strip_prefix(' ')));
             Err(about.unwrap_or(&text).to_owned())
         }
     }

@@ -106,18 +106,26 @@ fn of_images(data: Option<&FoundData>, machine: &Machine) -> Sections {
             path,
             images,
             skip_bad,
+            has_few,
         }) => (
             format!(
                 "  kind: image-folder
   path: {path}
   image_size: {}
   flip: true               # mirrors half of the images, anew in each epoch
-{}",
+{}{}",
                 machine.sized(224, 64),
                 match *skip_bad {
                     true =>
                         "  skip_bad: true           # skips files that are not images, as there are here\n",
                     false => "",
+                },
+                match *has_few {
+                    true => format!(
+                        "  valid_fraction: {}  # of each class; the classes have few images\n",
+                        found_data::FRACTION_OF_FEW
+                    ),
+                    false => String::new(),
                 }
             ),
             images / 2,
