@@ -243,6 +243,48 @@ fn prompts_and_responses_without_a_tokenizer_get_one_of_their_characters() {
 }
 
 #[test]
+fn a_tokenizer_of_data_elsewhere_is_written_beside_the_experiment_file() {
+    let place = Place::with("");
+    for folder in ["shared", "mine"] {
+        fs::create_dir(place.path(folder)).unwrap();
+    }
+    let write = |text: &str| {
+        let row = format!("{{\"prompt\": \"{text}\", \"response\": \"{text}\"}}\n");
+        fs::write(place.path("shared/rows.jsonl"), row.repeat(40)).unwrap();
+    };
+    let init = || {
+        let arguments = ["init", "mine/x.yaml", "--force", "--data", "shared"];
+        kiln(&place, &arguments)
+    };
+    write("abc");
+    for words in [
+        "wrote mine/rows.tokenizer.json: ",
+        "takes mine/rows.tokenizer.json, ",
+    ] {
+        let written = init();
+        assert!(written.stdout.contains(words), "{written:?}");
+        assert_eq!(fs::read_dir(place.path("shared")).unwrap().count(), 1);
+        let text = fs::read_to_string(place.path("mine/x.yaml")).unwrap();
+        let key = "tokenizer: \"mine/rows.tokenizer.json\"";
+        assert!(text.contains(key), "{text}");
+    }
+    let plan = kiln(&place, &["plan", "mine/x.yaml"]);
+    assert_eq!(plan.status, Some(0), "{plan:?}");
+    assert!(!plan.stdout.contains("unknown (?)"), "{plan:?}");
+    write("xyz");
+    let changed = init();
+    assert_eq!(changed.status, Some(2), "{changed:?}");
+    let words =
+        "mine/rows.tokenizer.json is a tokenizer of characters that lacks some of these rows";
+    assert!(changed.stderr.contains(words), "{changed:?}");
+    // One beside the rows is theirs.
+    fs::write(place.path("shared/tokenizer.json"), TOKENIZER).unwrap();
+    let beside = init();
+    let words = "takes shared/tokenizer.json, ";
+    assert!(beside.stdout.contains(words), "{beside:?}");
+}
+
+#[test]
 fn a_tokenizer_of_other_characters_is_not_taken() {
     let place = Place::with("");
     let init = |name: &str, rows: &str| {

@@ -87,7 +87,8 @@ pub(super) fn run(args: Args) -> Result<Status, Stop> {
     }
     let found = {
         let is_asked_as_text = args.kind == Some(InitKind::Gpt);
-        let find = |path: &Path| find(path, is_asked_as_text);
+        let home = args.file.parent().unwrap_or(Path::new(""));
+        let find = |path: &Path| find(path, is_asked_as_text, home);
         args.data.as_deref().map(find).transpose()?
     };
     let (data, notes) = match found {

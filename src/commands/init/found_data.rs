@@ -107,8 +107,9 @@ impl From<FoundData> for DataProposal {
     }
 }
 
-/// Looks at what lies at a path. A table is a text only if it is asked for as one.
-pub(super) fn find(path: &Path, is_asked_as_text: bool) -> Result<DataProposal, Stop> {
+/// Looks at what lies at a path. A table is a text only if it is asked for as one. `home` is the
+/// folder of the experiment file.
+pub(super) fn find(path: &Path, is_asked_as_text: bool, home: &Path) -> Result<DataProposal, Stop> {
     let refuse = |what: String| Stop::bad_input(format!("{}: {what}", path.display()));
     let found = fs::metadata(path).map_err(|error| match error.kind() {
         std::io::ErrorKind::NotFound => refuse("there is no such file or folder".to_owned()),
@@ -120,8 +121,8 @@ pub(super) fn find(path: &Path, is_asked_as_text: bool) -> Result<DataProposal, 
         ));
     }
     let guessed = match found.is_dir() {
-        true => of_folder(path),
-        false if is_rows(path) => pairs(path, None),
+        true => of_folder(path, home),
+        false if is_rows(path) => pairs(path, None, home),
         false if is_asked_as_text => text(path).map(DataProposal::from),
         false if has_ending(path, &["json"]) => json(path),
         false if has_ending(path, &["tsv"]) => Err(
@@ -236,7 +237,7 @@ fn text(path: &Path) -> Result<FoundData, String> {
     })
 }
 
-fn of_folder(folder: &Path) -> Result<DataProposal, String> {
+fn of_folder(folder: &Path, home: &Path) -> Result<DataProposal, String> {
     let inside = entries(folder);
     let of_kind = |is_it: fn(&Path) -> bool| -> Vec<PathBuf> {
         let files = inside.iter().filter(|path| path.is_file() && is_it(path));
@@ -254,7 +255,7 @@ fn of_folder(folder: &Path) -> Result<DataProposal, String> {
     }
     let rows = of_kind(is_rows);
     if !rows.is_empty() {
-        return pairs_among(folder, &rows);
+        return pairs_among(folder, &rows, home);
     }
     if images_of(folder) > 0 {
         return class_folders(folder, &[]);
@@ -338,13 +339,13 @@ fn listed_images(folder: &Path) -> Result<ListedImages, String> {
 }
 
 /// Prompts and responses in the files of rows of a folder.
-fn pairs_among(folder: &Path, rows: &[PathBuf]) -> Result<DataProposal, String> {
+fn pairs_among(folder: &Path, rows: &[PathBuf], home: &Path) -> Result<DataProposal, String> {
     let Parts {
         train,
         valid,
         unused,
     } = parts(folder, rows)?;
-    let mut found = pairs(&train, valid.as_deref())?;
+    let mut found = pairs(&train, valid.as_deref(), home)?;
     found.notes.extend(not_used(&train, &unused));
     Ok(found)
 }

@@ -5,7 +5,7 @@ use std::path::{Path, PathBuf};
 use kiln_core::input::is_absent;
 use serde_json::{Map, Value};
 
-use super::{DataProposal, FoundData, few, lines, scalar, shown, unpacked};
+use super::{DataProposal, FoundData, few, lines, name_of, scalar, shown, unpacked};
 use crate::commands::init::character_tokenizer;
 
 /// Rows whose keys are looked at.
@@ -17,8 +17,13 @@ const RESPONSES: [&str; 5] = ["response", "answer", "output", "completion", "tar
 /// Names of keys on which a response may depend besides the prompt.
 const FURTHER: [&str; 5] = ["input", "instruction", "context", "system", "history"];
 
-/// Finds prompts and responses in the file `path`; `valid` is the file of validation rows.
-pub(super) fn pairs(path: &Path, valid: Option<&Path>) -> Result<DataProposal, String> {
+/// Finds prompts and responses in the file `path`; `valid` is the file of validation rows, and `home`
+/// the folder of the experiment file.
+pub(super) fn pairs(
+    path: &Path,
+    valid: Option<&Path>,
+    home: &Path,
+) -> Result<DataProposal, String> {
     let (first, rows) = lines(path, ROWS_LOOKED_AT)?;
     let begin = first.first().map_or("", String::as_str);
     if begin.starts_with('[') {
@@ -52,7 +57,7 @@ pub(super) fn pairs(path: &Path, valid: Option<&Path>) -> Result<DataProposal, S
         comments.push(comment);
         notes.push(note);
     }
-    let (tokenizer, made) = tokenizer(path, [prompt, response])?;
+    let (tokenizer, made) = tokenizer(path, [prompt, response], home)?;
     let data = FoundData::Pairs {
         path: shown(path),
         valid: valid.map(shown),
@@ -67,31 +72,58 @@ pub(super) fn pairs(path: &Path, valid: Option<&Path>) -> Result<DataProposal, S
 }
 
 /// The tokenizer file beside the rows, and its text if it is still to be written. Where
-/// `tokenizer.json` is one of the characters of other rows, the file is named for these.
-fn tokenizer(path: &Path, keys: [&str; 2]) -> Result<(PathBuf, Option<String>), String> {
+/// `tokenizer.json` is one of the characters of other rows, the file is named for these. None is
+/// written beside rows that lie elsewhere than the experiment file: others may read them too.
+fn tokenizer(
+    path: &Path,
+    keys: [&str; 2],
+    home: &Path,
+) -> Result<(PathBuf, Option<String>), String> {
     let rows = unpacked(path);
     let stem = rows.file_stem().unwrap_or_default().to_string_lossy();
-    let names = [
-        "tokenizer.json".to_owned(),
-        format!("{stem}.tokenizer.json"),
-    ];
-    for name in &names {
-        let file = path.with_file_name(name);
+    let own_name = format!("{stem}.tokenizer.json");
+    let own = match is_below(path, home) {
+        true => path.with_file_name(&own_name),
+        false => home.join(&own_name),
+    };
+    let beside = ["tokenizer.json", own_name.as_str()].map(|name| path.with_file_name(name));
+    let elsewhere = (!beside.contains(&own)).then_some(&own);
+    for file in beside.iter().chain(elsewhere) {
+        let may_write = elsewhere.is_none_or(|own| own == file);
         match file.symlink_metadata() {
-            Ok(_) if character_tokenizer::is_of_other_rows(&file, path, keys)? => {}
-            Ok(_) => return Ok((file, None)),
-            Err(error) if is_absent(&error) => {
-                return Ok((file, Some(character_tokenizer::of_rows(path, keys)?)));
+            Ok(_) if character_tokenizer::is_of_other_rows(file, path, keys)? => {}
+            Ok(_) => return Ok((file.clone(), None)),
+            Err(error) if is_absent(&error) && may_write => {
+                let made = character_tokenizer::of_rows(path, keys)?;
+                return Ok((file.clone(), Some(made)));
             }
-            Err(error) => return Err(format!("its {name} cannot be read: {error}")),
+            Err(error) if is_absent(&error) => {}
+            Err(error) => return Err(format!("its {} cannot be read: {error}", name_of(file))),
         }
     }
-    Err(format!(
-        "the tokenizers of characters beside it, {}, lack characters of it; remove {}, and `kiln \
-         init` writes it anew",
-        names.join(" and "),
-        names[1]
-    ))
+    Err(match elsewhere {
+        Some(own) => format!(
+            "{} is a tokenizer of characters that lacks some of these rows; remove it, and `kiln \
+             init` writes it anew",
+            own.display()
+        ),
+        None => format!(
+            "the tokenizers of characters beside it, tokenizer.json and {own_name}, lack characters \
+             of it; remove {own_name}, and `kiln init` writes it anew"
+        ),
+    })
+}
+
+/// Whether a file lies in a folder or below it, links followed.
+fn is_below(file: &Path, folder: &Path) -> bool {
+    let real = |folder: &Path| match folder.as_os_str().is_empty() {
+        true => Path::new(".").canonicalize(),
+        false => folder.canonicalize(),
+    };
+    match (real(file.parent().unwrap_or(file)), real(folder)) {
+        (Ok(inner), Ok(outer)) => inner.starts_with(outer),
+        _ => false,
+    }
 }
 
 /// The refusal of a JSON list, with the command that converts it.
