@@ -110,8 +110,8 @@ fn suggest_alike(error: &mut clap::Error, command: &mut Command) {
     let shown = command
         .get_arguments()
         .filter(|option| !option.is_hide_set());
-    let names = shown.filter_map(Arg::get_long);
-    let alike = names.filter(|name| are_alike(&word, name));
+    let names = shown.filter_map(Arg::get_long_and_visible_aliases);
+    let alike = names.flatten().filter(|name| are_alike(&word, name));
     let nearest = alike.min_by_key(|name| strsim::osa_distance(&word, name));
     let nearest = nearest.map(|name| format!("--{name}"));
     let suggested = match error.get(ContextKind::SuggestedArg) {

@@ -146,6 +146,7 @@ fn only_an_option_of_nearly_the_same_name_is_suggested() {
     for (line, option) in [
         ("kiln sample x --temp 1", "'--temperature'"),
         ("kiln run f --dry_run", "'--dry-run'"),
+        ("kiln snapshot --query-gpus index", "'--query-gpu'"),
         ("kiln run f --colour never", "'--color'"),
     ] {
         let text = rendered(line);
