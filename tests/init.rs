@@ -605,7 +605,11 @@ fn folders_of_images_are_listed_as_a_run_lists_them() {
     fs::remove_file(place.path("photos/cat/notes.txt")).unwrap();
     for table in [None, Some("labels.csv")] {
         if let Some(table) = table {
-            fs::write(place.path(&format!("photos/{table}")), "file,label\n").unwrap();
+            fs::write(
+                place.path(&format!("photos/{table}")),
+                "file,label\n0.jpg,cat\n",
+            )
+            .unwrap();
         }
         let again = kiln(
             &place,
