@@ -493,3 +493,36 @@ fn a_new_run_for_other_metrics_alone_names_the_option() {
         "{other:?}"
     );
 }
+
+#[test]
+fn a_plan_names_the_option_only_if_a_trial_can_be_read_again() {
+    let names_it = |script: &str, more: &str, meddle: &dyn Fn(&Place)| {
+        let model = |word: &str| {
+            format!(
+                "  argv: [sh, train.sh]\n  metrics: {{speed: {{line: '{word} (\\S+)'{more}}}}}"
+            )
+        };
+        let place = Place::of_command(&model("sped"), "");
+        fs::write(place.path("train.sh"), script).unwrap();
+        place.run("", &[]);
+        place.write_command(&model("speed"), "");
+        meddle(&place);
+        let plan = Ended::of(place.kiln(&["plan", "x.yaml"]).output().unwrap());
+        assert!(plan.stderr.contains("starting a new run"), "{plan:?}");
+        plan.stderr.contains("--read-again")
+    };
+    let nothing = |_: &Place| ();
+    let elsewhere = "}, acc: {json: '/nowhere/acc.json', at: x, optional: true";
+    let long = "yes speed 1 | head -c 2000000; echo; echo speed 3";
+    assert!(names_it("echo speed 1", "", &nothing));
+    assert!(names_it(long, "", &nothing));
+    assert!(!names_it(long, ", take: mean", &nothing));
+    assert!(!names_it("echo speed 1", elsewhere, &nothing));
+    assert!(!names_it("echo speed 1; exit 2", "", &nothing));
+    assert!(!names_it("echo speed 1", "", &|place| {
+        fs::remove_dir_all(place.latest().join("trials")).unwrap();
+    }));
+    assert!(!names_it("echo speed 1", "", &|place| {
+        fs::write(place.path("train.sh"), "echo speed 2").unwrap();
+    }));
+}

@@ -18,7 +18,7 @@ use super::{
     STDOUT,
     end::{Ended, Verdict, decide, shown},
     files::{self, FileFault},
-    kept::KeptEnds,
+    kept::{HEAD_BYTES, KeptEnds, TAIL_BYTES},
     lines::{Lines, complete_from_beginning, complete_to_end},
     metrics::Metrics,
     program::Exit,
@@ -76,19 +76,10 @@ pub fn read_again(
     kept: &KeptAttempt<'_>,
     attempt: u64,
 ) -> Result<TrialResult, NotReadable> {
-    let ended = ProgramEnded::read(kept.folder)?.ok_or(NotReadable::NoRecord)?;
-    if ended.exit_status != Some(0) {
-        return Err(NotReadable::OtherEnd);
-    }
+    let ended = ended_well(kept)?;
     let placeholders = placeholders(kept, ended.attempt);
-    let metrics = Metrics::new(command, &placeholders).map_err(|_| NotReadable::NoRecord)?;
-    let mut metrics = metrics.of_ended(ended.window_nanoseconds);
-    for file in metrics.files() {
-        if !files::is_below(file, kept.folder)? {
-            return Err(NotReadable::FileElsewhere);
-        }
-    }
-    let needs_window = command.window.is_some() && ended.window_nanoseconds.is_none();
+    let mut metrics = metrics_of(command, kept, &ended, &placeholders)?;
+    let needs_window = lacks_window(command, &ended);
     let [stdout_tail, stderr_tail] = read_outputs(&mut metrics, kept, &ended, needs_window)?;
     if metrics.may_lack_lines() {
         return Err(NotReadable::Cut);
@@ -129,6 +120,59 @@ pub fn read_again(
     result::result((kept.trial, attempt), outcome, reason.as_deref(), figures)
         .and_then(TrialResult::without_impossible)
         .map_err(|_| NotReadable::NoRecord)
+}
+
+/// Looks for what forbids to read an ended attempt again, without reading its output: nothing is known
+/// of the lines that a corrected pattern would match.
+///
+/// # Errors
+/// See [`NotReadable`].
+pub fn check_kept(command: &Command, kept: &KeptAttempt<'_>) -> Result<(), NotReadable> {
+    let ended = ended_well(kept)?;
+    let metrics = metrics_of(command, kept, &ended, &placeholders(kept, ended.attempt))?;
+    let is_cut = |bytes: u64| bytes > (HEAD_BYTES + TAIL_BYTES) as u64;
+    let needs = |stream| metrics.needs_all_lines_of(stream);
+    let needs_stdout = needs(Stream::Stdout) || lacks_window(command, &ended);
+    let lacks_stdout = needs_stdout && is_cut(ended.stdout_bytes);
+    let lacks_stderr = needs(Stream::Stderr) && is_cut(ended.stderr_bytes);
+    match lacks_stdout || lacks_stderr {
+        true => Err(NotReadable::Cut),
+        false => Ok(()),
+    }
+}
+
+/// The record of a program that ended by itself with status 0.
+fn ended_well(kept: &KeptAttempt<'_>) -> Result<ProgramEnded, NotReadable> {
+    let ended = ProgramEnded::read(kept.folder)?.ok_or(NotReadable::NoRecord)?;
+    match ended.exit_status {
+        Some(0) => Ok(ended),
+        _ => Err(NotReadable::OtherEnd),
+    }
+}
+
+/// The metrics of an attempt that has ended, before anything is read.
+///
+/// # Errors
+/// A file of them is not below the attempt's folder, or cannot be looked at.
+fn metrics_of(
+    command: &Command,
+    kept: &KeptAttempt<'_>,
+    ended: &ProgramEnded,
+    placeholders: &Placeholders,
+) -> Result<Metrics, NotReadable> {
+    let metrics = Metrics::new(command, placeholders).map_err(|_| NotReadable::NoRecord)?;
+    let metrics = metrics.of_ended(ended.window_nanoseconds);
+    for file in metrics.files() {
+        if !files::is_below(file, kept.folder)? {
+            return Err(NotReadable::FileElsewhere);
+        }
+    }
+    Ok(metrics)
+}
+
+/// Whether the command has a window, and none was measured.
+fn lacks_window(command: &Command, ended: &ProgramEnded) -> bool {
+    command.window.is_some() && ended.window_nanoseconds.is_none()
 }
 
 /// The placeholders of metrics, with their values in the attempt. `attempt` is the number that it
@@ -398,6 +442,51 @@ mod tests {
             ..ended()
         };
         assert_eq!(why(lines, &newer), Some(NotReadable::NoRecord));
+    }
+
+    #[test]
+    fn what_forbids_the_reading_is_known_without_the_output() {
+        let check = |yaml: &str, ended: &ProgramEnded| {
+            let folder = attempt(ended);
+            let trial = TrialId("t4f0c1a2b3d".to_owned());
+            let kept = KeptAttempt {
+                folder: folder.path(),
+                trial: &trial,
+                seed: 0,
+                is_on_gpu: false,
+            };
+            check_kept(&command(yaml), &kept).err()
+        };
+        let cut = ProgramEnded {
+            stdout_bytes: 2 << 20,
+            ..ended()
+        };
+        let lines = |more: &str| format!("metrics: {{speed: {{line: 'sped (\\S+)'{more}}}}}");
+        // A corrected pattern may match at an end of the output.
+        assert_eq!(check(&lines(""), &cut), None);
+        assert_eq!(check(&lines(", take: first"), &cut), None);
+        for needs_all in [", take: mean", ", skip: 1"] {
+            assert_eq!(check(&lines(needs_all), &ended()), None);
+            assert_eq!(check(&lines(needs_all), &cut), Some(NotReadable::Cut));
+        }
+        let on_stderr = lines(", take: mean, on: stderr");
+        assert_eq!(check(&on_stderr, &cut), None);
+        let lacks_window = ProgramEnded {
+            window_nanoseconds: None,
+            ..cut.clone()
+        };
+        let with_window = format!("{}\nwindow: {{from: begin}}", lines(""));
+        assert_eq!(check(&with_window, &cut), None);
+        assert_eq!(check(&with_window, &lacks_window), Some(NotReadable::Cut));
+        let file = |place: &str| format!("metrics: {{rows: {{csv: '{place}', column: y}}}}");
+        assert_eq!(check(&file("{folder}/log.csv"), &ended()), None);
+        let elsewhere = check(&file("/tmp/log.csv"), &ended());
+        assert_eq!(elsewhere, Some(NotReadable::FileElsewhere));
+        let other = ProgramEnded {
+            exit_status: Some(2),
+            ..ended()
+        };
+        assert_eq!(check(&lines(""), &other), Some(NotReadable::OtherEnd));
     }
 
     #[test]

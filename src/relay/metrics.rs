@@ -139,6 +139,14 @@ impl Metrics {
         self.metrics.iter().any(Metric::may_lack_lines)
     }
 
+    /// Whether a number of the result depends on each line of this output.
+    pub(super) fn needs_all_lines_of(&self, stream: Stream) -> bool {
+        let mut metrics = self.metrics.iter();
+        metrics.any(|metric| {
+            metric.is_of_lines_of(stream) && metric.is_of_result() && metric.needs_all_lines()
+        })
+    }
+
     /// The metrics of the result that are read from an output of which lines are not kept.
     pub(super) fn without_all_lines(&self) -> impl Iterator<Item = &str> {
         let metrics = self.metrics.iter();

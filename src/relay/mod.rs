@@ -38,7 +38,7 @@ use kiln_core::{
 };
 use libc::{SIGINT, SIGTERM};
 
-pub use again::{KeptAttempt, NotReadable, read_again};
+pub use again::{KeptAttempt, NotReadable, check_kept, read_again};
 pub use end::{shortened, shown};
 pub use keeper::keep;
 pub use kept::KeptOutput;

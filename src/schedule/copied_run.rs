@@ -4,7 +4,7 @@
 
 mod copies;
 pub(super) mod keep;
-mod read_again;
+pub(super) mod read_again;
 mod source;
 
 use std::{

@@ -27,6 +27,7 @@ use super::{
     RunStop, WantedTrials,
     changes::{KeyChange, changes},
     content::other_data,
+    copied_run::read_again::reads_any,
     disk,
     machine::{self, MachineIdentity},
     provenance::{Changed, Programs, advice},
@@ -396,7 +397,8 @@ fn because_of(folder: &RunFolder, what: &str) -> String {
     )
 }
 
-/// Says that the output of a run can be read again, if the experiment differs only in how it is read.
+/// Says that the output of a run can be read again, if the experiment differs only in how it is read and
+/// the output of a trial is there.
 fn reading_again(wanted: &WantedTrials, folder: &RunFolder) -> String {
     let is_possible = experiment_of(folder).is_ok_and(|old| {
         let changes = changes(&old, wanted.experiment);
@@ -404,7 +406,7 @@ fn reading_again(wanted: &WantedTrials, folder: &RunFolder) -> String {
         let is_changed_command = bound.peek().is_some() && old.model.command().is_some();
         is_changed_command && bound.all(KeyChange::is_of_reading)
     });
-    match is_possible && wanted.search.is_none() {
+    match is_possible && wanted.search.is_none() && reads_any(wanted, folder) {
         true => format!(
             "; `--read-again {}` reads the metrics of its ended trials from the output that they left, \
              and does not run them anew",

@@ -359,7 +359,12 @@ impl Metric {
             Take::Last => self.found.count > before,
             Take::Mean | Take::Median | Take::Min | Take::Max => false,
         };
-        self.settings.skip() > 0 || !is_known
+        self.needs_all_lines() || !is_known
+    }
+
+    /// Whether its number depends on each line of its output: not if it is the first or the last one.
+    pub(super) fn needs_all_lines(&self) -> bool {
+        self.settings.skip() > 0 || !matches!(self.settings.take(), Take::First | Take::Last)
     }
 
     /// The output that it is read from, if it is read from lines.

@@ -24,7 +24,7 @@ use crate::{
     readings::{Paths, Privacy},
     relay::{KeptAttempt, NotReadable, read_again},
     schedule::{
-        RunRequest, RunStop,
+        RunRequest, RunStop, WantedTrials,
         changes::{KeyChange, changes, describe},
         existing_run::experiment_of,
         machine::MachineIdentity,
@@ -32,6 +32,8 @@ use crate::{
     },
 };
 
+/// Most outputs without their middle that are read to find a trial that can be read again.
+const MOST_CUT: usize = 8;
 const NOT_THERE: &str = "not in that run";
 /// The end of the note of a row, behind the attempt whose output was read: all other cells are of
 /// that attempt.
@@ -50,7 +52,7 @@ pub(super) fn gather(
     let refused = |why: String| RunStop::Refused(format!("{}: {why}", name_of(run)));
     let file = check(request, run).map_err(refused)?;
     let table = TrialTable::read_of(run).map_err(|error| RunStop::Refused(error.to_string()))?;
-    let programs = same_programs(request, run, &file, &table)?;
+    let programs = same_programs(&request.wanted(), run, &file, &table)?;
     let (rows, others) = read_all(request, run, &table).map_err(|why| {
         RunStop::CannotRun(format!(
             "{}: nothing is read again, because a kept file cannot be read: {why}",
@@ -92,9 +94,7 @@ fn read_all(
     run: &RunFolder,
     table: &TrialTable,
 ) -> Result<(Vec<CopiedRow>, String), String> {
-    let rows = table.last_attempts().into_iter();
-    let rows: HashMap<&TrialId, &TrialRow> =
-        rows.map(|row| (&row.fixed.trial, &*row.fixed)).collect();
+    let rows = last_rows(table);
     let mut attempts = Vec::new();
     let mut others: BTreeMap<String, usize> = BTreeMap::new();
     for trial in selected(request) {
@@ -115,6 +115,50 @@ fn read_all(
         .map(|(why, trials)| format!("{why}: {trials}"))
         .collect();
     Ok((attempts, others.join("; ")))
+}
+
+/// The last attempt of each trial.
+fn last_rows(table: &TrialTable) -> HashMap<&TrialId, &TrialRow> {
+    let rows = table.last_attempts().into_iter();
+    rows.map(|row| (&row.fixed.trial, &*row.fixed)).collect()
+}
+
+/// Whether a trial of this plan can be read again from a run, whose experiment differs only in how
+/// output is read. Changes nothing, and reads no more output than it takes to find one.
+pub(in crate::schedule) fn reads_any(wanted: &WantedTrials, run: &RunFolder) -> bool {
+    // Files of metrics are compared with the whole path of the attempt.
+    let Ok(path) = run.path().canonicalize() else {
+        return false;
+    };
+    let run = RunFolder::at(path);
+    let (Ok(file), Ok(table)) = (RunFile::read(&run.run_file()), TrialTable::read_of(&run)) else {
+        return false;
+    };
+    has_readable(wanted.trials, &run, &table) && same_programs(wanted, &run, &file, &table).is_ok()
+}
+
+fn has_readable(trials: &[Trial], run: &RunFolder, table: &TrialTable) -> bool {
+    if !run.trials().is_dir() {
+        return false;
+    }
+    let rows = last_rows(table);
+    let mut cut = 0;
+    for trial in trials {
+        let Some(old) = rows.get(&trial.id) else {
+            continue;
+        };
+        match read_kept(run, trial, old) {
+            Ok(_) => return true,
+            Err(NotReadable::Cut) => cut += 1,
+            // It refuses the reading of all.
+            Err(NotReadable::Failed(_)) => return false,
+            Err(_) => {}
+        }
+        if cut == MOST_CUT {
+            return false;
+        }
+    }
+    false
 }
 
 /// The trials whose output is to be read.
@@ -201,13 +245,13 @@ fn check(request: &RunRequest, run: &RunFolder) -> Result<RunFile, String> {
 /// # Errors
 /// One of them is another program.
 fn same_programs(
-    request: &RunRequest,
+    wanted: &WantedTrials,
     run: &RunFolder,
     file: &RunFile,
     table: &TrialTable,
 ) -> Result<OldPrograms, RunStop> {
     let all = table.rows.iter().map(|row| &*row.fixed);
-    let (programs, changed) = compare_programs(&request.wanted(), file, all)?;
+    let (programs, changed) = compare_programs(wanted, file, all)?;
     if changed.is_empty() {
         return Ok(programs);
     }
@@ -220,13 +264,12 @@ fn same_programs(
     )))
 }
 
-/// Reads the last attempt of a trial again.
-fn read_one(
-    request: &RunRequest,
+/// The result of the last attempt of a trial with the metrics of now.
+fn read_kept(
     run: &RunFolder,
     trial: &Trial,
     old: &TrialRow,
-) -> Result<CopiedRow, NotReadable> {
+) -> Result<TrialResult, NotReadable> {
     let command = trial.model.command().ok_or(NotReadable::NoRecord)?;
     // Attempts with other outcomes were ended by kiln or ran out of memory, whatever their status.
     let ends = [Outcome::Completed, Outcome::Failed, Outcome::Diverged];
@@ -240,7 +283,19 @@ fn read_one(
         seed: trial.train.seed,
         is_on_gpu: old.device_uuid.is_some(),
     };
-    let read = read_again(command, &kept, old.attempt)?;
+    read_again(command, &kept, old.attempt)
+}
+
+/// Reads the last attempt of a trial again.
+fn read_one(
+    request: &RunRequest,
+    run: &RunFolder,
+    trial: &Trial,
+    old: &TrialRow,
+) -> Result<CopiedRow, NotReadable> {
+    let command = trial.model.command().ok_or(NotReadable::NoRecord)?;
+    let read = read_kept(run, trial, old)?;
+    let folder = run.attempt(&old.trial, old.attempt);
     let paths = Paths::here(Privacy::of(request.experiment));
     let mut notes = other_notes(old, &folder, &paths);
     for (column, told) in &read.notes {
