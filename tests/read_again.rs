@@ -33,6 +33,13 @@ fn a_corrected_pattern_completes_the_trials_without_their_programs() {
     let advice = "correct `model.metrics`, then `kiln run x.yaml --read-again results/x/";
     assert!(failed.stderr.contains(advice), "{failed:?}");
     assert!(!failed.stderr.contains("--rerun"), "{failed:?}");
+    let repeated = place.run("", &[]);
+    let told = "every trial already has its result; `--fresh` starts a new run";
+    assert!(
+        repeated.stderr.contains(told) && repeated.stderr.contains(advice),
+        "{repeated:?}"
+    );
+    assert!(!repeated.stderr.contains("--rerun"), "{repeated:?}");
     assert_eq!(place.column("outcome"), ["failed", "failed"]);
     let (before, launches) = (place.rows(), place.run_file()["launches"].clone());
     let snapshots = fs::read(place.latest().join("snapshots.csv")).unwrap();
@@ -498,9 +505,7 @@ fn a_new_run_for_other_metrics_alone_names_the_option() {
 fn a_plan_names_the_option_only_if_a_trial_can_be_read_again() {
     let names_it = |script: &str, more: &str, meddle: &dyn Fn(&Place)| {
         let model = |word: &str| {
-            format!(
-                "  argv: [sh, train.sh]\n  metrics: {{speed: {{line: '{word} (\\S+)'{more}}}}}"
-            )
+            format!("  argv: [sh, train.sh]\n  metrics: {{speed: {{line: '{word} (\\S+)'{more}}}}}")
         };
         let place = Place::of_command(&model("sped"), "");
         fs::write(place.path("train.sh"), script).unwrap();
@@ -525,4 +530,40 @@ fn a_plan_names_the_option_only_if_a_trial_can_be_read_again() {
     assert!(!names_it("echo speed 1", "", &|place| {
         fs::write(place.path("train.sh"), "echo speed 2").unwrap();
     }));
+}
+
+#[test]
+fn a_window_that_never_came_is_advised_by_what_mends_it() {
+    let model = |more: &str| {
+        format!(
+            "  argv: [sh, -c, 'echo >>started; echo go']\n  metrics: {{wall: {{measured: \
+             wall_seconds{more}}}}}\n  window: {{from: '^begin'}}"
+        )
+    };
+    let place = Place::of_command(&model(""), "");
+    let failed = place.run("", &[]);
+    assert_eq!(failed.status, Some(1), "{failed:?}");
+    let told = "correct `model.window`, then `kiln run x.yaml` starts a new run";
+    assert!(
+        failed.stderr.contains(told) && !failed.stderr.contains("`model.metrics`"),
+        "{failed:?}"
+    );
+    place.write_command(&model(", optional: true"), "");
+    let ended = read_again(&place, &[]);
+    assert_eq!(ended.status, Some(0), "{ended:?}");
+    assert_eq!(place.column("outcome"), ["completed"]);
+    assert_eq!(place.started().len(), 1);
+}
+
+#[test]
+fn output_outside_of_the_attempt_is_told_where_the_run_ends() {
+    let model = "  argv: [sh, -c, 'echo speed 1']\n  metrics: {speed: {json: speed.json, at: x}}";
+    let place = Place::of_command(model, "");
+    let failed = place.run("", &[]);
+    assert_eq!(failed.status, Some(1), "{failed:?}");
+    let told = "cannot be read again (a metric in a file outside of the attempt's folder)";
+    assert!(
+        failed.stderr.contains(told) && !failed.stderr.contains("--read-again"),
+        "{failed:?}"
+    );
 }

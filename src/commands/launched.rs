@@ -1,12 +1,15 @@
 //! A file that is planned, the launch of its trials, and what is printed of it: for `kiln run` and the
 //! other commands that run trials.
 
-use std::path::{Path, PathBuf};
+use std::{
+    collections::HashSet,
+    path::{Path, PathBuf},
+};
 
 use kiln_core::{
     input,
     limits::RESULT_BYTES,
-    plan::{Outcome, Trial},
+    plan::{Outcome, Trial, TrialId},
     record::{AttemptEnd, RunFolder, TrialTable, checkpoint::aside},
     spec::{self, Experiment, RunPlace},
     units::{counted, significant, without_controls},
@@ -262,28 +265,46 @@ pub(super) fn tell_preview(request: &RunRequest, preview: &Preview) -> Result<St
 }
 
 /// Why no trial is begun, and what to do; `is_everything` if no trial of the plan is left. `ends` are
-/// the last attempts, as far as they are known.
-pub(super) fn nothing_to_do(is_everything: bool, ends: &[AttemptEnd]) -> String {
-    let has = |outcome: &Outcome| ends.iter().any(|end| end.outcome == *outcome);
+/// the last attempts, as far as they are known; a retry does not mend those of the `lacking` trials.
+pub(super) fn nothing_to_do(
+    is_everything: bool,
+    ends: &[AttemptEnd],
+    lacking: &HashSet<TrialId>,
+) -> String {
+    let has = |outcome: &Outcome| {
+        let mut ends = ends.iter();
+        ends.any(|end| end.outcome == *outcome && !lacking.contains(&end.trial))
+    };
     let without_result = Outcome::ALL
         .iter()
         .filter(|outcome| **outcome != Outcome::Completed && has(outcome));
     let names: Vec<&str> = without_result.map(|outcome| outcome.name()).collect();
     let again = match names.as_slice() {
-        [] if ends.is_empty() => "`--rerun OUTCOME,…` runs those of an outcome again".to_owned(),
-        [] => "`--rerun completed` runs them again".to_owned(),
-        names => format!(
+        [] if ends.is_empty() => {
+            Some("`--rerun OUTCOME,…` runs those of an outcome again".to_owned())
+        }
+        [] if !lacking.is_empty() => None,
+        [] => Some("`--rerun completed` runs them again".to_owned()),
+        names if lacking.is_empty() => Some(format!(
             "`--rerun {}` retries those that did not complete",
             names.join(",")
-        ),
+        )),
+        names => Some(format!(
+            "`--rerun {}` retries those that ended so",
+            names.join(",")
+        )),
     };
-    match is_everything {
-        true => {
+    match (is_everything, again) {
+        (true, Some(again)) => {
             format!("every trial already has its result; `--fresh` starts a new run, {again}")
         }
-        false => format!(
+        (true, None) => "every trial already has its result; `--fresh` starts a new run".to_owned(),
+        (false, Some(again)) => format!(
             "the requested trials have already ended; {again}, and without `--only` the others run"
         ),
+        (false, None) => {
+            "the requested trials have already ended; without `--only` the others run".to_owned()
+        }
     }
 }
 

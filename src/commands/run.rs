@@ -1,6 +1,7 @@
 //! `kiln run`: runs an experiment, or resumes its newest unfinished run.
 
 mod advice;
+mod lacking;
 
 use std::{
     path::{Path, PathBuf},
@@ -9,7 +10,10 @@ use std::{
 
 use kiln_core::{plan::Outcome, spec::RunPlace, units::TimeSpan};
 
-use self::advice::{Again, lack_metrics, say_how_to_go_on};
+use self::{
+    advice::{Again, say_how_to_go_on},
+    lacking::Lacking,
+};
 use super::{
     Status, Stop, at, continuation,
     copied_run::{CONTINUED_IS_NOT_KEPT, KeepArgs, refused_beside, refused_elsewhere, run_to_copy},
@@ -246,14 +250,18 @@ fn run_one(asked: PlannedFile, again: &Again<'_>, program: &Path) -> Result<Stat
     let launched = asked.request(&args.launch, program, start)?;
     let (status, report) = (status(&launched.report), launched.report.clone());
     let is_unread = launched.table.is_err();
-    let table = launched.table.as_ref();
-    let lack_metrics = table.is_ok_and(|table| lack_metrics(table, &report.last_attempts));
-    let shown = show(launched, &args.launch, &asked.into_experiment());
+    let experiment = asked.into_experiment();
+    let lacking = launched.table.as_ref().map(|table| {
+        let command = experiment.model.command();
+        Lacking::of(table, &report.last_attempts, &report.folder, command)
+    });
+    let lacking = lacking.unwrap_or_default();
+    let shown = show(launched, &args.launch, &experiment);
     if let Some(failure) = &report.failure {
         return Err(stopped(failure.clone()));
     }
     if !args.launch.quiet {
-        say_how_to_go_on(&report, again, lack_metrics);
+        say_how_to_go_on(&report, again, &lacking);
     }
     // A terminal that was closed can show nothing, but the interruption is what counts.
     match shown {

@@ -1,7 +1,10 @@
 //! Runs that several launches work on: `kiln run --on workers` and `--on slurm`, `kiln worker`,
 //! `kiln wait` and `kiln stop`.
 
-use std::path::{Path, PathBuf};
+use std::{
+    collections::HashSet,
+    path::{Path, PathBuf},
+};
 
 use kiln_core::{
     input,
@@ -253,7 +256,7 @@ pub(super) fn run_on_workers(
         })
         .map_err(stopped)?;
     let Some(submitted) = submitted else {
-        note(&nothing_to_do(asked.asks_for_all(), &[]));
+        note(&nothing_to_do(asked.asks_for_all(), &[], &HashSet::new()));
         return Ok(Status::Success);
     };
     if !launch.quiet {

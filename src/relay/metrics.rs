@@ -246,10 +246,9 @@ impl Metrics {
         let mut numbers = Vec::new();
         for metric in &self.metrics {
             let number = match &window {
-                Err(why) if metric.needs_window() => Err(MetricFault::Missing(format!(
-                    "`{}` is the length of the window, and {why}",
-                    metric.name
-                ))),
+                Err(why) if metric.needs_window() => Err(MetricFault::Missing(
+                    metric_reason::of_window(&metric.name, why),
+                )),
                 _ => metric.number(self.stdout_lines, self.stderr_lines),
             };
             match number {

@@ -7,11 +7,14 @@ use std::{collections::HashSet, path::Path, time::Duration};
 
 use kiln_core::{
     plan::{Outcome, TrialId},
-    record::{AttemptEnd, TrialTable, metric_reason},
+    record::AttemptEnd,
     units::{Seconds, TimeSpan, counted, few, shell_word, without_controls},
 };
 
-use super::Args;
+use super::{
+    Args,
+    lacking::{Lacking, RETRIED},
+};
 use crate::{
     commands::{RESULTS, launched::nothing_to_do, note},
     schedule::{BudgetEnd, LaunchEnd, LaunchReport},
@@ -25,28 +28,8 @@ pub(super) struct Again<'a> {
     pub(super) args: &'a Args,
 }
 
-/// Outcomes that a retry may mend.
-const RETRIED: [Outcome; 2] = [Outcome::Failed, Outcome::TimedOut];
-
-/// Whether all trials of `ends` that a retry would run lack a metric although their program ended well.
-pub(super) fn lack_metrics(table: &TrialTable, ends: &[AttemptEnd]) -> bool {
-    let rows = table.last_attempts().into_iter();
-    let lacking: HashSet<&TrialId> = rows
-        .filter(|row| {
-            let reason = row.fixed.reason.as_deref();
-            reason.is_some_and(metric_reason::is_of_metric)
-        })
-        .map(|row| &row.fixed.trial)
-        .collect();
-    let mut retried = ends
-        .iter()
-        .filter(|end| RETRIED.contains(&end.outcome))
-        .peekable();
-    retried.peek().is_some() && retried.all(|end| lacking.contains(&end.trial))
-}
-
-/// Says how to resume what is left, or to retry what failed. `lack_metrics`: see [`lack_metrics`].
-pub(super) fn say_how_to_go_on(report: &LaunchReport, again: &Again<'_>, lack_metrics: bool) {
+/// Says how to resume what is left, or to retry what failed. A retry does not mend the `lacking` trials.
+pub(super) fn say_how_to_go_on(report: &LaunchReport, again: &Again<'_>, lacking: &Lacking) {
     let args = again.args;
     let copying = args.copied().map(|(_, purpose)| purpose.option());
     if let Some((end, span)) = report.budget.as_ref().zip(args.for_time)
@@ -70,25 +53,25 @@ pub(super) fn say_how_to_go_on(report: &LaunchReport, again: &Again<'_>, lack_me
         }
     }
     let is_over = report.end == LaunchEnd::Finished && report.left == 0;
-    let reading = lack_metrics.then(|| {
-        let run = report.folder.path().to_string_lossy();
-        how_to_read_again(&again.command(), &word(&run))
-    });
-    if let Some(text) = reading.as_ref().filter(|_| is_over) {
-        note(text);
-        return;
-    }
+    let run = report.folder.path().to_string_lossy();
+    let reading = lacking.advice(&again.command(), &word(&run));
     let is_new_try = args.rerun.is_empty() && args.continued.is_none();
-    if is_over && is_new_try {
-        let ends = report.last_attempts.iter();
-        let outcomes: Vec<Outcome> = ends.map(|end| end.outcome).collect();
-        if let Some(text) = how_to_retry(&again.command(), &outcomes) {
-            note(&text);
-        }
+    if is_over && (is_new_try || !reading.is_empty()) {
+        let retry = how_to_retry(&again.command(), &report.last_attempts, &lacking.trials);
+        retry
+            .filter(|_| is_new_try)
+            .iter()
+            .chain(&reading)
+            .for_each(|text| note(text));
         return;
     }
     if report.end == LaunchEnd::NothingToDo {
-        note(&nothing_to_do(report.left == 0, &report.last_attempts));
+        let is_everything = report.left == 0;
+        note(&nothing_to_do(
+            is_everything,
+            &report.last_attempts,
+            &lacking.trials,
+        ));
         reading.iter().for_each(|text| note(text));
         return;
     }
@@ -215,23 +198,15 @@ fn word(text: &str) -> String {
     shell_word(&without_controls(text))
 }
 
-/// How to complete trials of `run` that lack a metric although their program ended well.
-fn how_to_read_again(command: &str, run: &str) -> String {
-    format!(
-        "a retry does not mend a missing metric: correct `model.metrics`, then `{command} --read-again \
-         {run}` reads it from the output that these trials left, without running them"
-    )
-}
-
-/// How to retry the trials that ended without a result; `None` if each has one.
-fn how_to_retry(command: &str, ends: &[Outcome]) -> Option<String> {
-    let count = |outcome: Outcome| ends.iter().filter(|end| **end == outcome).count();
+/// How to retry the trials that ended without a result; `None` if a retry mends none.
+fn how_to_retry(command: &str, ends: &[AttemptEnd], lacking: &HashSet<TrialId>) -> Option<String> {
+    let of = |outcome: Outcome| ends.iter().filter(move |end| end.outcome == outcome);
     let mut names: Vec<&str> = Vec::new();
     let mut all = 0;
     for outcome in RETRIED {
-        if count(outcome) > 0 {
+        if of(outcome).any(|end| !lacking.contains(&end.trial)) {
             names.push(outcome.name());
-            all += count(outcome);
+            all += of(outcome).count();
         }
     }
     (all > 0).then(|| {
@@ -297,37 +272,25 @@ mod tests {
     }
 
     #[test]
-    fn trials_lack_metrics_only_if_all_that_a_retry_would_run_do() {
-        let row = |trial: &str, outcome, reason: Option<&str>| TableRow {
-            fixed: Box::new(TrialRow {
-                trial: TrialId(trial.to_owned()),
-                outcome,
-                reason: reason.map(str::to_owned),
-                ..TrialRow::default()
-            }),
-            axes: Vec::new(),
-        };
-        let lack = |rows: Vec<TableRow>| {
-            let ends: Vec<AttemptEnd> = rows.iter().map(AttemptEnd::of).collect();
-            let table = TrialTable {
-                rows,
-                ..TrialTable::default()
-            };
-            lack_metrics(&table, &ends)
-        };
-        let reason = metric_reason::of_program("sh", "`loss` never came");
-        let lacking = |trial| row(trial, Outcome::Failed, Some(&reason));
-        let completed = || row("t1", Outcome::Completed, None);
-        assert!(lack(vec![completed(), lacking("t2"), lacking("t3")]));
-        assert!(!lack(vec![completed()]));
-        let late = row("t3", Outcome::TimedOut, Some("no message for 10 s"));
-        assert!(!lack(vec![completed(), lacking("t2"), late]));
-    }
-
-    #[test]
     fn the_retry_names_the_outcomes_that_are_there() {
         use Outcome::{Completed, Failed, Oom, TimedOut};
-        let retry = |ends: &[Outcome]| how_to_retry("kiln run x.yaml", ends);
+        let end = |(place, outcome): (usize, &Outcome)| {
+            AttemptEnd::of(&TableRow {
+                fixed: Box::new(TrialRow {
+                    trial: TrialId(format!("t{place}")),
+                    outcome: *outcome,
+                    ..TrialRow::default()
+                }),
+                axes: Vec::new(),
+            })
+        };
+        let retry_of = |outcomes: &[Outcome], lacking: &[&str]| {
+            let ends: Vec<AttemptEnd> = outcomes.iter().enumerate().map(end).collect();
+            let ids = lacking.iter().map(|id| TrialId((*id).to_owned()));
+            let lacking: HashSet<TrialId> = ids.collect();
+            how_to_retry("kiln run x.yaml", &ends, &lacking)
+        };
+        let retry = |ends: &[Outcome]| retry_of(ends, &[]);
         assert_eq!(retry(&[Completed, Oom]), None);
         let both = retry(&[TimedOut, Completed, Failed, Failed]).unwrap();
         assert!(
@@ -336,5 +299,17 @@ mod tests {
         );
         let one = retry(&[Failed, Completed]).unwrap();
         assert!(one.contains(" --rerun failed` retries 1 trial, "), "{one}");
+        // A retry does not mend a trial that lacks a metric, and runs it with others of its outcome.
+        assert_eq!(retry_of(&[Failed, Completed], &["t0"]), None);
+        let late = retry_of(&[Failed, TimedOut, TimedOut], &["t0"]).unwrap();
+        assert!(
+            late.contains(" --rerun timed-out` retries 2 trials, "),
+            "{late}"
+        );
+        let others = retry_of(&[Failed, Failed], &["t0"]).unwrap();
+        assert!(
+            others.contains(" --rerun failed` retries 2 trials, "),
+            "{others}"
+        );
     }
 }

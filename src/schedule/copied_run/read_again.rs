@@ -265,11 +265,7 @@ fn same_programs(
 }
 
 /// The result of the last attempt of a trial with the metrics of now.
-fn read_kept(
-    run: &RunFolder,
-    trial: &Trial,
-    old: &TrialRow,
-) -> Result<TrialResult, NotReadable> {
+fn read_kept(run: &RunFolder, trial: &Trial, old: &TrialRow) -> Result<TrialResult, NotReadable> {
     let command = trial.model.command().ok_or(NotReadable::NoRecord)?;
     // Attempts with other outcomes were ended by kiln or ran out of memory, whatever their status.
     let ends = [Outcome::Completed, Outcome::Failed, Outcome::Diverged];

@@ -5,6 +5,8 @@
 const ENDED: &str = " ended with status ";
 /// The status, before what is wrong with a metric.
 const WELL: &str = "0, and ";
+/// After the name of a metric whose window was not measured.
+const LENGTH: &str = " is the length of the window, and ";
 /// Around the number of lines of an output, of which none has the metric.
 const NONE_OF: &str = "none of ";
 const LINES: &str = " lines";
@@ -16,6 +18,12 @@ pub fn of_program(program: &str, fault: &str) -> String {
     format!("{program}{ENDED}{WELL}{fault}")
 }
 
+/// The fault of the metric `name`, which is the length of a window that was not measured for the reason
+/// `why`.
+pub fn of_window(name: &str, why: &str) -> String {
+    format!("`{name}`{LENGTH}{why}")
+}
+
 /// The end of a fault: the lines of `output` that come nearest to the pattern.
 pub fn nearest_lines(output: &str, lines: &str) -> String {
     format!("{NEAREST}{output}: {lines}")
@@ -23,8 +31,24 @@ pub fn nearest_lines(output: &str, lines: &str) -> String {
 
 /// Whether a reason is of this kind.
 pub fn is_of_metric(reason: &str) -> bool {
-    let ended = reason.split_once(ENDED);
-    ended.is_some_and(|(_, status)| status.starts_with(WELL))
+    fault_of(reason).is_some()
+}
+
+/// Whether a reason of this kind is that a window was not measured.
+pub fn is_of_window(reason: &str) -> bool {
+    let behind_name = fault_of(reason).and_then(split_name);
+    behind_name.is_some_and(|(_, rest)| rest.starts_with(LENGTH))
+}
+
+/// The fault in a reason of this kind.
+fn fault_of(reason: &str) -> Option<&str> {
+    let (_, status) = reason.split_once(ENDED)?;
+    status.strip_prefix(WELL)
+}
+
+/// Splits the name of its metric, without the quotes, from a fault.
+fn split_name(fault: &str) -> Option<(&str, &str)> {
+    fault.strip_prefix('`')?.split_once('`')
 }
 
 /// Splits the nearest lines, which are of one trial, from a reason of this kind.
@@ -71,7 +95,10 @@ mod tests {
         let few = of_program("sh", "`loss` came 5 times");
         assert_eq!(without_own_lines(&few), few);
         let other = format!("sh ended with status 1: {whole}");
-        assert!(!is_of_metric(&other));
+        assert!(!is_of_metric(&other) && !is_of_window(&other));
+        let window = of_window("wall", "`window.from` never came");
+        assert!(is_of_window(&of_program("sh", &window)));
+        assert!(!is_of_window(&whole) && !is_of_window(&few));
         assert_eq!(split_nearest(&other), (&*other, ""));
     }
 }
