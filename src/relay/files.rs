@@ -35,6 +35,17 @@ impl fmt::Display for FileFault {
     }
 }
 
+impl FileFault {
+    /// The same with the path as an experiment names it, if the file is below the folder of its attempt.
+    pub(super) fn in_attempt(&self, folder: Option<&Path>) -> String {
+        let below = folder.and_then(|folder| self.path.strip_prefix(folder).ok());
+        match below {
+            Some(file) => format!("{{folder}}/{} {}", file.display(), self.why),
+            None => self.to_string(),
+        }
+    }
+}
+
 fn fault(path: &Path, why: impl Into<String>) -> FileFault {
     FileFault {
         path: path.to_owned(),

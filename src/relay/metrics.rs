@@ -65,8 +65,12 @@ impl Metrics {
         let folder = folder.map(|folder| command.expand_text(folder, placeholders));
         let folder = PathBuf::from(folder.unwrap_or_default());
         let metric = |(name, settings): (&str, &CommandMetric)| {
-            Metric::new(name, settings, |file| {
+            let metric = Metric::new(name, settings, |file| {
                 folder.join(command.expand_text(file, placeholders))
+            });
+            metric.map(|mut metric| {
+                metric.attempt = placeholders.folder.as_deref().map(PathBuf::from);
+                metric
             })
         };
         let pattern = |key: &str, pattern: &Option<String>| {

@@ -44,6 +44,8 @@ pub(super) struct Metric {
     pattern: Option<LinePattern>,
     /// The file that it is read from, and that file before the attempt.
     file: Option<(FileBefore, PathBuf)>,
+    /// The folder of the attempt, which differs from trial to trial.
+    pub(super) attempt: Option<PathBuf>,
     pub(super) found: Found,
     /// The first text that should have been a number.
     not_a_number: Option<TextFault>,
@@ -88,6 +90,7 @@ impl Metric {
         };
         Ok(Self {
             file,
+            attempt: None,
             name: name.to_owned(),
             settings: settings.clone(),
             target: metric_target(name),
@@ -439,6 +442,7 @@ impl Metric {
     fn missing(&self, stdout_lines: u64, stderr_lines: u64) -> String {
         let name = &self.name;
         if let Some(fault) = &self.file_fault {
+            let fault = fault.in_attempt(self.attempt.as_deref());
             return format!("`{name}` never came: {fault}");
         }
         let skipped = self.found.count;

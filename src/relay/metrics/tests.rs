@@ -416,6 +416,36 @@ fn a_needed_file_that_cannot_be_looked_at_is_told_before_the_program_starts() {
     assert_eq!(unknown(&absent, ", optional: true"), (None, None));
 }
 
+#[test]
+fn the_reason_names_a_file_of_the_attempt_as_the_experiment_does() {
+    let attempt = tempfile::tempdir().unwrap();
+    let placeholders = Placeholders {
+        folder: Some(attempt.path().to_string_lossy().into_owned()),
+        ..Placeholders::default()
+    };
+    let why = |place: &str| {
+        let yaml = format!("metrics: {{acc: {{json: '{place}', at: acc}}}}");
+        let mut metrics = Metrics::new(&command(&yaml), &placeholders).unwrap();
+        metrics.read_files();
+        let (_, fault) = metrics.numbers(&Measurements {
+            began: 0,
+            ended: 1,
+            cpu_seconds: 0.0,
+            peak_memory_bytes: None,
+        });
+        fault
+    };
+    let missing = |why: &str| Some(MetricFault::Missing(why.to_owned()));
+    assert_eq!(
+        why("{folder}/out/r.json"),
+        missing("`acc` never came: {folder}/out/r.json does not exist")
+    );
+    assert_eq!(
+        why("/nowhere/r.json"),
+        missing("`acc` never came: /nowhere/r.json does not exist")
+    );
+}
+
 /// The kernel's file of a process's memory begins where nothing is mapped: reading there fails with EIO.
 #[test]
 fn a_file_that_fails_while_it_is_read_gives_no_number() {

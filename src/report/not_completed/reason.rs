@@ -20,7 +20,8 @@ pub(super) fn on_one_line(row: &TrialRow) -> String {
 /// tell two errors apart.
 pub(super) fn without_own_details(row: &TrialRow, reason: &str) -> String {
     if metric_reason::is_of_metric(reason) {
-        return without_addresses(&metric_reason::without_own_lines(reason));
+        let common = metric_reason::without_own_lines(reason);
+        return without_addresses(&with_folder_in_words(row, &common));
     }
     let reason = match reason.rsplit_once(MEMORY) {
         Some((reason, _)) => reason,
@@ -30,6 +31,16 @@ pub(super) fn without_own_details(row: &TrialRow, reason: &str) -> String {
         Some(end) => without_addresses(&common_end(row, end)),
         None => without_addresses(reason),
     }
+}
+
+/// The same with `{folder}` for the path of the attempt's folder, which stands in older reasons.
+fn with_folder_in_words(row: &TrialRow, reason: &str) -> String {
+    let folder = format!("/trials/{}/{}/", row.trial, row.attempt);
+    let Some((before, file)) = reason.split_once(&folder) else {
+        return reason.to_owned();
+    };
+    let begins = before.rfind(' ').map_or(0, |blank| blank + 1);
+    format!("{}{{folder}}/{file}", &before[..begins])
 }
 
 /// Keeps the first words and the line of `was killed from outside by signal 9 after 41 s, at step 118;
@@ -114,6 +125,13 @@ mod tests {
                  the nearest in trials/t1/1/stdout.txt: 'los 0.1'"
                     .to_owned(),
                 "x.py ended with status 0, and `loss` never came: 'loss' matched none of its lines",
+            ),
+            (
+                format!(
+                    "x.py ended with status 0, and `acc` never came: /a/results/x/r/trials/{id}/1/r.json \
+                     has nothing at `acc`"
+                ),
+                "x.py ended with status 0, and `acc` never came: {folder}/r.json has nothing at `acc`",
             ),
         ];
         for (reason, wanted) in cases {
