@@ -4,7 +4,7 @@ mod cut;
 
 use std::ops::Range;
 
-use kiln_core::kinds::command::line_pattern;
+use kiln_core::{kinds::command::line_pattern, record::metric_reason};
 use regex::{Match, Regex};
 
 use self::cut::{Cut, Named, Place, cut_off};
@@ -112,7 +112,7 @@ impl TextFault {
     /// For the reason of a trial that must have the metric `name`.
     pub(super) fn reason(&self, name: &str, pattern: &str) -> String {
         match self {
-            Self::NotANumber(text) => format!("`{name}` is '{text}', which is not a number"),
+            Self::NotANumber(text) => metric_reason::of_no_number(name, &format!("'{text}'")),
             Self::CutOff(cut) => format!(
                 "`{name}` is cut off: the group of '{pattern}' {cut}; {}",
                 cut.remedy()

@@ -6,7 +6,7 @@ use kiln_core::{
     kinds::command::{
         CommandMetric, Measured, MetricSource, MetricTarget, Stream, Take, metric_target,
     },
-    record::{impossible_in, note::LossRose},
+    record::{impossible_in, metric_reason, note::LossRose},
     units::exact,
 };
 
@@ -305,14 +305,17 @@ impl Metric {
                 (_, true) if self.target == MetricTarget::Own => Ok(None),
                 (true, _) => Err(MetricFault::Diverged(format!("`{name}` is {value}"))),
                 (false, _) if !self.is_needed() => Ok(None),
-                (false, _) => Err(MetricFault::Missing(format!(
-                    "`{name}` is {value}, which is not a number"
-                ))),
+                (false, _) => {
+                    let why = metric_reason::of_no_number(name, &value.to_string());
+                    Err(MetricFault::Missing(why))
+                }
             };
         }
         if let Some(why) = self.not_a_count(value) {
             return match self.is_needed() {
-                true => Err(MetricFault::Missing(format!("`{name}` is {why}"))),
+                true => Err(MetricFault::Missing(metric_reason::of_impossible(
+                    name, &why,
+                ))),
                 false => Ok(None),
             };
         }
@@ -320,7 +323,9 @@ impl Metric {
             (None, _) => Ok(Some(value)),
             // Its cell is left empty, with a note.
             (Some(_), true) => Ok(Some(value)),
-            (Some(why), false) => Err(MetricFault::Missing(format!("`{name}` is {why}"))),
+            (Some(why), false) => Err(MetricFault::Missing(metric_reason::of_impossible(
+                name, &why,
+            ))),
         }
     }
 

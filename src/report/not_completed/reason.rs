@@ -16,11 +16,11 @@ pub(super) fn on_one_line(row: &TrialRow) -> String {
 }
 
 /// The same without the trial's id, the path of its log, its duration and step, the memory of its
-/// process and the lines of its output, as kiln writes them, and without addresses. Other numbers may
-/// tell two errors apart.
+/// process, the lines of its output and the value of its metric, as kiln writes them, and without
+/// addresses. Other numbers may tell two errors apart.
 pub(super) fn without_own_details(row: &TrialRow, reason: &str) -> String {
     if metric_reason::is_of_metric(reason) {
-        let common = metric_reason::without_own_lines(reason);
+        let common = metric_reason::without_own_details(reason);
         return without_addresses(&with_folder_in_words(row, &common));
     }
     let reason = match reason.rsplit_once(MEMORY) {

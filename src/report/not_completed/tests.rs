@@ -109,6 +109,21 @@ fn trials_that_lack_one_metric_are_one_entry_with_the_lines_of_the_first() {
 }
 
 #[test]
+fn trials_with_one_fault_in_their_values_are_one_entry() {
+    let rows = (1..=3).map(|id| {
+        let value = format!("5{id}.5; it is a share, from 0 to 1");
+        let fault = metric_reason::of_impossible("valid_top1", &value);
+        let reason = metric_reason::of_program("sh", &fault);
+        (ended(id, 1, Outcome::Failed, &reason), &["x"][..])
+    });
+    assert_eq!(
+        text(&table(&["a"], rows.collect()), 3),
+        "  3 failed: sh ended with status 0, and `valid_top1` is …; it is a share, from 0 to 1\n     \
+         0000000001 and 2 more\n"
+    );
+}
+
+#[test]
 fn a_long_list_of_values_is_cut() {
     let values: Vec<[String; 1]> = (1..=6).map(|value| [value.to_string()]).collect();
     let rows = values.iter().zip(1_u64..).map(|(value, id)| TableRow {

@@ -7,6 +7,14 @@ const ENDED: &str = " ended with status ";
 const WELL: &str = "0, and ";
 /// After the name of a metric whose window was not measured.
 const LENGTH: &str = " is the length of the window, and ";
+/// Between the name of a metric and its value.
+const IS: &str = " is ";
+/// After a value that is no number.
+const NO_NUMBER: &str = ", which is not a number";
+/// After a number that the metric cannot have.
+const BUT: &str = "; ";
+/// In place of the value of a trial.
+const A_VALUE: &str = "…";
 /// Around the number of lines of an output, of which none has the metric.
 const NONE_OF: &str = "none of ";
 const LINES: &str = " lines";
@@ -22,6 +30,16 @@ pub fn of_program(program: &str, fault: &str) -> String {
 /// `why`.
 pub fn of_window(name: &str, why: &str) -> String {
     format!("`{name}`{LENGTH}{why}")
+}
+
+/// The fault of the metric `name` with a value that is no number: a text in quotes, NaN or an infinity.
+pub fn of_no_number(name: &str, value: &str) -> String {
+    format!("`{name}`{IS}{value}{NO_NUMBER}")
+}
+
+/// The fault of the metric `name` with an impossible number: `87.5; it is a share, from 0 to 1`.
+pub fn of_impossible(name: &str, number_and_why: &str) -> String {
+    format!("`{name}`{IS}{number_and_why}")
 }
 
 /// The end of a fault: the lines of `output` that come nearest to the pattern.
@@ -57,10 +75,27 @@ pub fn split_nearest(reason: &str) -> (&str, &str) {
     reason.split_at(at.unwrap_or(reason.len()))
 }
 
-/// A reason of this kind without what each trial has for itself: the nearest lines, and how many
-/// lines its output has.
-pub fn without_own_lines(reason: &str) -> String {
+/// A reason of this kind without what each trial has for itself: the nearest lines, how many lines its
+/// output has, and the value of the metric.
+pub fn without_own_details(reason: &str) -> String {
     let (reason, _) = split_nearest(reason);
+    without_value(reason).unwrap_or_else(|| without_count(reason))
+}
+
+/// `None` if the fault is not in a value.
+fn without_value(reason: &str) -> Option<String> {
+    let (_, rest) = fault_of(reason).and_then(split_name)?;
+    let value = rest.strip_prefix(IS)?;
+    let before = &reason[..reason.len() - value.len()];
+    if value.ends_with(NO_NUMBER) {
+        return Some(format!("{before}{A_VALUE}{NO_NUMBER}"));
+    }
+    let (number, why) = value.split_once(BUT)?;
+    let is_number = number.starts_with(|first: char| first.is_ascii_digit() || first == '-');
+    is_number.then(|| format!("{before}{A_VALUE}{BUT}{why}"))
+}
+
+fn without_count(reason: &str) -> String {
     let Some((before, rest)) = reason.rsplit_once(NONE_OF) else {
         return reason.to_owned();
     };
@@ -85,20 +120,43 @@ mod tests {
         assert_eq!(split_nearest(&plain), (&*plain, ""));
         assert!(is_of_metric(&whole) && is_of_metric(&plain));
         let common = plain.replace("of 4 lines", "of its lines");
-        assert_eq!(without_own_lines(&whole), common);
+        assert_eq!(without_own_details(&whole), common);
         let of_key = of_program(
             "sh",
             "`loss` never came: none of 4 lines of stderr is a JSON object",
         );
         let common = of_key.replace("of 4 lines", "of its lines");
-        assert_eq!(without_own_lines(&of_key), common);
+        assert_eq!(without_own_details(&of_key), common);
         let few = of_program("sh", "`loss` came 5 times");
-        assert_eq!(without_own_lines(&few), few);
+        assert_eq!(without_own_details(&few), few);
         let other = format!("sh ended with status 1: {whole}");
         assert!(!is_of_metric(&other) && !is_of_window(&other));
         let window = of_window("wall", "`window.from` never came");
         assert!(is_of_window(&of_program("sh", &window)));
         assert!(!is_of_window(&whole) && !is_of_window(&few));
         assert_eq!(split_nearest(&other), (&*other, ""));
+    }
+
+    #[test]
+    fn the_value_of_a_trial_is_left_out() {
+        let common = |fault: &str| without_own_details(&of_program("sh", fault));
+        let share = of_impossible("valid_top1", "55.1; it is a share, from 0 to 1; see");
+        assert_eq!(
+            common(&share),
+            "sh ended with status 0, and `valid_top1` is …; it is a share, from 0 to 1; see"
+        );
+        for value in ["'N/A; 1'", "'a, which is not a number'", "NaN"] {
+            assert_eq!(
+                common(&of_no_number("speed", value)),
+                "sh ended with status 0, and `speed` is …, which is not a number"
+            );
+        }
+        for other in [
+            of_window("wall", "`window.to` never came; 3"),
+            "`speed` is cut off: the group of '([0-9]+)' ends inside '1e5'; use `(\\S+)`"
+                .to_owned(),
+        ] {
+            assert_eq!(common(&other), of_program("sh", &other));
+        }
     }
 }
