@@ -3,7 +3,7 @@
 use serde::Serialize;
 
 /// One GPU, as nvidia-smi numbers it.
-#[derive(Clone, Debug, Default, PartialEq, Serialize)]
+#[derive(Clone, Debug, Default, Serialize)]
 pub struct LeasedGpu {
     pub index: u32,
     pub uuid: String,
@@ -30,6 +30,13 @@ pub struct InstanceFacts {
     pub board_uuid: String,
     pub gpu_instance: u32,
     pub compute_instance: u32,
+}
+
+/// Whether they are one device: its power limit may have changed between two readings.
+impl PartialEq for LeasedGpu {
+    fn eq(&self, other: &Self) -> bool {
+        self.uuid == other.uuid
+    }
 }
 
 impl LeasedGpu {

@@ -162,3 +162,49 @@ impl Slots {
         Ok(self.slots.len() - 1)
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use kiln_core::spec::{DeviceName, Devices, Engine, Experiment};
+
+    use super::*;
+    use crate::schedule::{
+        devices::DeviceChoice,
+        lease::{Terms, take},
+        sweep::tests::{gpu, places, request},
+    };
+
+    #[test]
+    fn a_device_whose_power_limit_has_changed_is_still_held() {
+        let place = tempfile::tempdir().unwrap();
+        let text = "{kiln: 1, name: x, model: {kind: matmul, size: 8}}";
+        let experiment: Experiment = serde_yaml::from_str(text).unwrap();
+        let [results, program, locks] = places(place.path(), "true");
+        let request = request(&experiment, &[], [&results, &program, &locks]);
+        let instruments = Instruments::pretending(vec![gpu(0), gpu(1)]);
+        let terms = Terms {
+            folder: &locks,
+            instruments: &instruments,
+            require_idle: false,
+            who: "process 1",
+        };
+        let both = DeviceChoice::All(vec![gpu(0), gpu(1)]);
+        let held = take(&both, 1, &[], &terms).unwrap();
+        let mut slots = Slots::new(held, vec![vec![0], vec![1]]);
+        for uuid in ["GPU-0", "GPU-1"] {
+            slots.set_power_limit(uuid, Some(400.0));
+        }
+        let none_missing = take(&both, 1, &slots.devices, &terms).unwrap();
+        assert!(none_missing.is_empty(), "{none_missing:?}");
+        slots.lose("GPU-0");
+        let wanted = DeviceRequest {
+            devices: Devices::Named(DeviceName::Auto),
+            engine: Engine::Libtorch,
+            each: 1,
+        };
+        let slot = slots.add(&wanted, &request, &instruments).unwrap();
+        assert_eq!(slots.name(slot), "GPU-1");
+        slots.lose("GPU-1");
+        assert_eq!(slots.add(&wanted, &request, &instruments), Err(None));
+    }
+}
