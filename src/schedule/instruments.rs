@@ -219,6 +219,16 @@ impl Instruments {
         self.silent.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
+    /// The sampler waits for this device already: it is not asked for a while.
+    fn avoid(&self, uuid: &str) {
+        self.silent().avoid(&self.board(uuid), Instant::now());
+    }
+
+    /// Whether the GPU did not answer a moment ago.
+    fn is_silent(&self, board: &str) -> bool {
+        self.silent().hearing(board, Instant::now()) == Hearing::Silent
+    }
+
     /// Notices about GPUs whose driver does not answer; each GPU once.
     pub(super) fn take_silences(&self) -> Vec<String> {
         let overdue = self.snapshots.silent_for(self.patience.limit());

@@ -46,6 +46,12 @@ impl SilentGpus {
         }
     }
 
+    /// The sampler waits for a GPU already, which is therefore not asked. The user is not told yet: the
+    /// GPU may answer in time.
+    pub(super) fn avoid(&mut self, uuid: &str, now: Instant) {
+        self.since.insert(uuid.to_owned(), now);
+    }
+
     /// The user is told of the GPU, once in a launch.
     pub(super) fn tell(&mut self, uuid: &str) {
         if self.told.insert(uuid.to_owned()) {
@@ -80,5 +86,17 @@ mod tests {
         assert_eq!(silent.hearing("a", later), Hearing::Answers);
         silent.tell("a");
         assert!(silent.take_untold().is_empty());
+    }
+
+    #[test]
+    fn a_gpu_that_the_sampler_waits_for_is_not_asked_and_not_told_of_yet() {
+        let mut silent = SilentGpus::default();
+        let begin = Instant::now();
+        silent.avoid("a", begin);
+        assert_eq!(silent.hearing("a", begin), Hearing::Silent);
+        assert_eq!(silent.hearing("a", begin + PAUSE), Hearing::Retry);
+        assert!(silent.take_untold().is_empty());
+        silent.tell("a");
+        assert_eq!(silent.take_untold(), ["a"]);
     }
 }

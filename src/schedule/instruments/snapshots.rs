@@ -87,7 +87,7 @@ impl SnapshotReader {
     }
 
     /// Starts a thread that reads the GPU; `false` if there is one already, or the system has none.
-    fn begin(
+    pub(super) fn begin(
         &mut self,
         uuid: &str,
         occasion: &SnapshotOccasion,
@@ -117,9 +117,10 @@ impl SnapshotReader {
         started.is_ok()
     }
 
-    /// Waits for the snapshots that may still come in time, at the end of a launch.
-    pub(super) fn finish(&mut self, patience: &Patience) {
-        let limit = patience.limit().min(LATEST);
+    /// Waits for the snapshots that may still come in time, at the end of a launch; only a moment where
+    /// that end is asked for.
+    pub(super) fn finish(&mut self, patience: &Patience, is_asked: bool) {
+        let limit = patience.limit().min(if is_asked { MOMENT } else { LATEST });
         while let Some(left) = self.longest_left(limit) {
             match patience.answer(&self.answers, left) {
                 Some(taken) => self.keep(taken),
@@ -238,7 +239,7 @@ mod tests {
         }
         assert_eq!(arrived(&mut reader), [pair("b", "well")]);
         release.send(()).unwrap();
-        reader.finish(&patience);
+        reader.finish(&patience, false);
         assert_eq!(arrived(&mut reader), [pair("a", "hangs")]);
     }
 
@@ -258,6 +259,16 @@ mod tests {
         reader.read(vec!["a".to_owned()], &occasion("t", 1.0), &patience, read);
         assert_eq!(patience.take_waited(), Duration::ZERO);
         assert_eq!(reader.silent_for(Duration::ZERO), ["a"]);
+    }
+
+    #[test]
+    fn an_end_that_is_asked_for_waits_a_moment_at_most() {
+        let mut reader = SnapshotReader::default();
+        let begun = Instant::now().checked_sub(MOMENT).unwrap();
+        reader.awaited.insert("a".to_owned(), begun);
+        let patience = Patience::of(Duration::from_secs(600));
+        reader.finish(&patience, true);
+        assert_eq!(patience.take_waited(), Duration::ZERO);
     }
 
     #[test]

@@ -275,6 +275,12 @@ impl Instruments {
             !readings.absent.contains_key(kiln_hardware::EVERYTHING)
         };
         let answers = of_devices.iter().all(is_read);
+        // Else each of them would be waited for in vain, while other devices have nothing to do.
+        for (uuid, readings) in watch.device_uuids.iter().zip(&of_devices) {
+            if readings.is_silent {
+                self.avoid(uuid);
+            }
+        }
         found
             .notes
             .extend(self.power_limit_note(&watch.device_uuids, answers));
@@ -309,18 +315,22 @@ impl Instruments {
         readings
     }
 
-    /// Waits for snapshots that may still come, at the end of the launch, and writes them.
+    /// Waits for snapshots that may still come, at the end of the launch, and writes them. `is_asked`:
+    /// the user has asked for that end.
     ///
     /// # Errors
     /// The table cannot be written.
-    pub(in crate::schedule) fn finish_snapshots(&mut self) -> io::Result<()> {
-        self.snapshots.finish(&self.patience);
+    pub(in crate::schedule) fn finish_snapshots(&mut self, is_asked: bool) -> io::Result<()> {
+        self.snapshots.finish(&self.patience, is_asked);
         self.write_arrived()
     }
 
     /// The host, and the GPUs of the attempt. A MIG instance is on its GPU's page.
     fn write_changes(&mut self, moment: SnapshotMoment, watch: &AttemptWatch) -> io::Result<()> {
         let boards = self.boards(&watch.device_uuids);
+        let on_cpu = boards.is_empty();
+        let (silent, heard): (Vec<String>, Vec<String>) =
+            boards.into_iter().partition(|board| self.is_silent(board));
         let Some(keeping) = &mut self.keeping else {
             return Ok(());
         };
@@ -330,7 +340,7 @@ impl Instruments {
             attempt: watch.attempt,
             run_seconds: clock::run_seconds(keeping.run_anchor_nanoseconds),
         };
-        let host = match boards.is_empty() {
+        let host = match on_cpu {
             true => host_snapshot(&kiln_hardware::host::read()),
             false => host_snapshot(&self.host),
         };
@@ -338,7 +348,11 @@ impl Instruments {
         if let Ok(nvml) = &self.nvml {
             let nvml = Arc::clone(nvml);
             let read = move |uuid: &str| read_device(&nvml, uuid);
-            self.snapshots.read(boards, &occasion, &self.patience, read);
+            // One that still comes is kept; it is not waited for.
+            for uuid in &silent {
+                self.snapshots.begin(uuid, &occasion, read.clone());
+            }
+            self.snapshots.read(heard, &occasion, &self.patience, read);
         }
         self.write_arrived()
     }

@@ -20,7 +20,7 @@ impl LaunchState<'_> {
         let settled = self.open.store.settle();
         self.tell_changes(settled);
         // A run is complete without the snapshots of its GPUs.
-        let _ = self.instruments.finish_snapshots();
+        let _ = self.instruments.finish_snapshots(self.asked.is_some());
         self.tell_silences();
         self.restore_snapshot();
         self.give_tickets_back();

@@ -266,6 +266,7 @@ fn keep_look(watched: &mut Watched, look: GpuReading, family: &[u32]) {
     readings.absent = look.absent;
     readings.remarks.extend(look.remarks);
     readings.lost = readings.lost.take().or(look.lost);
+    readings.is_silent = look.silent_seconds.is_some();
     readings.silent_seconds = readings
         .silent_seconds
         .max(look.silent_seconds.unwrap_or(0.0));

@@ -386,6 +386,7 @@ mod tests {
             row.run_seconds
         );
         let readings = sampler.unwatch("a");
+        assert!(!readings.is_silent);
         assert_eq!(readings.ticks.len(), 2);
         assert_eq!(readings.ticks[1], row.tick);
         let gpus: Vec<&GpuTick> = readings
@@ -490,6 +491,7 @@ mod tests {
         }));
         let readings = sampler.unwatch("a");
         assert!(readings.silent_seconds >= patience.as_secs_f64() && readings.lost.is_none());
+        assert!(readings.is_silent);
         // The call hangs until `release` is dropped: what waits for it would wait for ever.
         drop(sampler);
         drop(release);

@@ -95,4 +95,6 @@ pub struct TrialReadings {
     pub lost: Option<String>,
     /// The longest time in which the driver did not answer.
     pub silent_seconds: f64,
+    /// Whether the driver did not answer at the last look.
+    pub is_silent: bool,
 }
