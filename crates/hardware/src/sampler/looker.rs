@@ -217,10 +217,13 @@ impl Looker {
         else {
             return;
         };
-        if watched
+        let is_owed = watched
             .marked
-            .is_some_and(|marked| marked <= look.tick.monotonic_nanoseconds)
-        {
+            .is_some_and(|marked| marked <= look.tick.monotonic_nanoseconds);
+        // Nobody has noticed the end yet; what happens on the device now is not of this trial. A trial
+        // often ends during the look at the end of its window, which counts.
+        let has_ended = look.tick.child.is_none() && watched.cpu_before.is_some() && !is_owed;
+        if is_owed {
             watched.marked = None;
             self.shared.changed.notify_all();
         }
@@ -238,9 +241,14 @@ impl Looker {
             watched.next_pages = Some(Instant::now() + pause);
         }
         if let Some(gpu) = &mut look.tick.gpu {
-            watched.ecc_counts.count(gpu);
+            if has_ended {
+                (gpu.ecc_corrected_errors, gpu.ecc_uncorrected_errors) = (None, None);
+            } else {
+                watched.ecc_counts.count(gpu);
+            }
         }
-        if let Some(gpu) = look.gpu {
+        if let Some(mut gpu) = look.gpu {
+            gpu.processes = gpu.processes.filter(|_| !has_ended);
             keep_look(watched, gpu, &look.family);
         }
         watched.readings.ticks.push(look.tick.clone());

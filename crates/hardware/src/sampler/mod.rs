@@ -271,6 +271,7 @@ impl Drop for Sampler {
 mod tests {
     use std::{
         collections::BTreeMap,
+        process::{Command, Stdio},
         sync::mpsc::{Receiver, channel},
         time::Instant,
     };
@@ -467,6 +468,27 @@ mod tests {
         drop(sampler);
         end(&mut wrapper);
         assert!(of_trial >= 0.05 && own >= of_trial, "{of_trial} {own}");
+    }
+
+    #[test]
+    fn errors_after_the_end_of_a_trial_are_not_its_own() {
+        let mut child = Command::new("cat").stdin(Stdio::piped()).spawn().unwrap();
+        let sampler = Sampler::with_desk(desk(|| Fixed(0)), Duration::from_millis(1), 0);
+        sampler.watch(Watch {
+            pid: child.id(),
+            ..watch("a", Some("GPU-1"))
+        });
+        rows(&sampler, 2);
+        child.kill().unwrap();
+        let began = Instant::now();
+        while rows(&sampler, 1).iter().all(|row| row.tick.child.is_some()) {
+            assert!(began.elapsed() < Duration::from_secs(60), "it never ended");
+        }
+        let readings = sampler.unwatch("a");
+        child.wait().unwrap();
+        let is_counted = |tick: &Tick| tick.gpu.as_ref().unwrap().ecc_corrected_errors.is_some();
+        let mut ticks = readings.ticks.iter();
+        assert!(ticks.all(|tick| is_counted(tick) == tick.child.is_some()));
     }
 
     #[test]
