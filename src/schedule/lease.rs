@@ -222,13 +222,18 @@ fn look(device: &LeasedGpu, terms: &Terms) -> Result<IdleMemory, Refusal> {
     lock(device, terms).and(Err(Refusal::Busy(why)))
 }
 
-/// Leases all of these or none; an error has the place of the device that was refused.
+/// Leases all of these or none; an error has the place of the device that was refused. They are locked
+/// in the order of their UUIDs: of two launches that name them in other orders, one gets them.
 fn lock_all(devices: &[&LeasedGpu], terms: &Terms) -> Result<Vec<Lease>, (usize, Refusal)> {
+    let mut order: Vec<usize> = (0..devices.len()).collect();
+    order.sort_by_key(|at| &devices[*at].uuid);
     let mut leases = Vec::new();
-    for (at, device) in devices.iter().enumerate() {
-        leases.push(lock(device, terms).map_err(|refusal| (at, refusal))?);
+    for at in order {
+        let lease = lock(devices[at], terms).map_err(|refusal| (at, refusal))?;
+        leases.push((at, lease));
     }
-    Ok(leases)
+    leases.sort_by_key(|(at, _)| *at);
+    Ok(leases.into_iter().map(|(_, lease)| lease).collect())
 }
 
 fn lock(device: &LeasedGpu, terms: &Terms) -> Result<Lease, Refusal> {
@@ -391,6 +396,29 @@ mod tests {
             ["GPU-3"],
             "what a refused one took is free again"
         );
+    }
+
+    #[test]
+    fn devices_are_locked_in_one_order_and_keep_theirs() {
+        let folder = tempfile::tempdir().unwrap();
+        let instruments = Instruments::open(Some(Path::new("/nonexistent")));
+        let take = |devices: [u32; 2], who| {
+            let terms = Terms {
+                folder: folder.path(),
+                instruments: &instruments,
+                require_idle: false,
+                who,
+            };
+            take(&DeviceChoice::All(devices.map(gpu).into()), 1, &[], &terms)
+        };
+        let taken = take([1, 0], "process 1").unwrap();
+        assert_eq!((taken[0].name(), taken[1].name()), ("GPU-1", "GPU-0"));
+        for devices in [[0, 1], [1, 0]] {
+            let Err(Refusal::Leased(words)) = take(devices, "process 2") else {
+                panic!()
+            };
+            assert_eq!(words, "GPU 0 (H200) is leased by process 1");
+        }
     }
 
     #[test]
