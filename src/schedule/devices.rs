@@ -176,8 +176,9 @@ fn nothing_visible(offer: DeviceOffer) -> String {
     match (offer.devices.is_empty(), offer.absence) {
         (false, _) => match offer.visible {
             Some(text) if !is_hidden_on_purpose(Some(text)) => {
-                fault(text, offer.devices, offer.unusable)
-                    .unwrap_or_else(|| names_none(text, offer.devices))
+                fault(text, offer.devices, offer.unusable).unwrap_or_else(|| {
+                    names_none(text, offer.devices) + &without_uuids(text, offer.unusable)
+                })
             }
             _ => "`CUDA_VISIBLE_DEVICES` hides every GPU".to_owned(),
         },
@@ -203,6 +204,21 @@ fn names_none(text: &str, devices: &[LeasedGpu]) -> String {
             there.join(", ")
         ),
     }
+}
+
+/// The GPUs that cannot be used, one of which a UUID may mean; nothing for a variable of indices.
+fn without_uuids(visible: &str, unusable: &[(u32, String)]) -> String {
+    let first = visible.trim_start();
+    if !["GPU-", "MIG-"]
+        .iter()
+        .any(|start| first.starts_with(start))
+    {
+        return String::new();
+    }
+    let words = |(index, why): &(u32, String)| {
+        format!("; GPU {index} cannot be used ({why}), and its UUID is unknown")
+    };
+    unusable.iter().map(words).collect()
 }
 
 /// # Errors

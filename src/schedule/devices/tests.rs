@@ -317,6 +317,22 @@ fn a_variable_of_unusable_gpus_is_refused_and_one_with_others_means_these() {
 }
 
 #[test]
+fn a_uuid_that_is_not_there_may_be_that_of_an_unusable_gpu() {
+    let unusable = [(0, "the GPU is lost".to_owned())];
+    let of = |visible: &str| seen("all", &gpus()[1..], &unusable, visible).unwrap_err();
+    let refused = of("GPU-0a");
+    assert!(
+        refused.contains(
+            "`CUDA_VISIBLE_DEVICES=GPU-0a` names none of 2 GPUs here; GPU 0 cannot be used (the GPU \
+             is lost), and its UUID is unknown"
+        ),
+        "{refused}"
+    );
+    let refused = of("7");
+    assert!(!refused.contains("UUID is unknown"), "{refused}");
+}
+
+#[test]
 fn a_variable_that_names_a_device_twice_shows_none() {
     for (text, device) in [("0,GPU-0a", "GPU 0 (H200)"), ("1,0,1", "GPU 1 (H200)")] {
         for wanted in ["auto", "all", "[0]"] {
