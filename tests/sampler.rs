@@ -476,6 +476,12 @@ fn a_device_is_asked_whether_it_is_lost_and_what_it_draws() {
         ),
         (None, Some(510.25), None)
     );
+    let unpowered = tempfile::tempdir().unwrap();
+    let draws_none = HOPPER.replace("value: 510250", "value: 0");
+    assert_eq!(
+        power_now_watts(&nvml(&unpowered, &draws_none), "GPU-a"),
+        None
+    );
     let other = tempfile::tempdir().unwrap();
     let gone = nvml(
         &other,

@@ -191,16 +191,16 @@ pub fn lost(nvml: &Nvml, uuid: &str) -> Option<String> {
 }
 
 /// Power draw in watts: the present value, or the one-second mean where the driver has only that.
-/// For a MIG instance it is that of the whole GPU. Makes a few driver calls, which may hang.
+/// A GPU that is on draws power, so 0 W is no reading. For a MIG instance it is that of the whole GPU.
+/// Makes a few driver calls, which may hang.
 pub fn power_now_watts(nvml: &Nvml, uuid: &str) -> Option<f64> {
     let device = open(nvml, uuid).ok()?;
     let device = board_of(&device).unwrap_or(device);
     let instant = groups::instant_power_watts(nvml, &device);
-    instant.or_else(|| {
-        device
-            .power_usage()
-            .ok()
-            .map(|milliwatts| f64::from(milliwatts) / 1e3)
+    let is_reading = |watts: &f64| *watts > 0.0;
+    instant.filter(is_reading).or_else(|| {
+        let watts = f64::from(device.power_usage().ok()?) / 1e3;
+        Some(watts).filter(is_reading)
     })
 }
 
