@@ -1,7 +1,6 @@
 //! Finds the run of an experiment that a launch resumes, and checks that the experiment has not
 //! changed.
 
-mod experiment;
 mod keeping;
 
 use std::{fs, io, path::Path};
@@ -18,11 +17,7 @@ use kiln_core::{
     units::{listed, shorten},
 };
 
-pub(super) use self::experiment::experiment_of;
-use self::{
-    experiment::{EXPERIMENT, compare},
-    keeping::{keeping, keeping_across_programs},
-};
+use self::keeping::{keeping, keeping_across_programs};
 use super::{
     RunStop, WantedTrials,
     changes::{KeyChange, changes},
@@ -31,6 +26,7 @@ use super::{
     disk,
     machine::{self, MachineIdentity},
     provenance::{Changed, Programs, advice},
+    recorded_experiment::{EXPERIMENT, compare, experiment_of},
     remaining::History,
 };
 use crate::readings::{Paths, Privacy};

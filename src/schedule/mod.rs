@@ -37,6 +37,7 @@ mod process_record;
 mod programs;
 mod provenance;
 mod queue;
+mod recorded_experiment;
 mod remaining;
 mod row;
 mod signals;

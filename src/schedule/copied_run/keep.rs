@@ -25,9 +25,10 @@ use crate::schedule::{
     changes::{KeyChange, changes, describe},
     content::other_data,
     disk,
-    existing_run::{add_lost, experiment_of},
+    existing_run::add_lost,
     kept_trials::{is_kept, run_alike},
     machine::{self, MachineIdentity},
+    recorded_experiment::experiment_of,
     remaining::{History, Selection, remaining, with_fallbacks},
 };
 

@@ -26,8 +26,8 @@ use crate::{
     schedule::{
         RunRequest, RunStop, WantedTrials,
         changes::{KeyChange, changes, describe},
-        existing_run::experiment_of,
         machine::MachineIdentity,
+        recorded_experiment::experiment_of,
         row::{hide_paths, in_one_line, own_metrics},
     },
 };

@@ -10,8 +10,9 @@ use super::{
         changes::changes,
         kept_trials::{is_kept, run_alike},
         machine::{self, MachineIdentity},
+        recorded_experiment::experiment_of,
     },
-    Old, experiment_of,
+    Old,
 };
 
 /// Says how many trials of a run of another experiment `--keep` would save; empty for none. Rows of

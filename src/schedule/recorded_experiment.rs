@@ -10,7 +10,7 @@ use kiln_core::{
     spec::{self, Experiment},
 };
 
-use super::super::{
+use super::{
     WantedTrials,
     changes::{KeyChange, changes, describe},
 };
@@ -22,7 +22,7 @@ pub(super) const EXPERIMENT: &str = "experiment.yaml";
 ///
 /// # Errors
 /// It cannot be read: a line that begins with the file's name.
-pub(in crate::schedule) fn experiment_of(folder: &RunFolder) -> Result<Experiment, String> {
+pub(super) fn experiment_of(folder: &RunFolder) -> Result<Experiment, String> {
     let text = input::read_text(&folder.experiment(), &RESOLVED_BYTES)
         .map_err(|error| format!("  {EXPERIMENT}: {error}"))?;
     spec::read_yaml(&text).map_err(|error| {
