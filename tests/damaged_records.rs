@@ -300,4 +300,13 @@ fn a_table_that_lacks_an_axis_of_its_sweep_is_refused() {
         let words = "trials.csv:1:1: there is no column `model.size`, which is an axis";
         assert!(refused.stderr.contains(words), "{refused:?}");
     }
+    // The run is finished, and its summary stays.
+    let summary = || fs::read_to_string(place.latest().join("summary.csv")).unwrap();
+    let before = summary();
+    let ended = place.run("completes", &[]);
+    assert_eq!(ended.status, Some(1), "{ended:?}");
+    assert!(ended.stderr.contains("no column `model.size`"), "{ended:?}");
+    assert_eq!(summary(), before);
+    let listed = kiln(&place, &["ls"]);
+    assert!(listed.stdout.contains("no column `model.size`"), "{listed:?}");
 }

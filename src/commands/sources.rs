@@ -2,6 +2,7 @@
 //! `trials.csv`, or one of these in a git revision.
 
 mod lfs;
+mod of_run;
 mod revision;
 
 use std::{
@@ -23,6 +24,7 @@ use kiln_core::{
 use serde_json::Value;
 use sha2::{Digest, Sha256};
 
+pub(super) use self::of_run::table_of_run;
 use self::revision::{is_revision, of_revision, with_revision};
 use super::{RESULTS, Stop, note, runs, tickets};
 use crate::report::{Subject, compare::RecordedTable, complete_experiment, packages_file};
@@ -180,13 +182,6 @@ pub(super) fn source_in(named: &str, results: &Path) -> Result<TableSource, Stop
             of_folder(&table.map_err(|stop| with_revision(named, stop))?)
         }
     }
-}
-
-/// Reads the table of a run on this machine, with the values of its axes as its experiment has them.
-pub(super) fn table_of_run(run: &RunFolder) -> Result<TrialTable, TableError> {
-    let mut table = TrialTable::read_of(run)?;
-    PlannedValues::of_run(run).unify(&mut table);
-    Ok(table)
 }
 
 /// Reads the record of a run, as [`source_in`]; a run that has no table yet has its experiment and

@@ -27,7 +27,7 @@ use super::{
     RESULTS, Status, Stop, note,
     run_and_trial::{named_trial, run_of, split_trial},
     runs::below_here,
-    sources::{tell_torn, tell_uncollected},
+    sources::{table_of_run, tell_torn, tell_uncollected},
 };
 
 /// The model to use, and the device.
@@ -163,7 +163,7 @@ fn unread(why: io::Error) -> Stop {
 
 /// The table of a run, with notes on rows that it lacks.
 pub(super) fn told_table(run: &RunFolder) -> Result<TrialTable, Stop> {
-    let table = TrialTable::read_of(run).map_err(|error| Stop::bad_input(error.to_string()))?;
+    let table = table_of_run(run).map_err(Stop::bad_input)?;
     let path = run.trials_table();
     tell_torn(&below_here(&path), &table);
     tell_uncollected(&path);

@@ -12,17 +12,14 @@ use std::{
 use serde_json::{Map, Value};
 
 use super::{
-    RunFolder,
     fixed_setting::FixedSetting,
     table::{Record, TableError, open_plain, scan},
     trial_row::{TRIALS, TrialRow},
     trials::{TableRow, TrialTable},
 };
 use crate::{
-    input,
     kinds::text_of,
-    limits::{RESOLVED_BYTES, TABLE_BYTES},
-    spec,
+    limits::TABLE_BYTES,
     units::{listed, shorten},
 };
 
@@ -119,13 +116,6 @@ impl PlannedValues {
             axes: Some(keys.chain(included).cloned().collect()),
             values,
         }
-    }
-
-    /// Those of the experiment in a run's folder; nothing is known if it cannot be read.
-    pub fn of_run(run: &RunFolder) -> Self {
-        let text = input::read_text(&run.experiment(), &RESOLVED_BYTES).ok();
-        let experiment = text.and_then(|text| spec::read_yaml::<Value>(&text).ok());
-        experiment.map_or_else(Self::default, |experiment| Self::of(&experiment))
     }
 
     /// Writes each value of an axis as the experiment has it, or as the row's own column of that setting:
