@@ -15,10 +15,6 @@ use super::{changed_since, experiment_text, unify};
 /// contradict themselves.
 pub(in crate::commands) fn table_of_run(run: &RunFolder) -> Result<TrialTable, TableError> {
     let mut table = TrialTable::read_of(run)?;
-    // It may have no header yet.
-    if table.rows.is_empty() {
-        return Ok(table);
-    }
     let file = RunFile::read(&run.run_file()).ok();
     let planned = planned_of(run, file.as_ref()).unwrap_or_default();
     if !planned.has_all(&table) {

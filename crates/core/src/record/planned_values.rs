@@ -9,6 +9,7 @@ use std::{
     path::Path,
 };
 
+use serde::Deserialize;
 use serde_json::{Map, Value};
 
 use super::{
@@ -18,17 +19,19 @@ use super::{
     trials::{TableRow, TrialTable},
 };
 use crate::{
-    kinds::text_of,
+    kinds::{command::COMMAND, text_of},
     limits::TABLE_BYTES,
+    spec::{Search, SearchedKeys},
     units::{listed, shorten},
 };
 
 /// What an experiment says about the axes of its table.
 #[derive(Debug, Default)]
 pub struct PlannedValues {
-    /// The axes of the sweep; `None` of a search, which chooses them itself.
+    /// The axes of the sweep; `None` if they are not known.
     axes: Option<BTreeSet<String>>,
-    /// The axes whose values are all in the experiment file, each with these values.
+    /// The axes whose values are all in the experiment file, each with these values. A search that
+    /// chooses its values has none.
     values: HashMap<String, AxisValues>,
 }
 
@@ -81,12 +84,12 @@ impl PlannedValues {
         values.find(|value| text_of(value) == cell)
     }
 
-    /// The values of a resolved experiment; none with a search, which chooses its values itself.
+    /// The axes and values of a resolved experiment; a search lists only values of `axes`.
     pub fn of(experiment: &Value) -> Self {
         let sweep = experiment.get("sweep");
         let part = |name: &str| sweep.and_then(|sweep| sweep.get(name));
-        if part("search").is_some_and(|search| !search.is_null()) {
-            return Self::default();
+        if let Some(search) = part("search").filter(|search| !search.is_null()) {
+            return Self::of_search(experiment, search);
         }
         let include = part("include").and_then(Value::as_array);
         let include: Vec<&Map<String, Value>> = include
@@ -114,6 +117,36 @@ impl PlannedValues {
         let included = include.iter().copied().flat_map(Map::keys);
         Self {
             axes: Some(keys.chain(included).cloned().collect()),
+            values,
+        }
+    }
+
+    /// Those of a search, which stands alone in its sweep; nothing is known if it cannot be read.
+    fn of_search(experiment: &Value, search: &Value) -> Self {
+        let Ok(search) = Search::deserialize(search) else {
+            return Self::default();
+        };
+        let model = experiment.get("model");
+        let keys = match model.and_then(|model| model.get("kind")?.as_str()) {
+            Some(COMMAND) => {
+                let grows = model.and_then(|model| model.get("grows")?.get(0)?.as_str());
+                SearchedKeys::of_command(grows)
+            }
+            Some(_) => SearchedKeys::default(),
+            None => return Self::default(),
+        };
+        let listed = match &search {
+            Search::SuccessiveHalving { axes, .. } => Some(axes),
+            _ => None,
+        };
+        let values = listed.into_iter().flatten().filter_map(|(key, values)| {
+            let values = values.as_array()?.iter();
+            Some((key.clone(), AxisValues::of(values)))
+        });
+        let values = values.collect();
+        let axes = search.keys(&keys).into_iter().map(str::to_owned).collect();
+        Self {
+            axes: Some(axes),
             values,
         }
     }
@@ -155,7 +188,8 @@ impl PlannedValues {
     /// Whether the table has all axes of the sweep, and all rows have values of it that their other
     /// columns do not contradict.
     pub fn has_all(&self, table: &TrialTable) -> bool {
-        if self.missing(&table.axes).is_some() {
+        // The first row brings the axes of a search.
+        if !table.rows.is_empty() && self.missing(&table.axes).is_some() {
             return false;
         }
         // The smaller trial in place of one that ran out of memory has another batch.
@@ -175,11 +209,13 @@ impl PlannedValues {
     /// # Errors
     /// There is one, or the table cannot be read.
     pub fn check<R: Read + Seek>(&self, source: &mut R, path: &Path) -> Result<(), TableError> {
+        let mut has_rows = false;
         let head = scan(source, path, TRIALS.version, &mut |record| {
+            has_rows = true;
             let problem = self.problem(record);
             problem.map_or(Ok(()), |problem| Err(record.problem(problem)))
         })?;
-        let Some(axis) = self.missing(&head.columns) else {
+        let Some(axis) = self.missing(&head.columns).filter(|_| has_rows) else {
             return Ok(());
         };
         let problem = format!(
@@ -258,190 +294,4 @@ fn shown(text: &str) -> String {
 }
 
 #[cfg(test)]
-mod tests {
-    use std::io::Cursor;
-
-    use serde_json::json;
-
-    use super::*;
-    use crate::{plan::TrialId, record::TrialWriter};
-
-    /// A table of these values of two axes, as bytes; the reasons have two lines. A row may stand in
-    /// for another trial.
-    fn table(rows: &[([Value; 2], bool)]) -> Vec<u8> {
-        let row = |(number, (values, stands_in)): (usize, &([Value; 2], bool))| {
-            let fixed = TrialRow {
-                kiln_table: TRIALS.version.to_owned(),
-                trial: TrialId::of_digits(&format!("{number:010}")),
-                reason: Some("in two\nlines".to_owned()),
-                fallback_of: stands_in.then(|| TrialId::of_digits("9999999999")),
-                ..TrialRow::default()
-            };
-            TableRow::new(fixed, values)
-        };
-        let rows: Vec<TableRow> = rows.iter().enumerate().map(row).collect();
-        written(&rows)
-    }
-
-    fn written(rows: &[TableRow]) -> Vec<u8> {
-        let folder = tempfile::tempdir().unwrap();
-        let path = folder.path().join("trials.csv");
-        let axes = ["train.batch_size", "train.optimizer"].map(str::to_owned);
-        let (mut writer, _) = TrialWriter::open(&path, &axes).unwrap();
-        rows.iter().for_each(|row| writer.append(row).unwrap());
-        std::fs::read(&path).unwrap()
-    }
-
-    /// The error for a table under this sweep. `has_all` and `check` must agree.
-    fn said(sweep: &Value, table: &[u8]) -> Option<String> {
-        let planned = PlannedValues::of(&json!({"sweep": sweep}));
-        let path = Path::new("trials.csv");
-        let read = TrialTable::read_from(&mut Cursor::new(table), path).unwrap();
-        let found = planned.check(&mut Cursor::new(table), path).err();
-        assert_eq!(planned.has_all(&read), found.is_none(), "{found:?}");
-        found.map(|error| error.to_string())
-    }
-
-    #[test]
-    fn a_value_that_the_sweep_does_not_have_is_named_with_its_line() {
-        let adam = json!({"kind": "adam", "beta1": 0.9});
-        let row = |size: u64| ([json!(size), adam.clone()], false);
-        let grid = json!({"grid": {"train.batch_size": [32, 64.0], "train.optimizer": [adam]}});
-        assert_eq!(said(&grid, &table(&[row(32), row(64)])), None);
-        let changed = table(&[row(32), row(64), row(99)]);
-        assert_eq!(
-            said(&grid, &changed).unwrap(),
-            "trials.csv:6: record 3: `train.batch_size` is `99`, and the sweep of the run's \
-             `experiment.yaml` has `32`, `64.0`; the table was changed: restore the row"
-        );
-        let smaller = ([json!(99), adam.clone()], true);
-        assert_eq!(said(&grid, &table(&[smaller])), None, "a smaller stand-in");
-        let other = ([json!(32), json!({"kind": "sgd"})], false);
-        let other = said(&grid, &table(&[other])).unwrap();
-        assert!(
-            other.contains("`train.optimizer` is `{\"kind\":\"sgd\"}`"),
-            "{other}"
-        );
-        let empty = ([Value::Null, adam.clone()], false);
-        let empty = said(&grid, &table(&[empty])).unwrap();
-        assert!(empty.contains("`train.batch_size` is (empty)"), "{empty}");
-        // Values of `zip` and `include` count; of a key that an entry leaves out, and of a search,
-        // not all values are in the file.
-        let zipped = |include: Value| {
-            let sweep = json!({"zip": {"train.batch_size": [32, 64]}, "include": include});
-            said(&sweep, &changed)
-        };
-        assert!(zipped(json!([])).is_some());
-        assert_eq!(zipped(json!([{"train.batch_size": 99}])), None);
-        assert_eq!(zipped(json!([{"train.optimizer": "sgd"}])), None);
-        let search = json!({"grid": grid["grid"], "search": {"kind": "workers"}});
-        assert_eq!(said(&search, &changed), None);
-    }
-
-    #[test]
-    fn an_equal_number_in_another_form_becomes_that_of_the_sweep() {
-        let axes = json!({"train.batch_size": [8, 0.001], "train.optimizer": ["1.10", "1.1"]});
-        let planned = PlannedValues::of(&json!({"sweep": {"grid": axes}}));
-        let row = |size: &str, optimizer: &str| ([json!(size), json!(optimizer)], false);
-        let text = table(&[row("8.0", "1.10"), row("1e-3", "1.1"), row("8", "1.1")]);
-        let path = Path::new("trials.csv");
-        let mut read = TrialTable::read_from(&mut Cursor::new(&text), path).unwrap();
-        assert!(planned.has_all(&read));
-        planned.unify(&mut read);
-        let cells: Vec<Vec<String>> = read.rows.into_iter().map(|row| row.axes).collect();
-        assert_eq!(cells, [["8", "1.10"], ["0.001", "1.1"], ["8", "1.1"]]);
-    }
-
-    #[test]
-    fn a_value_that_contradicts_its_own_row_is_named_with_or_without_an_experiment() {
-        let of_two = |batch_size: u64, fallback_of: Option<TrialId>| {
-            let fixed = TrialRow {
-                kiln_table: TRIALS.version.to_owned(),
-                batch_size,
-                fallback_of,
-                ..TrialRow::default()
-            };
-            written(&[TableRow::new(fixed, &[json!("2.0"), json!("adam")])])
-        };
-        let swept = json!({"grid": {"train.batch_size": [2, 4]}});
-        for sweep in [
-            swept,
-            json!({"search": {"kind": "largest-batch"}}),
-            json!(null),
-        ] {
-            assert_eq!(said(&sweep, &of_two(2, None)), None);
-            assert_eq!(said(&sweep, &of_two(0, None)), None, "an empty cell");
-            let other = TrialId::of_digits("9999999999");
-            assert_eq!(
-                said(&sweep, &of_two(4, Some(other))),
-                None,
-                "a smaller stand-in"
-            );
-            assert_eq!(
-                said(&sweep, &of_two(4, None)).unwrap(),
-                "trials.csv:2: record 1: `train.batch_size` is `2.0`, and `batch_size` of the same \
-                 row is `4`; the table was changed: restore the row, for example from git"
-            );
-        }
-        let path = Path::new("trials.csv");
-        let text = of_two(2, None);
-        let mut read = TrialTable::read_from(&mut Cursor::new(&text), path).unwrap();
-        PlannedValues::default().unify(&mut read);
-        assert_eq!(read.rows[0].axes, ["2", "adam"]);
-    }
-
-    #[test]
-    fn a_column_that_is_no_axis_of_the_sweep_is_left_out() {
-        let text = table(&[([json!(32), json!("adam")], false)]);
-        let left = |sweep: Value| {
-            let path = Path::new("trials.csv");
-            let mut read = TrialTable::read_from(&mut Cursor::new(&text), path).unwrap();
-            PlannedValues::of(&json!({"sweep": sweep})).leave_out_others(&mut read);
-            (
-                read.axes.join(" "),
-                read.rows[0].axes.join(" "),
-                read.others.join(" "),
-            )
-        };
-        let texts = |axes: &str, cells: &str, others: &str| {
-            (axes.to_owned(), cells.to_owned(), others.to_owned())
-        };
-        let whole = texts("train.batch_size train.optimizer", "32 adam", "");
-        assert_eq!(
-            left(json!({"grid": {"train.batch_size": [32]}})),
-            texts("train.batch_size", "32", "train.optimizer")
-        );
-        assert_eq!(
-            left(json!({"derive": {"train.optimizer": "x"}})),
-            texts("train.optimizer", "adam", "train.batch_size")
-        );
-        assert_eq!(
-            left(json!({"include": [{"train.batch_size": 32}, {"train.optimizer": "x"}]})),
-            whole
-        );
-        assert_eq!(left(json!({"search": {"kind": "workers"}})), whole);
-    }
-
-    #[test]
-    fn an_axis_that_the_table_lacks_is_named() {
-        let rows = table(&[([json!(32), json!("adam")], false)]);
-        let derived = json!({"derive": {"train.batch_size": "64 / train.grad_accumulation"}});
-        assert_eq!(said(&derived, &rows), None);
-        let lacking = [
-            json!({"grid": {"train.batch_size": [32], "data.num_workers": [0]}}),
-            json!({"zip": {"train.batch_size": [32], "data.num_workers": [0]}}),
-            json!({"derive": {"data.num_workers": "train.batch_size / 16"}}),
-            json!({"include": [{"train.batch_size": 32}, {"data.num_workers": 0}]}),
-        ];
-        for sweep in lacking {
-            assert_eq!(
-                said(&sweep, &rows).unwrap(),
-                "trials.csv:1:1: there is no column `data.num_workers`, which is an axis of the \
-                 sweep in the run's `experiment.yaml`; the table was changed: restore the column, \
-                 for example from git"
-            );
-        }
-        let search = json!({"search": {"kind": "successive-halving", "axes": {"model.x": [1]}}});
-        assert_eq!(said(&search, &rows), None, "a search chooses its axes");
-    }
-}
+mod tests;

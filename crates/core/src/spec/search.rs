@@ -171,10 +171,14 @@ impl SearchedKeys {
         let Some(command) = model.command() else {
             return Self::default();
         };
+        Self::of_command(command.grows.first().map(String::as_str))
+    }
+
+    /// The values of a command that grows this one.
+    pub(crate) fn of_command(grows: Option<&str>) -> Self {
         let value = |name: &str| format!("model.values.{name}");
-        let grows = command.grows.first();
         Self {
-            batch_size: value(grows.map_or("batch_size", String::as_str)),
+            batch_size: value(grows.unwrap_or("batch_size")),
             grad_accumulation: value("grad_accumulation"),
             num_workers: value("num_workers"),
         }
