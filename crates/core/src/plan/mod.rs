@@ -43,6 +43,7 @@ pub use origin::Origin;
 pub use outcome::Outcome;
 pub use prober::Prober;
 pub use problem::{PlanProblem, show};
+pub(crate) use settings::is_changed_by;
 pub use tickets::tickets;
 pub use trial::{Trial, TrialId};
 pub use trial_file::{ChildDevice, TRIAL_FILE, TrialFile, child_data, child_train};

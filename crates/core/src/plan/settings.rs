@@ -92,7 +92,7 @@ fn value_at(sections: &Value, key: &str) -> Option<Value> {
 
 /// Whether a choice of `choice` may change the value of `key`, which is another key: one of them is
 /// inside the other, or the choice is the kind or the size of what holds the key.
-pub(super) fn is_changed_by(key: &str, choice: &str) -> bool {
+pub(crate) fn is_changed_by(key: &str, choice: &str) -> bool {
     let is_inside = |key: &str, outer: &str| {
         key.strip_prefix(outer)
             .is_some_and(|rest| rest.starts_with('.'))

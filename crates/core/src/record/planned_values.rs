@@ -1,8 +1,10 @@
 //! The axes of a run's sweep, and their values. A `trials.csv` that lacks one of them, or has another
 //! value, was changed.
 
+mod axis_values;
+
 use std::{
-    collections::{BTreeSet, HashMap, HashSet},
+    collections::{BTreeSet, HashMap},
     fs::OpenOptions,
     io::{Read, Seek},
     mem,
@@ -12,6 +14,7 @@ use std::{
 use serde::Deserialize;
 use serde_json::{Map, Value};
 
+use self::axis_values::AxisValues;
 use super::{
     fixed_setting::FixedSetting,
     table::{Record, TableError, open_plain, scan},
@@ -21,6 +24,7 @@ use super::{
 use crate::{
     kinds::{command::COMMAND, text_of},
     limits::TABLE_BYTES,
+    plan::is_changed_by,
     spec::{Search, SearchedKeys},
     units::{listed, shorten},
 };
@@ -30,51 +34,11 @@ use crate::{
 pub struct PlannedValues {
     /// The axes of the sweep; `None` if they are not known.
     axes: Option<BTreeSet<String>>,
-    /// The axes whose values are all in the experiment file, each with these values. A search that
+    /// The axes whose values are in the experiment file, each with these values. A search that
     /// chooses its values has none.
     values: HashMap<String, AxisValues>,
-}
-
-#[derive(Debug, Default)]
-struct AxisValues {
-    values: Vec<Value>,
-    /// The values as a table prints them.
-    texts: HashSet<String>,
-}
-
-impl AxisValues {
-    fn of<'v>(values: impl Iterator<Item = &'v Value>) -> Self {
-        let mut all = Self::default();
-        for value in values {
-            if all.texts.insert(text_of(value)) {
-                all.values.push(value.clone());
-            }
-        }
-        all
-    }
-
-    fn has(&self, cell: &str) -> bool {
-        self.texts.contains(cell) || self.equal(cell).is_some()
-    }
-
-    /// The value that equals this cell: another kiln, or an editor, may have printed it in another
-    /// form.
-    fn equal(&self, cell: &str) -> Option<&Value> {
-        let read: Value = serde_json::from_str(cell).ok()?;
-        let is_equal = |value: &&Value| match (value.as_f64(), read.as_f64()) {
-            (Some(value), Some(read)) => value.to_bits() == read.to_bits(),
-            _ => **value == read,
-        };
-        self.values.iter().find(is_equal)
-    }
-
-    /// The text of the value that this cell has in another form.
-    fn own_form(&self, cell: &str) -> Option<String> {
-        match self.texts.contains(cell) {
-            true => None,
-            false => self.equal(cell).map(text_of),
-        }
-    }
+    /// The axes whose values are computed from others.
+    derived: BTreeSet<String>,
 }
 
 impl PlannedValues {
@@ -101,23 +65,32 @@ impl PlannedValues {
             let found = part(name).and_then(Value::as_object);
             found.into_iter().flatten()
         };
-        let listed = || map("grid").chain(map("zip"));
-        // A point of `include` without the axis has a value that is not in the list.
-        let whole =
-            listed().filter(|(key, _)| include.iter().all(|entry| entry.contains_key(*key)));
-        let values = whole.filter_map(|(key, values)| {
+        let is_given = |(_, value): &(&String, &Value)| !value.is_null();
+        let listed = || map("grid").chain(map("zip")).filter(is_given);
+        let derived = map("derive").filter(is_given).map(|(key, _)| key.clone());
+        let derived: BTreeSet<String> = derived.collect();
+        let included = include.iter().copied().flat_map(Map::keys).cloned();
+        let keys = listed().map(|(key, _)| key.clone());
+        let axes: BTreeSet<String> = keys.chain(derived.clone()).chain(included).collect();
+        let values_of = |key: &String| {
+            let list = listed().find(|(axis, _)| *axis == key);
+            let values = match list {
+                Some((_, list)) => list.as_array()?.as_slice(),
+                None => &[],
+            };
             let included = include.iter().filter_map(|entry| entry.get(key));
-            let values = values.as_array()?.iter().chain(included);
-            Some((key.clone(), AxisValues::of(values)))
-        });
-        let values = values.collect();
-        let varied = listed().chain(map("derive"));
-        let varied = varied.filter(|(_, value)| !value.is_null());
-        let keys = varied.map(|(key, _)| key);
-        let included = include.iter().copied().flat_map(Map::keys);
+            let mut values = AxisValues::of(values.iter().chain(included));
+            let is_left_out = include.iter().any(|entry| !entry.contains_key(key));
+            if is_left_out || (list.is_none() && listed().next().is_some()) {
+                values.add_base(base_value(experiment, key, &axes));
+            }
+            Some((key.clone(), values))
+        };
+        let values = axes.difference(&derived).filter_map(values_of).collect();
         Self {
-            axes: Some(keys.chain(included).cloned().collect()),
+            axes: Some(axes),
             values,
+            derived,
         }
     }
 
@@ -148,6 +121,7 @@ impl PlannedValues {
         Self {
             axes: Some(axes),
             values,
+            derived: BTreeSet::new(),
         }
     }
 
@@ -164,6 +138,11 @@ impl PlannedValues {
                 if let Some(text) = values.and_then(|values| values.own_form(cell)) {
                     *cell = text;
                 }
+            }
+        }
+        for (column, axis) in table.axes.iter().enumerate() {
+            if self.derived.contains(axis) {
+                unify_numbers(&mut table.rows, column);
             }
         }
     }
@@ -264,6 +243,34 @@ impl PlannedValues {
             shown(cell),
             listed(&values, ", ")
         ))
+    }
+}
+
+/// The value of an axis at points that keep that of the file; `None` if it is not known.
+fn base_value(experiment: &Value, axis: &str, axes: &BTreeSet<String>) -> Option<Value> {
+    let mut others = axes.iter().filter(|other| other.as_str() != axis);
+    if others.any(|other| is_changed_by(axis, other)) {
+        return None;
+    }
+    let mut path = axis.split('.');
+    match path.try_fold(experiment, |place, part| place.get(part)) {
+        // The size or kind of a model or of data may give it one.
+        None | Some(Value::Null) => axis.starts_with("train.").then_some(Value::Null),
+        Some(value @ (Value::Bool(_) | Value::Number(_))) => Some(value.clone()),
+        // A table may print it in another form.
+        Some(_) => None,
+    }
+}
+
+/// Writes equal numbers of a column of axes as the first row has them.
+fn unify_numbers(rows: &mut [TableRow], column: usize) {
+    let mut first: HashMap<u64, String> = HashMap::new();
+    for cell in rows.iter_mut().filter_map(|row| row.axes.get_mut(column)) {
+        if let Ok(number) = cell.parse::<f64>() {
+            let form = first.entry(number.to_bits());
+            let form = form.or_insert_with(|| cell.clone());
+            cell.clone_from(form);
+        }
     }
 }
 
