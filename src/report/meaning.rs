@@ -8,21 +8,43 @@ use kiln_core::{
     units::counted,
 };
 
+use super::run_settings::RunSettings;
+
 /// A share of the window under it is small in either meaning.
 const SMALL_SHARE: f64 = 0.01;
 
-/// A note on each change of meaning of which some of these rows are older.
-pub(super) fn of_older(rows: &[&TrialRow]) -> Vec<String> {
+/// A note on each change of meaning of which some of these rows are older, of a run with this
+/// experiment.
+pub(super) fn of_older(rows: &[&TrialRow], experiment: Option<&str>) -> Vec<String> {
     notes(rows, |change, shown| {
-        change.is_certain() || is_mixed(change, shown)
+        (change.is_certain() || is_mixed(change, shown)) && !is_settled(change, &[experiment])
     })
 }
 
-/// A note on each change of meaning that lies between these rows, in a column of which `is_shown`.
-pub(super) fn of_both(rows: &[&TrialRow], is_shown: impl Fn(&str) -> bool) -> Vec<String> {
+/// A note on each change of meaning that lies between these rows, in a column of which `is_shown`; of
+/// runs with these experiments.
+pub(super) fn of_both(
+    rows: &[&TrialRow],
+    experiments: &[Option<&str>],
+    is_shown: impl Fn(&str) -> bool,
+) -> Vec<String> {
     notes(rows, |change, shown| {
-        change.columns.iter().any(|column| is_shown(column)) && is_mixed(change, shown)
+        change.columns.iter().any(|column| is_shown(column))
+            && is_mixed(change, shown)
+            && !is_settled(change, experiments)
     })
+}
+
+/// Whether all experiments are known not to have the setting that a change concerns.
+fn is_settled(change: &Redefinition, experiments: &[Option<&str>]) -> bool {
+    let Some(setting) = change.setting else {
+        return false;
+    };
+    let is_without = |experiment: &Option<&str>| {
+        let settings = experiment.and_then(RunSettings::of);
+        settings.is_some_and(|settings| settings.is_without(setting))
+    };
+    !experiments.is_empty() && experiments.iter().all(is_without)
 }
 
 fn is_mixed(change: &Redefinition, shown: &[&TrialRow]) -> bool {
@@ -90,20 +112,20 @@ mod tests {
         let share = |row: &mut TrialRow| row.transfer_fraction = Some(0.4);
         let old = of_version(9, share);
         assert_eq!(
-            of_older(&[&old]),
+            of_older(&[&old], None),
             [
                 "`transfer_fraction`: 1 of 1 row may have an older meaning: before `trials/10` the \
                  host's preparation of a copy counted too"
             ]
         );
-        assert!(of_older(&[&of_version(10, share)]).is_empty());
+        assert!(of_older(&[&of_version(10, share)], None).is_empty());
         let small = of_version(9, |row| row.transfer_fraction = Some(0.001));
-        assert!(of_older(&[&small]).is_empty());
+        assert!(of_older(&[&small], None).is_empty());
         let on_cpu = TrialRow {
             device_uuid: None,
             ..old
         };
-        assert!(of_older(&[&on_cpu]).is_empty());
+        assert!(of_older(&[&on_cpu], None).is_empty());
     }
 
     #[test]
@@ -113,16 +135,39 @@ mod tests {
             row.peak_resident_bytes = Some(1 << 20);
         };
         let (older, newer) = (of_version(6, resident), of_version(12, resident));
-        let noted = of_both(&[&older, &newer], |column| column == "peak_resident_bytes");
+        let noted = of_both(&[&older, &newer], &[], |column| column == "peak_resident_bytes");
         assert!(
             noted.len() == 1 && noted[0].starts_with("`peak_resident_bytes`: 1 of 2 rows may"),
             "{noted:?}"
         );
-        assert_eq!(of_older(&[&older, &newer]), noted);
-        assert!(of_both(&[&older, &newer], |column| column == "valid_loss").is_empty());
+        assert_eq!(of_older(&[&older, &newer], None), noted);
+        assert!(of_both(&[&older, &newer], &[], |column| column == "valid_loss").is_empty());
         for same in [&older, &newer] {
-            assert!(of_both(&[same, same], |_| true).is_empty());
-            assert!(of_older(&[same, same]).is_empty());
+            assert!(of_both(&[same, same], &[], |_| true).is_empty());
+            assert!(of_older(&[same, same], None).is_empty());
         }
+    }
+
+    #[test]
+    fn a_change_that_no_trial_of_the_experiment_has_is_not_noted() {
+        let loss = |row: &mut TrialRow| {
+            row.model_kind = "lstm".to_owned();
+            row.valid_loss = Some(2.0);
+        };
+        let rows = [of_version(9, loss), of_version(10, loss)];
+        let rows = [&rows[0], &rows[1]];
+        let of = |sampling: &str| {
+            let data = format!("data: {{kind: generated, sampling: {sampling}}}");
+            format!("kiln: 1\nname: x\nmodel: {{kind: lstm}}\n{data}\ntrain: {{steps: 5}}\n")
+        };
+        let texts = ["shuffled", "contiguous"].map(of);
+        let [shuffled, contiguous] = [texts[0].as_str(), texts[1].as_str()];
+        assert!(of_older(&rows, Some(shuffled)).is_empty());
+        assert_eq!(of_older(&rows, Some(contiguous)).len(), 1);
+        assert_eq!(of_older(&rows, None).len(), 1);
+        let both = |other: Option<&str>| of_both(&rows, &[Some(shuffled), other], |_| true).len();
+        assert_eq!(both(Some(shuffled)), 0);
+        assert_eq!(both(Some(contiguous)), 1);
+        assert_eq!(both(None), 1);
     }
 }

@@ -29,8 +29,13 @@ use super::{
     steps_and_samples,
 };
 
-/// Returns the notices that `findings` do not cover, most important first.
-pub fn notices(table: &TrialTable, findings: &[RuleFinding]) -> Vec<String> {
+/// Returns the notices that `findings` do not cover, most important first. `experiment` is the text of
+/// the resolved one.
+pub fn notices(
+    table: &TrialTable,
+    experiment: Option<&str>,
+    findings: &[RuleFinding],
+) -> Vec<String> {
     let points = points(table);
     let completed: Vec<&TrialRow> = points
         .iter()
@@ -50,7 +55,7 @@ pub fn notices(table: &TrialTable, findings: &[RuleFinding]) -> Vec<String> {
         true => other_devices(&points, &table.axes),
         false => not_comparable(&completed, &table.axes),
     });
-    lines.extend(meaning::of_older(&completed));
+    lines.extend(meaning::of_older(&completed, experiment));
     lines.extend(cpu_only(&completed).filter(|_| {
         findings
             .iter()
@@ -169,7 +174,7 @@ mod tests {
     };
 
     fn said(table: &TrialTable) -> Vec<String> {
-        notices(table, &diagnose(table))
+        notices(table, None, &diagnose(table))
     }
 
     #[test]

@@ -73,7 +73,7 @@ impl Subject<'_> {
             let found = rows_of_several_programs(self.table, run)?;
             Some(found.to_string())
         });
-        let of_rows = notices(self.table, findings).into_iter();
+        let of_rows = notices(self.table, self.experiment, findings).into_iter();
         let of_rows = of_rows.chain(of_programs);
         of_rows.chain(of_nodes.unwrap_or_default()).collect()
     }

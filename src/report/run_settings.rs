@@ -3,7 +3,11 @@
 
 use std::{collections::BTreeMap, path::PathBuf};
 
-use kiln_core::{plan::show, record::difference::leaves, spec};
+use kiln_core::{
+    plan::show,
+    record::{difference::leaves, redefined::ConcernedSetting},
+    spec,
+};
 use serde_json::Value;
 
 /// A key's value in a whole run.
@@ -144,6 +148,37 @@ impl RunSettings {
             derived: keys_of_derived,
         })
     }
+
+    /// The values of the keys that do not vary, as cells of a table.
+    pub(super) fn fixed(&self) -> BTreeMap<String, String> {
+        let one = |(key, setting): (&String, &Setting)| match setting {
+            Setting::One(value) if value.is_null() => Some((key.clone(), String::new())),
+            Setting::One(_) => Some((key.clone(), setting.text())),
+            Setting::Swept { .. } => None,
+        };
+        self.settings.iter().filter_map(one).collect()
+    }
+
+    /// Whether all trials of the run are known not to have this setting.
+    pub(super) fn is_without(&self, setting: ConcernedSetting) -> bool {
+        let is_swept = matches!(self.settings.get(setting.key), Some(Setting::Swept { .. }));
+        let included = match self.settings.get("sweep.include") {
+            Some(Setting::One(entries)) => entries.as_array(),
+            _ => None,
+        };
+        let mut included = included.into_iter().flatten();
+        let is_included = included.any(|entry| entry.get(setting.key).is_some());
+        self.is_complete && !is_swept && !is_included && is_without(&self.fixed(), setting)
+    }
+}
+
+/// Whether a run with these values, as of [`RunSettings::fixed`], is known not to have this setting.
+pub(super) fn is_without(fixed: &BTreeMap<String, String>, setting: ConcernedSetting) -> bool {
+    match setting.value {
+        Some(value) => fixed.get(setting.key).is_some_and(|known| known != value),
+        // Without any setting nothing is known.
+        None => !fixed.is_empty() && !fixed.contains_key(setting.key),
+    }
 }
 
 /// A resolved experiment with every default, or as it was written where this kiln cannot check it; `None`
@@ -189,6 +224,30 @@ mod tests {
 
     fn text(settings: &RunSettings, key: &str) -> Option<String> {
         settings.settings.get(key).map(Setting::text)
+    }
+
+    #[test]
+    fn a_run_is_without_a_setting_that_no_trial_has() {
+        let setting = ConcernedSetting {
+            key: "data.sampling",
+            value: Some("contiguous"),
+        };
+        let text = "kiln: 1\nname: x\nmodel: {kind: lstm}\n";
+        let is_without = |more: &str| {
+            let settings = RunSettings::of(&format!("{text}{more}")).unwrap();
+            assert!(settings.is_complete, "{more}");
+            settings.is_without(setting)
+        };
+        let generated = "data: {kind: generated}\ntrain: {steps: 5}\n";
+        assert!(is_without(generated), "the default");
+        let contiguous = "data: {kind: generated, sampling: contiguous}\ntrain: {steps: 5}\n";
+        assert!(!is_without(contiguous));
+        for sweep in [
+            "grid: {data.sampling: [shuffled, contiguous]}",
+            "include: [{data.sampling: contiguous}]",
+        ] {
+            assert!(!is_without(&format!("{generated}sweep: {{{sweep}}}\n")));
+        }
     }
 
     #[test]

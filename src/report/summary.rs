@@ -40,7 +40,9 @@ pub fn summary_in(
         ..Subject::new(table, "")
     };
     let (findings, objective) = (diagnose_run(subject), subject.objective());
-    of_findings(Some(folder), table, planned, objective, &findings, style)
+    let notices = notices(table, experiment, &findings);
+    let remarks = (&findings[..], &notices[..]);
+    with_remarks(Some(folder), table, planned, objective, remarks, style)
 }
 
 /// The same for a run of this experiment.
@@ -53,20 +55,23 @@ pub fn summary_of_run(
 ) -> String {
     let findings = diagnose_asked(table, AskedRun::of(experiment));
     let objective = experiment.ranking_objective();
-    of_findings(Some(folder), table, planned, objective, &findings, style)
+    // A kiln writes only rows of its own version of the table.
+    let notices = notices(table, None, &findings);
+    let remarks = (&findings[..], &notices[..]);
+    with_remarks(Some(folder), table, planned, objective, remarks, style)
 }
 
-fn of_findings(
+fn with_remarks(
     folder: Option<&RunFolder>,
     table: &TrialTable,
     planned: usize,
     objective: Option<spec::Objective>,
-    findings: &[RuleFinding],
+    (findings, notices): (&[RuleFinding], &[String]),
     style: PageStyle,
 ) -> String {
     let remarks = Remarks {
         findings,
-        notices: &notices(table, findings),
+        notices,
         has_evidence_below: false,
         folder,
     };

@@ -214,7 +214,12 @@ impl<'a> TidyTable<'a> {
             .map(|row| &*row.fixed)
             .filter(|row| row.outcome == Outcome::Completed)
             .collect();
-        meaning::of_both(&rows, |column| {
+        let experiments: Vec<Option<&str>> = self
+            .runs
+            .iter()
+            .map(|run| run.subject.experiment)
+            .collect();
+        meaning::of_both(&rows, &experiments, |column| {
             let measure = measures::name_of(column);
             let mut names = self.columns.iter().map(|(name, _)| name.as_str());
             names.any(|name| Some(name) == measure)

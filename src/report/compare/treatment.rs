@@ -12,7 +12,7 @@ use serde::Serialize;
 
 use super::matching::{Matched, by_settings};
 use crate::report::{
-    run_settings::{RunSettings, Setting},
+    run_settings::{RunSettings, Setting, is_without},
     subject::Subject,
 };
 
@@ -95,7 +95,7 @@ impl Treatment {
         }
         Self {
             settings: one_of_each_map(one_of_each_kind(treated), &[old, other]),
-            values: [old, other].map(values),
+            values: [old, other].map(RunSettings::fixed),
         }
     }
 
@@ -130,12 +130,8 @@ impl Treatment {
 
     /// Whether both runs are known not to have this setting.
     pub(super) fn is_without(&self, setting: ConcernedSetting) -> bool {
-        let is_other = |values: &BTreeMap<String, String>| match setting.value {
-            Some(value) => values.get(setting.key).is_some_and(|known| known != value),
-            // Without any setting nothing is known.
-            None => !values.is_empty() && !values.contains_key(setting.key),
-        };
-        self.values.iter().all(is_other)
+        let mut values = self.values.iter();
+        values.all(|values| is_without(values, setting))
     }
 
     /// Points of both tables that have the same value on every axis of either.
@@ -242,16 +238,6 @@ fn joined(one: Option<String>, other: Option<String>) -> Option<String> {
         (Some(one), Some(other)) => Some(format!("{one}, {other}")),
         (one, other) => one.or(other),
     }
-}
-
-/// The values of the keys that do not vary, as cells of a table.
-fn values(settings: &RunSettings) -> BTreeMap<String, String> {
-    let one = |(key, setting): (&String, &Setting)| match setting {
-        Setting::One(value) if value.is_null() => Some((key.clone(), String::new())),
-        Setting::One(_) => Some((key.clone(), setting.text())),
-        Setting::Swept { .. } => None,
-    };
-    settings.settings.iter().filter_map(one).collect()
 }
 
 /// The sums of all data that a run read; `None` if it recorded none.

@@ -25,7 +25,10 @@ pub(in crate::report) fn summary(
     objective: Option<spec::Objective>,
     style: PageStyle,
 ) -> String {
-    of_findings(None, table, planned, objective, &diagnose(table), style)
+    let findings = diagnose(table);
+    let notices = notices(table, None, &findings);
+    let remarks = (&findings[..], &notices[..]);
+    with_remarks(None, table, planned, objective, remarks, style)
 }
 
 #[test]
