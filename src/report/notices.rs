@@ -37,26 +37,28 @@ pub fn notices(
     findings: &[RuleFinding],
 ) -> Vec<String> {
     let points = points(table);
-    let completed: Vec<&TrialRow> = points
-        .iter()
-        .flat_map(|point| point.rows.iter().copied())
+    let rows = || points.iter().flat_map(|point| point.rows.iter().copied());
+    let with_rate: Vec<&TrialRow> = rows()
         .filter(|row| row.samples_per_second.is_some())
+        .collect();
+    let completed: Vec<&TrialRow> = rows()
+        .filter(|row| row.outcome == Outcome::Completed)
         .collect();
     let mut lines = Vec::new();
     lines.extend(input_pipeline(&points, &table.axes));
-    lines.extend(too_low_peak(&completed));
+    lines.extend(too_low_peak(&with_rate));
     lines.extend(stand_ins(&points));
     lines.extend(continued(&points));
     lines.extend(unsaved(&points));
     lines.extend(without_window(&points));
     lines.extend(batch_choice::lines(&points, &table.axes));
     lines.extend(steps_and_samples::lines(&points, &table.axes));
-    lines.extend(match completed.is_empty() {
+    lines.extend(match with_rate.is_empty() {
         true => other_devices(&points, &table.axes),
-        false => not_comparable(&completed, &table.axes),
+        false => not_comparable(&with_rate, &table.axes),
     });
     lines.extend(meaning::of_older(&completed, experiment));
-    lines.extend(cpu_only(&completed).filter(|_| {
+    lines.extend(cpu_only(&with_rate).filter(|_| {
         findings
             .iter()
             .all(|finding| finding.rule != "cpu-only-by-accident")
@@ -203,6 +205,23 @@ mod tests {
         ] {
             assert!(one.iter().all(|line| !line.contains("differ")), "{one:?}");
         }
+    }
+
+    #[test]
+    fn an_older_meaning_is_said_of_trials_without_a_rate() {
+        let of = |outcome: Outcome| {
+            let old = TrialRow {
+                kiln_table: "trials/9".to_owned(),
+                samples_per_second: None,
+                transfer_fraction: Some(0.4),
+                outcome,
+                ..row(1, 1.0)
+            };
+            let said = said(&table(&[], vec![(old, &[][..])]));
+            said.iter().any(|line| line.contains("older meaning"))
+        };
+        assert!(of(Outcome::Completed));
+        assert!(!of(Outcome::Failed));
     }
 
     #[test]
