@@ -63,9 +63,14 @@ fn notes(
         let mut shown = rows.to_vec();
         shown.retain(|row| columns.iter().any(|column| is_told(row, column)));
         let older = shown.iter().filter(|row| change.concerns(row)).count();
+        let have = match (older == shown.len() && change.is_certain(), older) {
+            (false, _) => "may have",
+            (true, 1) => "has",
+            (true, _) => "have",
+        };
         (older > 0 && is_noted(change, &shown)).then(|| {
             format!(
-                "`{}`: {older} of {} may have an older meaning: before `trials/{}` {}",
+                "`{}`: {older} of {} {have} an older meaning: before `trials/{}` {}",
                 columns.join("`, `"),
                 counted(shown.len(), "row"),
                 change.since,
@@ -114,10 +119,14 @@ mod tests {
         assert_eq!(
             of_older(&[&old], None),
             [
-                "`transfer_fraction`: 1 of 1 row may have an older meaning: before `trials/10` the \
+                "`transfer_fraction`: 1 of 1 row has an older meaning: before `trials/10` the \
                  host's preparation of a copy counted too"
             ]
         );
+        let two = of_older(&[&old, &old], None);
+        assert!(two[0].contains("2 of 2 rows have an older"), "{two:?}");
+        let mixed = of_older(&[&old, &of_version(10, share)], None);
+        assert!(mixed[0].contains("1 of 2 rows may have"), "{mixed:?}");
         assert!(of_older(&[&of_version(10, share)], None).is_empty());
         let small = of_version(9, |row| row.transfer_fraction = Some(0.001));
         assert!(of_older(&[&small], None).is_empty());
