@@ -308,5 +308,8 @@ fn a_table_that_lacks_an_axis_of_its_sweep_is_refused() {
     assert!(ended.stderr.contains("no column `model.size`"), "{ended:?}");
     assert_eq!(summary(), before);
     let listed = kiln(&place, &["ls"]);
-    assert!(listed.stdout.contains("no column `model.size`"), "{listed:?}");
+    assert!(
+        listed.stdout.contains("no column `model.size`"),
+        "{listed:?}"
+    );
 }

@@ -144,7 +144,9 @@ mod tests {
             row.peak_resident_bytes = Some(1 << 20);
         };
         let (older, newer) = (of_version(6, resident), of_version(12, resident));
-        let noted = of_both(&[&older, &newer], &[], |column| column == "peak_resident_bytes");
+        let noted = of_both(&[&older, &newer], &[], |column| {
+            column == "peak_resident_bytes"
+        });
         assert!(
             noted.len() == 1 && noted[0].starts_with("`peak_resident_bytes`: 1 of 2 rows may"),
             "{noted:?}"

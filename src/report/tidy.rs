@@ -214,11 +214,8 @@ impl<'a> TidyTable<'a> {
             .map(|row| &*row.fixed)
             .filter(|row| row.outcome == Outcome::Completed)
             .collect();
-        let experiments: Vec<Option<&str>> = self
-            .runs
-            .iter()
-            .map(|run| run.subject.experiment)
-            .collect();
+        let experiments: Vec<Option<&str>> =
+            self.runs.iter().map(|run| run.subject.experiment).collect();
         meaning::of_both(&rows, &experiments, |column| {
             let measure = measures::name_of(column);
             let mut names = self.columns.iter().map(|(name, _)| name.as_str());

@@ -78,7 +78,10 @@ mod tests {
             read(axes, values, batch_size).unwrap_err().to_string()
         };
         let lacking = refused(&["train.seed"], &[json!(7)], 2);
-        assert!(lacking.contains("no column `train.batch_size`"), "{lacking}");
+        assert!(
+            lacking.contains("no column `train.batch_size`"),
+            "{lacking}"
+        );
         let foreign = refused(&["train.batch_size"], &[json!(3)], 3);
         assert!(foreign.contains("has `2`, `4`"), "{foreign}");
         let contradicted = refused(&["train.batch_size"], &[json!(4)], 2);

@@ -125,7 +125,10 @@ fn a_point_that_leaves_an_axis_out_has_the_value_of_the_file() {
     });
     let planned = PlannedValues::of(&json!({"train": {}, "sweep": sweep}));
     assert!(planned.has("train.optimizer.momentum", "0.9"));
-    assert!(!planned.has("train.optimizer.kind", "7"), "it has no other value");
+    assert!(
+        !planned.has("train.optimizer.kind", "7"),
+        "it has no other value"
+    );
 }
 
 #[test]
@@ -267,5 +270,8 @@ fn a_table_of_a_search_has_the_axes_that_it_chooses_and_the_values_that_it_lists
         "{foreign}"
     );
     // A search that has no row yet has no axes yet.
-    assert_eq!(said(&json!({"search": {"kind": "workers"}}), &table(&[])), None);
+    assert_eq!(
+        said(&json!({"search": {"kind": "workers"}}), &table(&[])),
+        None
+    );
 }
