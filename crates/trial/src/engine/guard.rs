@@ -4,6 +4,7 @@
 use std::panic::{AssertUnwindSafe, catch_unwind};
 
 use kiln_core::plan::{is_untold_lack_of_gpu_memory, speaks_of_memory};
+use rustix::process::{Resource, getrlimit};
 
 use crate::error::{TrialError, panic_text};
 
@@ -16,6 +17,13 @@ const NO_DEVICE: [&str; 7] = [
     "Cannot initialize CUDA",
     "driver version is insufficient",
     "no kernel image is available",
+];
+
+/// oneDNN's errors in place of one on memory: it says only what could not be made. Both come after the
+/// check that the operation is possible. Source: `dnnl.hpp`.
+const OF_ONEDNN: [&str; 2] = [
+    "could not create a primitive",
+    "could not create a memory object",
 ];
 
 /// Runs `work`; a panic in it becomes an error. After a CUDA error the process is not to be
@@ -46,11 +54,20 @@ pub fn error_from_text(whole: &str) -> TrialError {
             .unwrap_or(&text)
             .to_owned();
         TrialError::OutOfMemory { text }
+    } else if is_refused_by_limit(&text, getrlimit(Resource::Data).current.is_some()) {
+        let text = format!("oneDNN: {text}, with the memory that the process may allocate");
+        TrialError::OutOfMemory { text }
     } else if NO_DEVICE.iter().any(|words| whole.contains(words)) {
         TrialError::NoDevice(text)
     } else {
         TrialError::Failed(text)
     }
+}
+
+/// Whether oneDNN lacked memory in a process whose memory is limited (`run.memory_limit` on the CPU).
+/// Without a limit its words may have another cause.
+fn is_refused_by_limit(text: &str, is_limited: bool) -> bool {
+    is_limited && OF_ONEDNN.contains(&text)
 }
 
 /// The amounts in the message of libtorch's CUDA allocator: the memory that was requested, and the
@@ -132,6 +149,22 @@ mod tests {
             error_from_text("shape mismatch"),
             TrialError::Failed(_)
         ));
+    }
+
+    #[test]
+    fn onednn_lacks_memory_where_the_process_has_a_limit() {
+        assert!(is_refused_by_limit("could not create a primitive", true));
+        assert!(is_refused_by_limit(
+            "could not create a memory object",
+            true
+        ));
+        for text in [
+            "could not create a primitive descriptor for a matmul primitive",
+            "shape",
+        ] {
+            assert!(!is_refused_by_limit(text, true), "{text}");
+        }
+        assert!(!is_refused_by_limit("could not create a primitive", false));
     }
 
     /// As libtorch 2.11 words it, and once more after it left an operation.
