@@ -296,7 +296,7 @@ struct PlanJson<'a> {
 #[derive(Serialize)]
 struct FittingJson {
     for_seconds: f64,
-    /// What the files before leave of it.
+    /// Time in seconds that the files before this one leave of `--for`.
     left_seconds: f64,
     /// Number of trials with an estimate that fit.
     trials: usize,

@@ -340,7 +340,8 @@ pub(super) fn experiment_text(run: &RunFolder) -> Option<String> {
     input::read_text(&run.experiment(), &RESOLVED_BYTES).ok()
 }
 
-/// What was read, and the reason if it cannot be used.
+/// Parts a result into the file's content and the reason why it cannot be used; both are `None` if
+/// there is no file.
 fn or_fault<T>(read: Result<Option<T>, String>) -> (Option<T>, Option<String>) {
     match read {
         Ok(found) => (found, None),

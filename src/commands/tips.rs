@@ -9,7 +9,7 @@ use clap::{
 
 use super::command_line;
 
-/// What kiln has in place of an option.
+/// The option or key of kiln that a tip names for an unknown option.
 #[derive(Clone, Copy)]
 enum Target {
     /// This option.

@@ -26,7 +26,7 @@ fn keep(scene: &Scene, name: &str, page: &Page) -> Command {
     command
 }
 
-/// What it does where nothing disturbs it.
+/// The calls of an undisturbed `kiln run --keep`.
 fn recorded(workload: Workload) -> Vec<Record> {
     let (scene, name) = finished(workload);
     let page = Page::new(scene.path("logs/page"));

@@ -185,8 +185,8 @@ impl RunRecord {
         }
     }
 
-    /// What it means that this record lacks a fact of the other one. `is_one_build`: one build of kiln
-    /// made both.
+    /// Whether a fact that only the other record has is known to be unset here, or was not recorded.
+    /// `is_one_build`: one build of kiln made both.
     pub(super) fn missing(&self, section: Section, key: &str, is_one_build: bool) -> Missing {
         let is_of_gpu = [
             BOARDS,

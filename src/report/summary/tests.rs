@@ -31,15 +31,20 @@ pub(in crate::report) fn summary(
     with_remarks(None, table, planned, objective, remarks, style)
 }
 
-#[test]
-fn the_page_of_a_run_knows_the_device_that_was_asked_for() {
+/// A trial on the CPU of a machine with an NVIDIA driver.
+fn on_the_cpu_beside_a_driver() -> TrialTable {
     let cpu = TrialRow {
         device_uuid: None,
         device_name: Some("EPYC".into()),
         driver: Some("590.48".into()),
         ..row(1, 10.0)
     };
-    let table = table(&[], vec![(cpu, &[])]);
+    table(&[], vec![(cpu, &[])])
+}
+
+#[test]
+fn the_page_of_a_run_knows_the_device_that_was_asked_for() {
+    let table = on_the_cpu_beside_a_driver();
     let folder = RunFolder::at("nowhere");
     let page = |experiment| summary_in(&folder, &table, 1, experiment, WIDE);
     let finding = "although an NVIDIA driver (590.48) is present";
@@ -893,13 +898,7 @@ fn the_hit_rate_of_a_panel_stands_above_that_without_a_model() {
 /// A row does not show it, the experiment does.
 #[test]
 fn a_cpu_that_was_asked_for_is_not_an_accident() {
-    let cpu = TrialRow {
-        device_uuid: None,
-        device_name: Some("EPYC".into()),
-        driver: Some("590.48".into()),
-        ..row(1, 10.0)
-    };
-    let table = table(&[], vec![(cpu, &[])]);
+    let table = on_the_cpu_beside_a_driver();
     let page = |devices: &str| {
         let text = format!(
             "{{kiln: 1, name: x, model: {{kind: mlp}}, data: {{kind: generated}}, train: {{steps: 1}}, \

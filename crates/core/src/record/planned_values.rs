@@ -29,7 +29,7 @@ use crate::{
     units::{listed, shorten},
 };
 
-/// What an experiment says about the axes of its table.
+/// The axes of an experiment's sweep, and the values that its table may have for them.
 #[derive(Debug, Default)]
 pub struct PlannedValues {
     /// The axes of the sweep; `None` if they are not known.

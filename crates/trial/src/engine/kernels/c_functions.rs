@@ -4,7 +4,7 @@ use std::ffi::c_int;
 
 use crate::engine::shim::Handle;
 
-/// What the shim keeps of a forward pass.
+/// The tensors of a forward pass that the shim keeps for the backward pass.
 #[repr(C)]
 pub(super) struct CSaved {
     _opaque: [u8; 0],
