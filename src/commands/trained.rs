@@ -379,15 +379,17 @@ fn check_model(run: &RunFolder, file: &TrialFile) -> Result<(), Stop> {
         read => read.ok(),
     };
     let planned = planned_models(path, text, &file.trial).unwrap_or_default();
-    let is_it = |model: &Arc<Model>| **model == file.model;
-    let Some(first) = planned.first().filter(|_| !planned.iter().any(is_it)) else {
-        return Ok(());
-    };
     let values = |model: &Model| {
         let value = serde_json::to_value(model).unwrap_or_default();
         leaves(value, &|_| false)
     };
-    let differing = differences(values(first.as_ref()), values(&file.model));
+    let differing = |model: &Model| differences(values(model), values(&file.model));
+    // A launch that resumed the run may have written the values otherwise.
+    let is_it = |model: &Arc<Model>| **model == file.model || differing(model).is_empty();
+    let Some(first) = planned.first().filter(|_| !planned.iter().any(is_it)) else {
+        return Ok(());
+    };
+    let differing = differing(first);
     let each = differing.iter().take(MOST_LISTED).map(|one| {
         let [asked, found] =
             [&one.old, &one.new].map(|side| side.as_ref().map_or("not set".to_owned(), show));

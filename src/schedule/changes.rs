@@ -279,6 +279,27 @@ mod tests {
     }
 
     #[test]
+    fn another_way_to_write_a_value_is_no_change_and_a_text_is_not_a_number() {
+        let of = |swept: &str| experiment(&format!("sweep: {{grid: {{{swept}}}}}"));
+        let is_same = |old: &str, new: &str| changes(&of(old), &of(new)).is_empty();
+        for (old, new) in [
+            ("train.batch_size: [8, 16]", "train.batch_size: [8.0, 16]"),
+            (
+                "train.clip_norm: [1, 0.001]",
+                "train.clip_norm: [1.0, 1.0e-3]",
+            ),
+            (
+                "train.optimizer: [{kind: sgd, learning_rate: 1}]",
+                "train.optimizer: [{learning_rate: 1.0, kind: sgd}]",
+            ),
+        ] {
+            assert!(is_same(old, new), "{old} and {new}");
+        }
+        assert!(!is_same("model.name: [1]", "model.name: ['1']"));
+        assert!(!is_same("model.size: [8, 16]", "model.size: [16, 8]"));
+    }
+
+    #[test]
     fn the_old_and_the_new_default_of_what_is_kept_are_no_obstacle() {
         let of = |after: &str| {
             experiment(&format!(

@@ -118,9 +118,7 @@ pub fn facts(
         new: runs[1].and_then(beginning).map(Value::String),
     };
     let is_telling = |difference: &Difference| {
-        !is_fleeting(&difference.key)
-            && !BESIDE.contains(&difference.key.as_str())
-            && !is_one_number(difference)
+        !is_fleeting(&difference.key) && !BESIDE.contains(&difference.key.as_str())
     };
     let is_one_version = are_of_one_version(runs);
     let fact = |Difference { key, old, new }: Difference| Fact {
@@ -219,12 +217,6 @@ fn are_of_one_version(runs: [Option<&RunFile>; 2]) -> bool {
 pub(in crate::report) fn is_fleeting(key: &str) -> bool {
     key.split('.')
         .any(|part| FLEETING.iter().any(|word| part.contains(word)))
-}
-
-/// `1` and `1.0`.
-fn is_one_number(difference: &Difference) -> bool {
-    let number = |value: &Option<Value>| value.as_ref().and_then(Value::as_f64);
-    number(&difference.old).is_some_and(|old| number(&difference.new) == Some(old))
 }
 
 /// The checkpoints with which the trials of a run began, in words; `None` if they began anew.

@@ -4,7 +4,7 @@ use std::collections::HashSet;
 
 use serde_json::Value;
 
-use crate::kinds::text_of;
+use crate::{kinds::text_of, record::difference::is_same};
 
 #[derive(Debug, Default)]
 pub(super) struct AxisValues {
@@ -48,7 +48,7 @@ impl AxisValues {
         let read: Value = serde_json::from_str(cell).ok()?;
         let is_equal = |value: &&Value| match (value.as_f64(), read.as_f64()) {
             (Some(value), Some(read)) => value.to_bits() == read.to_bits(),
-            _ => **value == read,
+            _ => is_same(value, &read),
         };
         self.values.iter().find(is_equal)
     }
