@@ -117,6 +117,24 @@ fn a_kept_trial_and_an_added_one_are_no_pair() {
 }
 
 #[test]
+fn reading_again_is_advised_only_where_the_output_is_there() {
+    let place = Place::of_command(MODEL, &sweep("1, 2", ""));
+    place.run("", &[]);
+    place.write_command(&MODEL.replace("'speed (", "'spe+d ("), &sweep("1, 2", ""));
+    let refused = keep(&place, &[]);
+    assert_eq!(refused.status, Some(2), "{refused:?}");
+    let advice = "`--read-again` reads the metrics anew";
+    assert!(refused.stderr.contains(advice), "{refused:?}");
+    fs::remove_dir_all(place.latest().join("trials")).unwrap();
+    let refused = keep(&place, &[]);
+    assert_eq!(refused.status, Some(2), "{refused:?}");
+    assert!(
+        refused.stderr.contains("measured in another way") && !refused.stderr.contains(advice),
+        "{refused:?}"
+    );
+}
+
+#[test]
 fn trials_without_a_final_outcome_run_from_the_beginning() {
     let place = Place::of_command(MODEL, &sweep("1, 2", ""));
     place.run("", &[]);

@@ -17,7 +17,8 @@ pub(super) fn is_kept(last: Option<Outcome>, across_programs: bool) -> bool {
     }
 }
 
-/// Checks that trials of one id were run and measured in the same way in both experiments.
+/// Checks that trials of one id were run and measured in the same way in both experiments. Where they
+/// differ only in how output is read, `can_be_read_again` says whether the old run has output to read.
 ///
 /// # Errors
 /// The keys that say otherwise, and what to do.
@@ -25,6 +26,7 @@ pub(super) fn run_alike(
     old: &Experiment,
     new: &Experiment,
     changes: &[KeyChange],
+    can_be_read_again: &dyn Fn() -> bool,
 ) -> Result<(), String> {
     if let Some(key) = swept_run_keys(old)
         .symmetric_difference(&swept_run_keys(new))
@@ -40,7 +42,7 @@ pub(super) fn run_alike(
         return Ok(());
     }
     let again = match new.model.command() {
-        Some(_) if bound.iter().all(KeyChange::is_of_reading) => {
+        Some(_) if bound.iter().all(KeyChange::is_of_reading) && can_be_read_again() => {
             "; `--read-again` reads the metrics anew from the output of its trials"
         }
         _ => "",
@@ -90,7 +92,22 @@ mod tests {
 
     fn why_not(old: &str, new: &str) -> Option<String> {
         let (old, new) = (experiment(old), experiment(new));
-        run_alike(&old, &new, &changes(&old, &new)).err()
+        run_alike(&old, &new, &changes(&old, &new), &|| true).err()
+    }
+
+    #[test]
+    fn reading_again_is_advised_only_where_there_is_output_to_read() {
+        let of = |word: &str| -> Experiment {
+            let metrics = format!("metrics: {{speed: {{line: '{word} (x)'}}}}");
+            let model = format!("{{kind: command, argv: [run], {metrics}}}");
+            serde_yaml::from_str(&format!("{{kiln: 1, name: x, model: {model}}}")).unwrap()
+        };
+        let (old, new) = (of("sped"), of("speed"));
+        let why = |is_possible: bool| {
+            run_alike(&old, &new, &changes(&old, &new), &|| is_possible).unwrap_err()
+        };
+        assert!(why(true).contains("`--read-again`"));
+        assert!(!why(false).contains("`--read-again`"));
     }
 
     #[test]

@@ -18,7 +18,7 @@ use kiln_core::{
 
 use super::{
     CopiedRow, CopiedRun, CopyPurpose, SourceFolders, can_be_copied, compare_programs, in_plan,
-    name_of, with_axes,
+    name_of, read_again::reads_any, with_axes,
 };
 use crate::schedule::{
     RunStop, WantedTrials,
@@ -71,7 +71,8 @@ pub(super) fn gather(
         let why = cause.unwrap_or_else(|| nothing_kept(place, wanted, &file, &changes));
         return Err(refused(why));
     }
-    run_alike(&old, wanted.experiment, &changes).map_err(refused)?;
+    let can_be_read_again = || reads_any(wanted, place.run);
+    run_alike(&old, wanted.experiment, &changes, &can_be_read_again).map_err(refused)?;
     let data = replaced_data(&file, wanted.data);
     if !data.is_empty() {
         return Err(refused(format!(
