@@ -36,7 +36,7 @@ const OPTIONS: [(&[&str], Target); 14] = [
     ),
     (&["engine"], Target::Key("run.engine")),
     (&["timeout"], Target::Key("run.timeout")),
-    (&["repeats"], Target::KeyIn("tune", "sweep.search.repeats")),
+    (&["repeats"], Target::KeyIn("tune", REPEATS_OF_SEARCH)),
     (&["repeats"], Target::Key("sweep.repeats")),
     (&["steps", "max-steps"], Target::Key("train.steps")),
     (&["epochs"], Target::Key("train.epochs")),
@@ -47,6 +47,11 @@ const OPTIONS: [(&[&str], Target); 14] = [
         Target::Key("train.optimizer.learning_rate"),
     ),
 ];
+
+/// The repeats of each value of a search.
+const REPEATS_OF_SEARCH: &str = "sweep.search.repeats";
+/// The kind of search that repeats no trial.
+const WITHOUT_REPEATS: &str = "largest-batch";
 
 /// Commands of other programs, the command that is meant, and what that one does.
 const COMMANDS: [(&[&str], &str, &str); 3] = [
@@ -170,7 +175,9 @@ fn option_tip(error: &clap::Error, command: &Command, words: &[String]) -> Optio
         let target = targets.find(|target| has(command, *target))?;
         let is_key = matches!(target, Target::Key(_) | Target::KeyIn(..));
         let devices = value.filter(|_| has(command, Target::Key("run.devices")));
-        (!is_key || may_set(&rest)).then(|| in_words(target, devices.and_then(list)))
+        let of_search = || repeats_of_search(target, taken_out("--search", words).0);
+        let of_all = || in_words(target, devices.and_then(list));
+        (!is_key || may_set(&rest)).then(|| of_search().unwrap_or_else(of_all))
     };
     let format = || {
         has_value(command, "format", &word)
@@ -260,6 +267,21 @@ fn without_value(target: Target) -> String {
             format!("set the key of the experiment: '--set {key}=…'")
         }
         Target::Resume => "leave it out: the same command resumes an unfinished run".to_owned(),
+    }
+}
+
+/// The tip on the repeats of a search, which one kind does not have. `kind` is that of `--search`; where
+/// the file has the kind, the tip says which.
+fn repeats_of_search(target: Target, kind: Option<&str>) -> Option<String> {
+    match (target, kind) {
+        (Target::KeyIn(_, REPEATS_OF_SEARCH), Some(WITHOUT_REPEATS)) => Some(format!(
+            "leave it out: a search of kind '{WITHOUT_REPEATS}' repeats no trial"
+        )),
+        (Target::KeyIn(_, REPEATS_OF_SEARCH), None) => Some(format!(
+            "{}; a search of kind '{WITHOUT_REPEATS}' has no such key",
+            without_value(target)
+        )),
+        _ => None,
     }
 }
 

@@ -72,6 +72,39 @@ fn an_option_of_other_programs_leads_to_what_kiln_has() {
 }
 
 #[test]
+fn the_repeats_of_a_search_are_named_only_where_its_kind_has_them() {
+    let key = "sweep.search.repeats";
+    for line in [
+        "kiln tune f --search largest-batch --repeats 2",
+        "kiln tune f --repeats=2 --search=largest-batch",
+    ] {
+        let text = rendered(line);
+        assert!(
+            text.contains("repeats no trial") && !text.contains(key),
+            "{text}"
+        );
+    }
+    let of_file = rendered("kiln tune f --repeats 2");
+    let told = "a search of kind 'largest-batch' has no such key";
+    assert!(of_file.contains(told), "{of_file}");
+    let workers = rendered("kiln tune f --search workers --repeats 2");
+    assert!(
+        workers.contains(key) && !workers.contains("largest-batch"),
+        "{workers}"
+    );
+    let schema = spec::schema();
+    let searches = kinds(&schema, &schema["$defs"]["Search"]);
+    let lacking = searches
+        .iter()
+        .map(|search| &search["properties"])
+        .filter(|keys| keys.get("repeats").is_none());
+    let names: Vec<&str> = lacking
+        .filter_map(|keys| keys["kind"]["const"].as_str())
+        .collect();
+    assert_eq!(names, [WITHOUT_REPEATS]);
+}
+
+#[test]
 fn no_tip_leads_to_the_next_error() {
     assert!(!rendered("kiln sample x --results -1").contains("tip:"));
     for line in [
