@@ -319,6 +319,33 @@ fn weights_that_an_unfinished_continuation_needs_stay_and_removed_ones_are_told(
 }
 
 #[test]
+fn weights_stay_where_the_table_of_their_continuation_was_changed() {
+    let place = Place::with_a_run();
+    let source = place.newest();
+    let source = source.to_str().unwrap();
+    let ended = place.continues("x", &LONGER);
+    assert_eq!(ended.status, Some(0), "{}", ended.stderr);
+    let newest = place.newest();
+    for trial in record(&newest).continues.keys() {
+        let own = newest.join("trials").join(trial.to_string());
+        fs::remove_dir_all(own.join("checkpoint")).unwrap();
+    }
+    let table = newest.join("trials.csv");
+    let text = fs::read_to_string(&table).unwrap();
+    let changed = text.replacen(",0.001,", ",0.5,", 1);
+    assert_ne!(changed, text);
+    fs::write(&table, changed).unwrap();
+    let refused = place.kiln(&["rm", source, "--weights", "--yes"]);
+    assert!(
+        refused.status == Some(2) && refused.stderr.contains("which is unfinished"),
+        "{}",
+        refused.stderr
+    );
+    fs::write(&table, text).unwrap();
+    place.succeeds(&["rm", source, "--weights", "--yes"]);
+}
+
+#[test]
 fn what_may_not_be_continued_is_refused_before_the_first_trial() {
     let place = Place::with_a_run();
     let longer = |more: &[&'static str]| [&LONGER[..], more].concat();

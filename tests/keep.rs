@@ -135,6 +135,26 @@ fn reading_again_is_advised_only_where_the_output_is_there() {
 }
 
 #[test]
+fn rows_of_a_changed_table_are_not_kept() {
+    let place = Place::with(TWO);
+    assert_eq!(place.run("completes", &[]).status, Some(0));
+    let lines = place.lines();
+    let axis = lines[0]
+        .split(',')
+        .position(|name| name == "train.batch_size");
+    let mut cells: Vec<&str> = lines[1].split(',').collect();
+    cells[axis.unwrap()] = "7";
+    let changed = [&lines[0], &cells.join(","), &lines[2]].map(|line| format!("{line}\n"));
+    fs::write(place.latest().join("trials.csv"), changed.concat()).unwrap();
+    place.write(THREE);
+    let refused = keep(&place, &[]);
+    assert_eq!(refused.status, Some(2), "{refused:?}");
+    let why = "`train.batch_size` is `7`, and the sweep";
+    assert!(refused.stderr.contains(why), "{refused:?}");
+    assert_eq!(place.runs(), 1);
+}
+
+#[test]
 fn trials_without_a_final_outcome_run_from_the_beginning() {
     let place = Place::of_command(MODEL, &sweep("1, 2", ""));
     place.run("", &[]);

@@ -67,7 +67,7 @@ pub(super) fn refused_elsewhere(place: RunPlace, purpose: CopyPurpose) -> Option
 /// Finds the run to copy.
 ///
 /// # Errors
-/// There is no such run, it is being run, or it is one of a commit.
+/// There is no such run, it is being run, it is one of a commit, or its table was changed.
 pub(super) fn run_to_copy(
     named: &str,
     purpose: CopyPurpose,
@@ -89,7 +89,11 @@ pub(super) fn run_to_copy(
         _ => Some("workers have tickets of it".to_owned()),
     };
     match who {
-        None => Ok(run),
+        None => {
+            // The copy would have the values of the plan in rows that were changed.
+            sources::table_of_run(&run).map_err(Stop::bad_input)?;
+            Ok(run)
+        }
         Some(who) => Err(Stop::bad_input(format!(
             "{}: this run is being run ({who}); {again} when it has ended",
             runs::below_here(run.path()).display()

@@ -14,8 +14,8 @@ use kiln_core::{
     limits::RUN_FILE_BYTES,
     plan::{Origin, TrialId},
     record::{
-        Checkpoints, RunFile, RunFolder, TableRow, TrialTable, attempt::listed_attempts,
-        checkpoint::removal, run_folder,
+        Checkpoints, RunFile, RunFolder, TableRow, attempt::listed_attempts, checkpoint::removal,
+        run_folder,
     },
     spec::expand_home,
     units::{clock, counted, decimals, few},
@@ -27,6 +27,7 @@ use crate::commands::{
     folder_size::{FolderSize, size},
     note,
     run_and_trial::named_trial,
+    sources::table_of_run,
     trained::{ranked, told_table},
 };
 
@@ -362,7 +363,8 @@ fn continuation(
     if record.continues.is_empty() {
         return None;
     }
-    let table = TrialTable::read_of(other).unwrap_or_default();
+    // A table that was changed says of no trial that it has ended.
+    let table = table_of_run(other).unwrap_or_default();
     let rows = table.last_attempts();
     let mut begun = record.continues.into_iter();
     begun.find(|(trial, origin)| {
