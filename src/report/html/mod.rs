@@ -10,6 +10,7 @@ mod texts;
 
 use askama::Template;
 use base64::{Engine, prelude::BASE64_STANDARD};
+use kiln_core::units::few;
 use sha2::{Digest, Sha256};
 
 use self::{
@@ -31,6 +32,8 @@ const STYLE: &str = include_str!("style.css");
 const SCRIPT: &str = concat!(include_str!("table.js"), include_str!("plots.js"));
 /// Largest number of findings on a page; the first are the most costly.
 const MOST_TOLD: usize = 20;
+/// Most runs that a notice names.
+const MOST_NAMED: usize = 5;
 
 /// Id of the section whose pictures show one thing by several clocks.
 const CURVES: &str = "curves";
@@ -163,22 +166,23 @@ impl<'a> Album<'a> {
         runs.zip(findings).flat_map(of).collect()
     }
 
+    /// Notices on all runs, then those on each: one that several runs have stands once.
     fn notices(&self, findings: &[Vec<RuleFinding>]) -> Vec<String> {
-        let named = |run: &RunView<'_>, line: String| {
-            if self.runs.len() > 1 {
-                format!("{}: {line}", run.label)
-            } else {
-                line
-            }
-        };
         let of = |((subject, run), findings): ((&Subject<'_>, &RunView<'_>), &Vec<RuleFinding>)| {
             let lines = subject.notices(findings).into_iter();
-            lines.map(|line| named(run, line)).collect::<Vec<_>>()
+            lines
+                .map(|line| (run.label.clone(), line))
+                .collect::<Vec<_>>()
         };
         let runs = self.subjects.iter().zip(&self.runs);
+        let named = |(labels, line): (Vec<String>, String)| match self.runs.len() > 1 {
+            true => format!("{}: {line}", few(&labels, MOST_NAMED)),
+            false => line,
+        };
+        let of_runs = grouped(runs.zip(findings).flat_map(of));
         unlike(&self.runs)
             .into_iter()
-            .chain(runs.zip(findings).flat_map(of))
+            .chain(of_runs.into_iter().map(named))
             .collect()
     }
 
@@ -218,6 +222,19 @@ impl<'a> Album<'a> {
         };
         self.gallery.hardware.iter().map(part).collect()
     }
+}
+
+/// The notices of runs, each given with the run's label: each once, with the labels of its runs.
+fn grouped(notices: impl Iterator<Item = (String, String)>) -> Vec<(Vec<String>, String)> {
+    let mut groups: Vec<(Vec<String>, String)> = Vec::new();
+    for (label, line) in notices {
+        match groups.iter_mut().find(|(_, known)| *known == line) {
+            Some((labels, _)) if labels.contains(&label) => {}
+            Some((labels, _)) => labels.push(label),
+            None => groups.push((vec![label], line)),
+        }
+    }
+    groups
 }
 
 #[derive(Template)]

@@ -200,6 +200,41 @@ fn several_runs_stand_in_one_table_and_one_line_each() {
 }
 
 #[test]
+fn a_notice_that_several_runs_have_stands_once() {
+    let old = |id| TrialRow {
+        kiln_table: "trials/9".to_owned(),
+        transfer_fraction: Some(0.4),
+        ..row(id, 10.0)
+    };
+    let (one, other) = (
+        table(&[], vec![(old(1), &[][..])]),
+        table(&[], vec![(old(2), &[][..])]),
+    );
+    let two = table(&[], vec![(old(1), &[][..]), (old(2), &[][..])]);
+    let subjects = [
+        Subject::new(&one, "a/trials.csv"),
+        Subject::new(&two, "b/trials.csv"),
+        Subject::new(&other, "c/trials.csv"),
+    ];
+    let of = |subjects: &[Subject<'_>]| {
+        let findings: Vec<Vec<RuleFinding>> = subjects
+            .iter()
+            .map(|subject| diagnose_run(*subject))
+            .collect();
+        let mut notices = Album::of(subjects).notices(&findings);
+        notices.retain(|line| line.contains("older meaning"));
+        notices
+    };
+    let notices = of(&subjects);
+    assert_eq!(notices.len(), 2, "{notices:?}");
+    let told = "a/trials.csv, c/trials.csv: `transfer_fraction`: 1 of 1 row has";
+    assert!(notices[0].starts_with(told), "{notices:?}");
+    let told = "b/trials.csv: `transfer_fraction`: 2 of 2 rows have";
+    assert!(notices[1].starts_with(told), "{notices:?}");
+    assert!(of(&subjects[..1])[0].starts_with("`transfer_fraction`"));
+}
+
+#[test]
 fn the_hit_rate_of_a_panel_stands_above_that_without_a_model() {
     let panel = TrialRow {
         valid_hit_rate: Some(0.5),
