@@ -254,9 +254,8 @@ fn beginning_of(trials: &[Trial]) -> Option<String> {
 /// its own in the newest run of the experiment needs none, unless a new run is asked for.
 pub(super) fn faults(trials: &[Trial], experiment: &str, launch: &Launching) -> Vec<String> {
     // Where they cannot be listed, the checkpoint that is continued has to be there.
-    let newest = run_folder::runs(&launch.results, experiment)
+    let newest = run_folder::newest(&launch.results, experiment)
         .unwrap_or_default()
-        .pop()
         .filter(|_| !launch.fresh);
     let has_own = |trial: &Trial| {
         newest.as_ref().is_some_and(|run| {

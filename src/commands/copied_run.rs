@@ -3,7 +3,7 @@
 use std::path::Path;
 
 use kiln_core::{
-    record::{RunFolder, lock, run_folder},
+    record::{RunFolder, lock},
     spec::RunPlace,
 };
 
@@ -105,12 +105,8 @@ pub(super) fn run_to_copy(
 fn launch_on(run: &RunFolder) -> Option<String> {
     let (results, experiment) = run.place()?;
     let holder = lock::launch_at_work(results, &experiment)?;
-    // Where they cannot be listed, it may be the newest.
-    let Ok(mut all) = run_folder::runs(results, &experiment) else {
-        return Some(holder.0);
-    };
-    let newest = all.pop();
-    (newest.as_ref() == Some(run)).then_some(holder.0)
+    // Where the runs cannot be listed, it may be the newest.
+    run.is_newest().unwrap_or(true).then_some(holder.0)
 }
 
 #[cfg(test)]

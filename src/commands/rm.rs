@@ -304,18 +304,19 @@ fn unused(run: &RunFolder) -> Result<Option<Lock>, Stop> {
     match lock {
         Ok(lock) => Ok(Some(lock)),
         Err(holder) => {
-            let all = run_folder::runs(results, &experiment)
+            let is_newest = run
+                .is_newest()
                 .map_err(|error| runs::uncertain(shown(run), &error))?;
-            match all.last() {
-                Some(newest) if newest == run && !holder.is_launch() => Err(refuse(format!(
+            match (is_newest, holder.is_launch()) {
+                (true, false) => Err(refuse(format!(
                     "another command removes runs of this experiment ({}); wait for it",
                     holder.0
                 ))),
-                Some(newest) if newest == run => Err(refuse(format!(
+                (true, true) => Err(refuse(format!(
                     "this run is running ({}); stop it first",
                     holder.0
                 ))),
-                _ => Ok(None),
+                (false, _) => Ok(None),
             }
         }
     }

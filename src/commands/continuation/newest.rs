@@ -20,7 +20,7 @@ use crate::{
 
 /// The newest run of an experiment, if it continues another one and is unfinished.
 pub(super) fn begun(results: &Path, experiment: &str) -> io::Result<Option<(PathBuf, RunFile)>> {
-    let newest = run_folder::runs(results, experiment)?.pop();
+    let newest = run_folder::newest(results, experiment)?;
     Ok(newest.and_then(|run| unfinished(&run)))
 }
 
@@ -48,7 +48,7 @@ pub(super) fn made_of(
     experiment: &str,
     results: &Path,
 ) -> Option<RunFile> {
-    let newest = run_folder::runs(results, experiment).ok()?.pop()?;
+    let newest = run_folder::newest(results, experiment).ok()??;
     let path = newest.path().canonicalize().ok()?;
     let source = run_of(named, results, Some(&path)).ok()?;
     if path != run.path() || path == source.path() {

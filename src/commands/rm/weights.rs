@@ -98,7 +98,7 @@ impl DoomedWeights {
             ));
         }
         // An older run than the newest cannot be resumed.
-        if is_newest(run).map_err(unread)? {
+        if run.is_newest().map_err(unread)? {
             let (unfinished, ended): (Vec<_>, Vec<_>) =
                 trials.into_iter().partition(|of| of.is_unfinished);
             if !unfinished.is_empty() {
@@ -235,15 +235,6 @@ fn is_unfinished(run: &RunFolder, trial: &TrialId, row: Option<&TableRow>) -> io
     Ok(!row.fixed.outcome.is_final() || newest.is_some_and(|newest| newest > row.fixed.attempt))
 }
 
-/// Whether a run is the newest one of its experiment.
-fn is_newest(run: &RunFolder) -> io::Result<bool> {
-    let Some((results, experiment)) = run.place() else {
-        return Ok(true);
-    };
-    let all = run_folder::runs(results, &experiment)?;
-    Ok(all.last() == Some(run))
-}
-
 /// The trials that keep their weights.
 fn kept_trials(
     run: &RunFolder,
@@ -312,12 +303,12 @@ fn refuse_continued(run: &RunFolder, doomed: &[TrialWeights]) -> Result<(), Stop
         listed => listed.map_err(|error| not_known(results, &error))?,
     };
     for experiment in experiments {
-        let mut all = match run_folder::runs(results, &experiment) {
+        let newest = match run_folder::newest(results, &experiment) {
             // One of somebody else, closed to this user, such as one beside a copy of a run.
             Err(error) if error.kind() == io::ErrorKind::PermissionDenied => continue,
-            all => all.map_err(|error| not_known(&results.join(&experiment), &error))?,
+            newest => newest.map_err(|error| not_known(&results.join(&experiment), &error))?,
         };
-        let Some(newest) = all.pop() else {
+        let Some(newest) = newest else {
             continue;
         };
         refuse_unread(&newest)?;

@@ -8,7 +8,7 @@ use std::{
 
 use kiln_core::record::{
     RunFolder,
-    run_folder::{LATEST, runs},
+    run_folder::{self, LATEST},
 };
 
 use crate::commands::note;
@@ -93,7 +93,7 @@ pub(in crate::commands) fn newest_of(experiment: &Path) -> io::Result<Option<Run
     let (Some(results), Some(name)) = (absolute.parent(), absolute.file_name()) else {
         return Ok(None);
     };
-    let newest = runs(results, &name.to_string_lossy())?.pop();
+    let newest = run_folder::newest(results, &name.to_string_lossy())?;
     Ok(newest.map(|newest| RunFolder::at(experiment.join(newest.name()))))
 }
 

@@ -208,6 +208,18 @@ impl RunFolder {
         Some((above.parent()?, above.file_name()?.to_string_lossy()))
     }
 
+    /// Whether it is the newest run of its experiment, which alone can be resumed; true if its path
+    /// has no experiment.
+    ///
+    /// # Errors
+    /// As [`runs`].
+    pub fn is_newest(&self) -> io::Result<bool> {
+        match self.place() {
+            Some((results, experiment)) => Ok(newest(results, &experiment)?.as_ref() == Some(self)),
+            None => Ok(true),
+        }
+    }
+
     /// The name of its experiment; empty if its path has none.
     pub fn experiment_name(&self) -> Cow<'_, str> {
         let place = self.place();
@@ -413,6 +425,14 @@ pub fn runs(results: &Path, experiment: &str) -> io::Result<Vec<RunFolder>> {
     }
     let numbered = runs.into_iter().map(|run| (run.number().ok(), run));
     Ok(in_order(numbered.collect(), |run| run))
+}
+
+/// The newest run of one experiment; `None` if it has none.
+///
+/// # Errors
+/// As [`runs`].
+pub fn newest(results: &Path, experiment: &str) -> io::Result<Option<RunFolder>> {
+    Ok(runs(results, experiment)?.pop())
 }
 
 /// The runs of one experiment in any order; no file is read.
