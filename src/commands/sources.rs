@@ -68,14 +68,8 @@ impl TableSource {
         })
     }
 
-    /// The values that the run's sweep has; `None` if its experiment is not known.
-    fn planned_values(&self) -> Option<PlannedValues> {
-        let experiment = self.run.as_ref().and(self.experiment.as_ref())?;
-        let is_as_recorded = self.changed_experiment().is_none();
-        let experiment: Value = spec::read_yaml(experiment)
-            .ok()
-            .filter(|_| is_as_recorded)?;
-        Some(PlannedValues::of(&experiment))
+    fn planned_values(&self) -> PlannedValues {
+        planned_values(self.experiment.as_deref(), self.run.as_ref())
     }
 
     /// Refuses a table that lacks an axis of its run's sweep, or has other values or rows that
@@ -84,19 +78,16 @@ impl TableSource {
         mut self,
         check: impl FnOnce(&PlannedValues) -> Result<(), TableError>,
     ) -> Result<Self, Stop> {
-        let planned = self.planned_values().unwrap_or_default();
-        if !planned.has_all(&self.table) {
-            check(&planned).map_err(Stop::bad_input)?;
-        }
-        unify(&planned, self.run.as_ref(), &mut self.table);
+        let planned = self.planned_values();
+        check_and_unify(&planned, self.run.as_ref(), &mut self.table, check)
+            .map_err(Stop::bad_input)?;
         self.tell_others();
         Ok(self)
     }
 
     /// Writes the axes of the same table, read anew, as the experiment has them.
     pub(super) fn unify(&self, table: &mut TrialTable) {
-        let planned = self.planned_values().unwrap_or_default();
-        unify(&planned, self.run.as_ref(), table);
+        unify(&self.planned_values(), self.run.as_ref(), table);
     }
 
     /// Names the columns that somebody added, and that look like axes.
@@ -157,6 +148,33 @@ impl TableSource {
 
 /// Most letters of a column's name in a note.
 const MOST_LETTERS: usize = 60;
+
+/// The values that the sweep of a run has; none if its experiment is not known, or is not the one that
+/// the run recorded.
+fn planned_values(experiment: Option<&str>, run: Option<&RunFile>) -> PlannedValues {
+    let recorded = run.and(experiment);
+    let recorded = recorded.filter(|text| changed_since(text, run).is_none());
+    let values: Option<Value> = recorded.and_then(|text| spec::read_yaml(text).ok());
+    values.map_or_else(PlannedValues::default, |values| PlannedValues::of(&values))
+}
+
+/// Writes the axes of a table as the experiment of its run has them; `check` reads the table anew where
+/// it lacks some of them.
+///
+/// # Errors
+/// The table lacks an axis of its run's sweep, or has other values or rows that contradict themselves.
+fn check_and_unify(
+    planned: &PlannedValues,
+    run: Option<&RunFile>,
+    table: &mut TrialTable,
+    check: impl FnOnce(&PlannedValues) -> Result<(), TableError>,
+) -> Result<(), TableError> {
+    if !planned.has_all(table) {
+        check(planned)?;
+    }
+    unify(planned, run, table);
+    Ok(())
+}
 
 /// Writes the axes of a table as the experiment of its run has them.
 fn unify(planned: &PlannedValues, run: Option<&RunFile>, table: &mut TrialTable) {

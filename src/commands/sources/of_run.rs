@@ -1,12 +1,8 @@
 //! Reads the table of a run on this machine.
 
-use kiln_core::{
-    record::{PlannedValues, RunFile, RunFolder, TableError, TrialTable},
-    spec,
-};
-use serde_json::Value;
+use kiln_core::record::{RunFile, RunFolder, TableError, TrialTable};
 
-use super::{changed_since, experiment_text, unify};
+use super::{check_and_unify, experiment_text, planned_values};
 
 /// Reads the table of a run on this machine, with its axes as the run's experiment has them.
 ///
@@ -16,20 +12,12 @@ use super::{changed_since, experiment_text, unify};
 pub(in crate::commands) fn table_of_run(run: &RunFolder) -> Result<TrialTable, TableError> {
     let mut table = TrialTable::read_of(run)?;
     let file = RunFile::read(&run.run_file()).ok();
-    let planned = planned_of(run, file.as_ref()).unwrap_or_default();
-    if !planned.has_all(&table) {
-        planned.check_file(&run.trials_table())?;
-    }
-    unify(&planned, file.as_ref(), &mut table);
+    let experiment = file.as_ref().and_then(|_| experiment_text(run));
+    let planned = planned_values(experiment.as_deref(), file.as_ref());
+    check_and_unify(&planned, file.as_ref(), &mut table, |planned| {
+        planned.check_file(&run.trials_table())
+    })?;
     Ok(table)
-}
-
-/// The values that the run's sweep has; `None` if its experiment is not known.
-fn planned_of(run: &RunFolder, file: Option<&RunFile>) -> Option<PlannedValues> {
-    let text = file.and_then(|_| experiment_text(run))?;
-    let is_as_recorded = changed_since(&text, file).is_none();
-    let experiment: Value = spec::read_yaml(&text).ok().filter(|_| is_as_recorded)?;
-    Some(PlannedValues::of(&experiment))
 }
 
 #[cfg(test)]
@@ -40,7 +28,7 @@ mod tests {
         plan::TrialId,
         record::{TableRow, TrialRow, TrialWriter, tables::TRIALS},
     };
-    use serde_json::json;
+    use serde_json::{Value, json};
     use sha2::{Digest, Sha256};
 
     use super::*;
