@@ -1,8 +1,9 @@
 //! Reads the tables that a command line names: a run's folder, an experiment's folder, a
 //! `trials.csv`, or one of these in a git revision.
 
+mod axes;
 mod lfs;
-mod of_run;
+mod record;
 mod revision;
 
 use std::{
@@ -12,22 +13,26 @@ use std::{
 
 use kiln_core::{
     input,
-    limits::{RESOLVED_BYTES, STATE_BYTES},
     record::{
         PlannedValues, RunFile, RunFolder, TableError, TicketQueue, TrialTable, collect,
         other_machine::rows_of_other_machine, run_folder::LATEST,
         several_programs::rows_of_several_programs, tables::TRIALS, unplanned::unplanned_rows,
     },
-    spec,
-    units::{listed, short_hash, shorten},
+    units::{listed, shorten},
 };
 use serde_json::Value;
-use sha2::{Digest, Sha256};
 
-pub(super) use self::of_run::table_of_run;
-use self::revision::{is_revision, of_revision, with_revision};
+pub(super) use self::{
+    axes::table_of_run,
+    record::{experiment_text, objective_of},
+};
+use self::{
+    axes::{check_and_unify, planned_values, unify},
+    record::{beside, changed_since},
+    revision::{is_revision, of_revision, with_revision},
+};
 use super::{RESULTS, Stop, note, runs, tickets};
-use crate::report::{Subject, compare::RecordedTable, complete_experiment, packages_file};
+use crate::report::{Subject, compare::RecordedTable, complete_experiment};
 
 /// A table with the run record beside it, if there is one.
 pub(super) struct TableSource {
@@ -148,42 +153,6 @@ impl TableSource {
 
 /// Most letters of a column's name in a note.
 const MOST_LETTERS: usize = 60;
-
-/// The values that the sweep of a run has; none if its experiment is not known, or is not the one that
-/// the run recorded.
-fn planned_values(experiment: Option<&str>, run: Option<&RunFile>) -> PlannedValues {
-    let recorded = run.and(experiment);
-    let recorded = recorded.filter(|text| changed_since(text, run).is_none());
-    let values: Option<Value> = recorded.and_then(|text| spec::read_yaml(text).ok());
-    values.map_or_else(PlannedValues::default, |values| PlannedValues::of(&values))
-}
-
-/// Writes the axes of a table as the experiment of its run has them; `check` reads the table anew where
-/// it lacks some of them.
-///
-/// # Errors
-/// The table lacks an axis of its run's sweep, or has other values or rows that contradict themselves.
-fn check_and_unify(
-    planned: &PlannedValues,
-    run: Option<&RunFile>,
-    table: &mut TrialTable,
-    check: impl FnOnce(&PlannedValues) -> Result<(), TableError>,
-) -> Result<(), TableError> {
-    if !planned.has_all(table) {
-        check(planned)?;
-    }
-    unify(planned, run, table);
-    Ok(())
-}
-
-/// Writes the axes of a table as the experiment of its run has them.
-fn unify(planned: &PlannedValues, run: Option<&RunFile>, table: &mut TrialTable) {
-    // Without its recorded hash, the experiment may be that of another table.
-    if run.is_some_and(|run| run.experiment_sha256.is_some()) {
-        planned.leave_out_others(table);
-    }
-    planned.unify(table);
-}
 
 /// Reads a table that a command line names, as [`source_in`] the folder [`RESULTS`].
 pub(super) fn source(named: &str) -> Result<TableSource, Stop> {
@@ -311,142 +280,6 @@ pub(super) fn tell_uncollected(path: &Path) {
     for notice in notices.into_iter().flatten().flatten() {
         note(&format!("{}: {notice}", path.display()));
     }
-}
-
-/// A table with the record that lies in this folder.
-fn beside(folder: RunFolder, table: TrialTable) -> TableSource {
-    let file = Some(folder.run_file()).filter(|_| is_of_run(&folder));
-    let run = file.map(|file| readable_run(RunFile::read(&file)));
-    let (run, run_fault) = or_fault(run.transpose());
-    let path = folder.experiment();
-    let experiment = match input::read_text(&path, &RESOLVED_BYTES) {
-        // The record told already what is missing, or it is a table alone.
-        Err(error) if error.kind() == io::ErrorKind::NotFound && run.is_none() => Ok(None),
-        read => {
-            let read = read.map_err(|error| error.to_string());
-            readable_experiment(read, &path, run.as_ref()).map(Some)
-        }
-    };
-    let (experiment, experiment_fault) = or_fault(experiment);
-    let packages = packages_path(&folder, run.as_ref()).and_then(|path| readable_packages(&path));
-    TableSource {
-        name: folder.path().display().to_string(),
-        table,
-        run,
-        run_fault,
-        experiment,
-        experiment_fault,
-        packages,
-        folder: Some(folder),
-    }
-}
-
-/// Whether a folder is that of a run, and not only a place for a table.
-fn is_of_run(folder: &RunFolder) -> bool {
-    folder.run_file().symlink_metadata().is_ok()
-        || folder.experiment().is_file()
-        || folder.trials().is_dir()
-}
-
-/// The objective of a run's experiment; `None` if it has none or cannot be read.
-pub(super) fn objective_of(run: &RunFolder) -> Option<spec::Objective> {
-    spec::objective_of(&experiment_text(run)?)
-}
-
-/// The text of a run's resolved experiment; `None` if it cannot be read.
-pub(super) fn experiment_text(run: &RunFolder) -> Option<String> {
-    input::read_text(&run.experiment(), &RESOLVED_BYTES).ok()
-}
-
-/// Parts a result into the file's content and the reason why it cannot be used; both are `None` if
-/// there is no file.
-fn or_fault<T>(read: Result<Option<T>, String>) -> (Option<T>, Option<String>) {
-    match read {
-        Ok(found) => (found, None),
-        Err(why) => (None, Some(why)),
-    }
-}
-
-/// The text of an experiment that was recorded, with a note if it cannot be read or is another than
-/// was recorded.
-///
-/// Errors: it cannot be used; the text names the file.
-fn readable_experiment(
-    read: Result<String, String>,
-    path: &Path,
-    run: Option<&RunFile>,
-) -> Result<String, String> {
-    let tell = |why: String| {
-        let fault = format!("{}: {why}", path.display());
-        note(&format!(
-            "note: {fault}; the experiment of this run is not used"
-        ));
-        fault
-    };
-    let text = read.and_then(|text| match input::left_by_git(&text) {
-        Some(why) => Err(why.to_owned()),
-        None => spec::check_growth(&text).map(|()| text),
-    });
-    let text = text.map_err(tell)?;
-    match spec::read_yaml::<Value>(&text) {
-        Err(why) => drop(tell(why)),
-        Ok(found) if !found.is_object() => drop(tell("it holds no experiment".to_owned())),
-        Ok(_) => {
-            if let Some(why) = changed_since(&text, run) {
-                note(&format!(
-                    "note: {}: {why}; what is said of the experiment may not be what ran; restore \
-                     the file",
-                    path.display()
-                ));
-            }
-        }
-    }
-    Ok(text)
-}
-
-/// Says that an experiment is not the one whose SHA-256 the run recorded; `None` if it is.
-fn changed_since(experiment: &str, run: Option<&RunFile>) -> Option<String> {
-    let recorded = run?.experiment_sha256.as_deref()?;
-    let hash = |text: &str| hex::encode(Sha256::digest(text));
-    let now = hash(experiment);
-    // git may have given the lines the ends of Windows (`core.autocrlf`).
-    let is_same = now == recorded || hash(&experiment.replace("\r\n", "\n")) == recorded;
-    (!is_same).then(|| {
-        format!(
-            "it was changed after the run was recorded (SHA-256 {}, recorded {})",
-            short_hash(&now),
-            short_hash(recorded)
-        )
-    })
-}
-
-/// The list of packages of the newest launch of a run.
-fn packages_path(folder: &RunFolder, run: Option<&RunFile>) -> Option<PathBuf> {
-    let name = packages_file(run?.newest_at_work()?)?;
-    Some(folder.path().join(name))
-}
-
-/// The list of packages that a run's record names, with a note if it cannot be read: `git stash -u`
-/// takes it away with all files that are not committed.
-fn readable_packages(path: &Path) -> Option<String> {
-    let read = input::read_text(path, &STATE_BYTES);
-    read.map_err(|error| {
-        note(&format!(
-            "note: {}: {error}; `run.json` names this list, without which the packages of this run \
-             are not compared; restore the file",
-            path.display()
-        ));
-    })
-    .ok()
-}
-
-/// Prints a note if the run record exists and cannot be read.
-fn readable_run(run: Result<RunFile, String>) -> Result<RunFile, String> {
-    run.inspect_err(|error| {
-        note(&format!(
-            "note: {error}; the record of this run is not used"
-        ));
-    })
 }
 
 /// An unfinished last row may hold a cut number, so it is dropped, with a note: an editor may have

@@ -17,8 +17,9 @@ use kiln_core::{
 use serde_json::Value;
 
 use super::{
-    Stop, TableSource, lfs, note, or_fault, packages_path, readable_experiment, readable_run, runs,
-    tell_torn,
+    Stop, TableSource, lfs, note,
+    record::{or_fault, packages_path, readable_experiment, readable_run},
+    runs, tell_torn,
 };
 use crate::git;
 

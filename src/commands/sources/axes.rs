@@ -1,8 +1,12 @@
-//! Reads the table of a run on this machine.
+//! The axes of a table, checked against the experiment of its run and written as it has them.
 
-use kiln_core::record::{RunFile, RunFolder, TableError, TrialTable};
+use kiln_core::{
+    record::{PlannedValues, RunFile, RunFolder, TableError, TrialTable},
+    spec,
+};
+use serde_json::Value;
 
-use super::{check_and_unify, experiment_text, planned_values};
+use super::record::{changed_since, experiment_text};
 
 /// Reads the table of a run on this machine, with its axes as the run's experiment has them.
 ///
@@ -20,6 +24,42 @@ pub(in crate::commands) fn table_of_run(run: &RunFolder) -> Result<TrialTable, T
     Ok(table)
 }
 
+/// The values that the sweep of a run has; none if its experiment is not known, or is not the one that
+/// the run recorded.
+pub(super) fn planned_values(experiment: Option<&str>, run: Option<&RunFile>) -> PlannedValues {
+    let recorded = run.and(experiment);
+    let recorded = recorded.filter(|text| changed_since(text, run).is_none());
+    let values: Option<Value> = recorded.and_then(|text| spec::read_yaml(text).ok());
+    values.map_or_else(PlannedValues::default, |values| PlannedValues::of(&values))
+}
+
+/// Writes the axes of a table as the experiment of its run has them; `check` reads the table anew where
+/// it lacks some of them.
+///
+/// # Errors
+/// The table lacks an axis of its run's sweep, or has other values or rows that contradict themselves.
+pub(super) fn check_and_unify(
+    planned: &PlannedValues,
+    run: Option<&RunFile>,
+    table: &mut TrialTable,
+    check: impl FnOnce(&PlannedValues) -> Result<(), TableError>,
+) -> Result<(), TableError> {
+    if !planned.has_all(table) {
+        check(planned)?;
+    }
+    unify(planned, run, table);
+    Ok(())
+}
+
+/// Writes the axes of a table as the experiment of its run has them.
+pub(super) fn unify(planned: &PlannedValues, run: Option<&RunFile>, table: &mut TrialTable) {
+    // Without its recorded hash, the experiment may be that of another table.
+    if run.is_some_and(|run| run.experiment_sha256.is_some()) {
+        planned.leave_out_others(table);
+    }
+    planned.unify(table);
+}
+
 #[cfg(test)]
 mod tests {
     use std::fs;
@@ -28,7 +68,7 @@ mod tests {
         plan::TrialId,
         record::{TableRow, TrialRow, TrialWriter, tables::TRIALS},
     };
-    use serde_json::{Value, json};
+    use serde_json::json;
     use sha2::{Digest, Sha256};
 
     use super::*;
