@@ -47,6 +47,28 @@ fn bad_files() -> Vec<String> {
 }
 
 #[test]
+fn a_value_that_a_set_leaves_without_a_use_is_left_out_with_a_warning() {
+    let folder = tempfile::tempdir().unwrap();
+    let text = "kiln: 1\nname: x\nmodel: {kind: command, argv: [echo, '{n}', '{rate}'], values: \
+                {n: 8, rate: 1, scale: 2}}\nsweep: {grid: {model.values.n: [8, 16]}, derive: \
+                {model.values.rate: model.values.scale * model.values.n}}\n";
+    fs::write(folder.path().join("x.yaml"), text).unwrap();
+    let output = check(
+        folder.path(),
+        &["x.yaml", "--set", "model.values.rate=3"],
+        &[],
+    );
+    assert_eq!(output.status.code(), Some(0), "{}", errors(&output));
+    assert!(
+        errors(&output).contains("warning: `model.values.scale` is left out"),
+        "{}",
+        errors(&output)
+    );
+    let plain = check(folder.path(), &["x.yaml"], &[]);
+    assert!(!errors(&plain).contains("left out"), "{}", errors(&plain));
+}
+
+#[test]
 fn every_bad_file_gets_its_kept_text() {
     let mut wrong = Vec::new();
     for name in bad_files() {

@@ -94,7 +94,20 @@ impl Planned {
         let mut mistakes: Vec<_> = unmatched.iter().take(most).map(mistake).collect();
         mistakes.extend(unmatched.get(most..).and_then(more_unmatched));
         mistakes.extend(secrets::mistakes(&self.loaded));
+        mistakes.extend(self.loaded.left_out.iter().map(|key| left_out(key)));
         mistakes
+    }
+}
+
+/// Says that a value is left out, because a given value replaced the expression that used it.
+fn left_out(key: &str) -> Mistake {
+    Mistake {
+        place: None,
+        what: format!(
+            "`{key}` is left out: only the expression of a derived key used it, and a given value \
+             replaces that expression"
+        ),
+        is_secret: false,
     }
 }
 

@@ -10,6 +10,7 @@ mod experiment;
 mod patterns;
 mod search;
 
+pub(super) use command::is_unused;
 pub(crate) use data::TWO_TOKENIZERS;
 pub(super) use experiment::{check, is_ignored, locate};
 pub use patterns::PatternMemo;

@@ -187,6 +187,47 @@ fn values_of_a_command_are_derived_and_used() {
 }
 
 #[test]
+fn a_value_that_only_a_replaced_expression_used_is_left_out() {
+    let text = "kiln: 1\nname: x\nmodel: {kind: command, argv: [a, '{batch}', '{rate}'], values: \
+                {batch: 8, rate: 0.1, scale: 2}}\nsweep: {grid: {model.values.batch: [8, 16]}, \
+                derive: {model.values.rate: 0.1 * model.values.scale * model.values.batch}}\n";
+    let load_with = |text: &str, set: &[&str]| {
+        load(&ExperimentRequest {
+            file: "x.yaml".into(),
+            text: Some(text.to_owned()),
+            set: set.iter().map(|set| (*set).to_owned()).collect(),
+            ..ExperimentRequest::default()
+        })
+    };
+    let derived = load_with(text, &[]).unwrap_or_else(|problems| panic!("{problems}"));
+    assert!(derived.left_out.is_empty());
+    let set = "model.values.rate=0.5";
+    let loaded = load_with(text, &[set]).unwrap_or_else(|problems| panic!("{problems}"));
+    assert_eq!(loaded.left_out, ["model.values.scale"]);
+    let names: Vec<&String> = loaded
+        .experiment
+        .model
+        .command()
+        .unwrap()
+        .values
+        .keys()
+        .collect();
+    assert_eq!(names, ["batch", "rate"]);
+    assert_eq!(
+        loaded.experiment.sweep.grid["model.values.rate"],
+        json!([0.5])
+    );
+    load_with(&write_resolved(&loaded), &[]).unwrap_or_else(|problems| panic!("{problems}"));
+    // A value that is given anew and has no use is a mistake.
+    let both = load_with(text, &["model.values.scale=3", set]);
+    let problems = both.unwrap_err().to_string();
+    assert!(
+        problems.contains("`model.values.scale` is not used"),
+        "{problems}"
+    );
+}
+
+#[test]
 fn a_comma_is_blamed_only_where_one_cut_the_expression() {
     let derived = "train.grad_accumulation";
     let flow =

@@ -30,6 +30,7 @@ mod keys;
 mod layering_tests;
 mod layers;
 pub mod learned;
+mod leftover_values;
 mod merge;
 mod merge_rules;
 mod model_section;
@@ -114,6 +115,9 @@ pub struct Loaded {
     pub experiment: Experiment,
     /// Every resolved value in document order, defaults included.
     pub origins: Vec<ValueOrigin>,
+    /// Values of a command that are left out: only an expression used them, and a `--set` or a variable
+    /// gives its key a value.
+    pub left_out: Vec<String>,
     tree: Node,
     top: Location,
 }
@@ -174,11 +178,12 @@ impl Loaded {
 /// Every problem of every layer, sorted by file and line.
 pub fn load(request: &ExperimentRequest) -> Result<Loaded, Problems> {
     let Merged {
-        user,
-        tree,
+        mut user,
+        mut tree,
         top,
         mut problems,
         whole,
+        replaced,
     } = merge_checked(request, true);
     if !problems.is_empty() {
         if whole {
@@ -186,13 +191,16 @@ pub fn load(request: &ExperimentRequest) -> Result<Loaded, Problems> {
         }
         return Err(Problems::new(problems));
     }
-    let experiment: Experiment = serde_json::from_value(tree.to_json()).map_err(|error| {
-        let message = format!(
-            "this file passed every check and still does not fit the types: {error}; this is a bug \
-             in kiln; please report it"
-        );
-        Problems::from(Problem::new(&top, "", message))
-    })?;
+    let mut experiment = typed(&tree, &top)?;
+    let left_out = leftover_values::of(&replaced, &experiment, &user);
+    if !left_out.is_empty() {
+        for key in &left_out {
+            let path = leftover_values::path(key);
+            user.remove_path(&path);
+            tree.remove_path(&path);
+        }
+        experiment = typed(&tree, &top)?;
+    }
     let problems = contradictions::check(&experiment, &user, &top, &[]);
     if !problems.is_empty() {
         return Err(Problems::new(problems));
@@ -200,8 +208,19 @@ pub fn load(request: &ExperimentRequest) -> Result<Loaded, Problems> {
     Ok(Loaded {
         experiment,
         origins: resolved::origins(&tree),
+        left_out,
         tree,
         top,
+    })
+}
+
+fn typed(tree: &Node, top: &Location) -> Result<Experiment, Problems> {
+    serde_json::from_value(tree.to_json()).map_err(|error| {
+        let message = format!(
+            "this file passed every check and still does not fit the types: {error}; this is a bug \
+             in kiln; please report it"
+        );
+        Problems::from(Problem::new(top, "", message))
     })
 }
 
@@ -387,6 +406,8 @@ struct Merged {
     problems: Vec<Problem>,
     /// Whether every file of the chain could be read.
     whole: bool,
+    /// The keys that replaced expressions of `sweep.derive` used.
+    replaced: Vec<String>,
 }
 
 fn merge_checked(request: &ExperimentRequest, whole: bool) -> Merged {
@@ -402,10 +423,12 @@ fn merge_checked(request: &ExperimentRequest, whole: bool) -> Merged {
         .iter()
         .rposition(|layer| layer.overrides.is_none());
     let mut layers = Vec::new();
+    let mut replaced = Vec::new();
     for (index, mut layer) in read.layers.into_iter().enumerate() {
         problems.extend(own_faults(&layer));
         problems.extend(range_axis::expand(&mut layer.tree));
         let is_file = layer.overrides.is_none();
+        replaced.extend(leftover_values::replaced(&layers, &layer));
         merge::lay(&mut layers, layer);
         let tree = merge::merged(&layers);
         problems.extend(check::walk(
@@ -456,6 +479,7 @@ fn merge_checked(request: &ExperimentRequest, whole: bool) -> Merged {
         top,
         problems,
         whole: read.whole,
+        replaced,
     }
 }
 

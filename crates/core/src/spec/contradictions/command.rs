@@ -53,6 +53,19 @@ pub(super) fn of_command(point: &ResolvedPoint<'_>) -> Vec<KeyFault> {
     found.map(|fault| fault.within("model")).collect()
 }
 
+/// Whether a value of a command has no use: no text or list names it, and no expression of a derived
+/// key, which use the keys `sources`.
+pub(in crate::spec) fn is_unused(command: &Command, name: &str, sources: &[String]) -> bool {
+    let faults = Faults {
+        command,
+        patterns: &PatternMemo::default(),
+        sources,
+        found: Vec::new(),
+    };
+    let is_listed = command.grows.iter().any(|grown| grown == name);
+    command.values.contains_key(name) && !is_listed && !faults.is_used(name)
+}
+
 struct Faults<'a> {
     command: &'a Command,
     patterns: &'a PatternMemo,
