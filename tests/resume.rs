@@ -400,6 +400,24 @@ fn a_changed_experiment_is_refused_key_by_key() {
     assert_eq!((place.runs(), place.rows().len()), (2, 3));
 }
 
+#[test]
+fn numbers_that_are_written_otherwise_resume_the_run_and_texts_do_not() {
+    let model = "  argv: [sh, -c, 'echo speed $KILN_VALUE_N']\n  values: {n: 1}\n  metrics: \
+                 {speed: {line: 'speed (\\S+)', better: high}}";
+    let sweep = |values: &str| format!("sweep: {{grid: {{model.values.n: [{values}]}}}}");
+    let place = Place::of_command(model, &sweep("1, 2"));
+    place.run("", &["--only", &first_id(&place)]);
+    place.write_command(model, &sweep("1.0, 2.0"));
+    let resumed = place.run("", &[]);
+    assert_eq!(resumed.status, Some(0), "{resumed:?}");
+    assert_eq!((place.runs(), place.rows().len()), (1, 2));
+    let report = Ended::of(place.kiln(&["report", "x"]).output().unwrap());
+    assert_eq!(report.status, Some(0), "{report:?}");
+    place.write_command(model, &sweep("'1', '2'"));
+    let other = place.run("", &[]);
+    assert_eq!((other.status, place.runs()), (Some(0), 2), "{other:?}");
+}
+
 /// Of several texts each counts, not the one that was read last.
 #[test]
 fn one_of_several_texts_with_another_content_is_refused_and_named() {
