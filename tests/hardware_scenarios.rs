@@ -1037,6 +1037,26 @@ fn a_run_stays_on_the_kind_of_device_that_it_began_on() {
 }
 
 #[test]
+fn a_launch_reads_all_of_a_gpu_once() {
+    let mut scenario = scenario("h200");
+    scenario.devices[0].calls.insert(
+        "nvmlDeviceGetVbiosVersion".into(),
+        serde_json::json!({"calls": ["first", "second"]}),
+    );
+    let place = sweep("devices: [0]", 1);
+    let ended = run(&place, &scenario, "completes");
+    assert_eq!(ended.status, Some(0), "{}", ended.stderr);
+    let rows: Vec<Row> = csv::Reader::from_path(place.latest().join("snapshots.csv"))
+        .unwrap()
+        .deserialize()
+        .map(Result::unwrap)
+        .collect();
+    let of_launch = |row: &&Row| row["moment"] == "launch" && row["field"] == "vbios_version";
+    let row = rows.iter().find(of_launch).unwrap();
+    assert_eq!(row["value"], "first");
+}
+
+#[test]
 fn a_device_in_use_is_told_with_what_would_help() {
     let scenario = scenario("8-h100");
     let place = Place::with("train: {steps: 10}\nsweep: {grid: {train.batch_size: [1, 2]}}");

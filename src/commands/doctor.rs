@@ -7,7 +7,7 @@ use kiln_core::{
     record::{Check, CheckState},
     spec::Slurm,
 };
-use kiln_hardware::Patience;
+use kiln_hardware::{Patience, read_all_gpus};
 
 use super::{
     RESULTS, Status, Stop,
@@ -110,9 +110,14 @@ fn of_machine(planned: Option<&Planned>, args: &Args) -> Result<Diagnosis, Stop>
     let answer = answer.filter(|_| !is_foreign);
     let trials = planned.map(|planned| planned.plan.trials.iter().collect::<Vec<_>>());
     let (privacy, patience) = (Privacy::Full, Patience::default());
+    let gpus = nvml
+        .as_ref()
+        .map(|nvml| read_all_gpus(*nvml, &patience))
+        .unwrap_or_default();
     let sources = FactRoots {
         nvml: &nvml,
         is_system_nvml: nvml_library().is_none(),
+        gpus: &gpus,
         results: &args.results,
         trials: trials.as_deref(),
         privacy,

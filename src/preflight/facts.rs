@@ -14,8 +14,8 @@ use kiln_core::{
     units::listed,
 };
 use kiln_hardware::{
-    Gpu, HostFacts, Nvml, NvmlAbsent, Patience, ProcessList, Reading, VISIBLE_DEVICES, Which, host,
-    read_gpus, silence_of,
+    Gpu, HostFacts, Nvml, NvmlAbsent, Patience, ProcessList, Reading, VISIBLE_DEVICES, host,
+    silence_of,
 };
 
 use super::{gpu::GpuFacts, trial_program::ExamineAnswer};
@@ -105,6 +105,8 @@ pub struct FactRoots<'a> {
     pub nvml: &'a Result<Nvml, NvmlAbsent>,
     /// Whether `nvml` is the system's library, so that the system's facts about its driver apply.
     pub is_system_nvml: bool,
+    /// All GPUs, as read by `nvml`.
+    pub gpus: &'a [Gpu],
     pub results: &'a Path,
     /// Those that are to run.
     pub trials: Option<&'a [&'a Trial]>,
@@ -114,7 +116,7 @@ pub struct FactRoots<'a> {
 }
 
 impl PreflightFacts {
-    /// Reads the machine. Makes about 200 driver calls per GPU.
+    /// Reads the rest of the machine. Makes a few driver calls per GPU.
     pub fn gather(
         sources: &FactRoots,
         leased: Option<Vec<String>>,
@@ -125,7 +127,9 @@ impl PreflightFacts {
         let driver = nvml
             .map(|nvml| versions(*nvml, patience))
             .map_err(Clone::clone);
-        let gpus = nvml.map(|nvml| gpus(*nvml, patience)).unwrap_or_default();
+        let gpus = nvml
+            .map(|nvml| gpus(*nvml, sources.gpus, patience))
+            .unwrap_or_default();
         Self {
             silence: driver
                 .as_ref()
@@ -165,9 +169,7 @@ fn versions(nvml: Nvml, patience: &Patience) -> DriverVersions {
     })
 }
 
-fn gpus(nvml: Nvml, patience: &Patience) -> Vec<GpuFacts> {
-    let read = read_gpus(nvml, Which::All, patience)
-        .unwrap_or_else(|absence| vec![Gpu::unread_at(0, &absence)]);
+fn gpus(nvml: Nvml, read: &[Gpu], patience: &Patience) -> Vec<GpuFacts> {
     let well: Vec<String> = read
         .iter()
         .filter(|gpu| silence_of(gpu).is_none())

@@ -20,7 +20,7 @@ mod visible;
 use std::{path::Path, time::Duration};
 
 use kiln_core::{plan::Trial, record::Check};
-use kiln_hardware::{Nvml, NvmlAbsent, Patience};
+use kiln_hardware::{Gpu, Nvml, NvmlAbsent, Patience};
 
 pub(crate) use device::IDLE_MEMORY_BYTES;
 pub use facts::{FactRoots, PreflightFacts};
@@ -98,6 +98,7 @@ pub(super) fn before_launch(
     let sources = FactRoots {
         nvml,
         is_system_nvml: launch.is_system_nvml,
+        gpus: launch.gpus,
         results: launch.results,
         trials: Some(launch.trials),
         privacy: launch.privacy,
@@ -141,6 +142,8 @@ fn does_not_load(answer: &ExamineAnswer) -> bool {
 /// The resources that a launch will use.
 pub(super) struct PlannedLaunch<'a> {
     pub(super) is_system_nvml: bool,
+    /// All GPUs of the machine.
+    pub(super) gpus: &'a [Gpu],
     pub(super) results: &'a Path,
     /// Those that are to run.
     pub(super) trials: &'a [&'a Trial],
@@ -347,6 +350,7 @@ mod tests {
         let (results, privacy) = (Path::new("results"), Privacy::Masked);
         let launch = PlannedLaunch {
             is_system_nvml: false,
+            gpus: &[],
             results,
             trials: &[],
             uuids: Vec::new(),

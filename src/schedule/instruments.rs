@@ -20,8 +20,8 @@ use kiln_core::{
     record::{Check, peaks::peaks_path},
 };
 use kiln_hardware::{
-    self, Gpu, HostFacts, Nvml, NvmlAbsent, NvmlFault, Patience, Reading, Which, list_devices,
-    read_gpus, snapshot::host_items,
+    self, Gpu, HostFacts, Nvml, NvmlAbsent, NvmlFault, Patience, Reading, list_devices,
+    read_all_gpus, snapshot::host_items,
 };
 use serde_json::{Map, Value, json};
 
@@ -78,6 +78,8 @@ pub struct Instruments {
     /// Whether the system's NVML library is used.
     is_system_nvml: bool,
     host: HostFacts,
+    /// All GPUs as the checks before the launch have read them, for its snapshot.
+    checked_gpus: Option<Vec<Gpu>>,
     peaks: Option<PathBuf>,
     keeping: Option<Keeping>,
     watched: Vec<AttemptWatch>,
@@ -149,6 +151,7 @@ impl Instruments {
             snapshots: SnapshotReader::default(),
             is_system_nvml,
             host: kiln_hardware::host::read(),
+            checked_gpus: None,
             peaks: peaks_path(),
             keeping: None,
             watched: Vec::new(),
@@ -252,10 +255,7 @@ impl Instruments {
     fn read_gpus(&self) -> Vec<Gpu> {
         self.nvml
             .as_ref()
-            .map(|nvml| {
-                read_gpus(**nvml, Which::All, &self.patience)
-                    .unwrap_or_else(|absence| vec![Gpu::unread_at(0, &absence)])
-            })
+            .map(|nvml| read_all_gpus(**nvml, &self.patience))
             .unwrap_or_default()
     }
 
@@ -309,27 +309,32 @@ impl Instruments {
         self.driver.clone()
     }
 
-    /// The cheap checks of the machine before a launch that has leased these GPUs.
+    /// The cheap checks of the machine before a launch that has leased these GPUs. What they read of
+    /// the GPUs is kept for the launch's snapshot: with a slow driver it takes seconds.
     pub(super) fn preflight(
-        &self,
+        &mut self,
         request: &RunRequest,
         trials: &[&Trial],
         uuids: &[String],
         answer: Option<ExamineAnswer>,
     ) -> Vec<Check> {
+        let gpus = self.read_gpus();
         let launch = preflight::PlannedLaunch {
             is_system_nvml: self.is_system_nvml,
+            gpus: &gpus,
             results: request.results,
             trials,
             uuids: self.boards(uuids),
             privacy: Privacy::of(request.experiment),
             patience: &self.patience,
         };
-        preflight::before_launch(
+        let checks = preflight::before_launch(
             &self.nvml.as_deref().copied().map_err(Clone::clone),
             &launch,
             answer,
-        )
+        );
+        self.checked_gpus = Some(gpus);
+        checks
     }
 
     /// Host facts for `run.json`: section to field to value. With a unit, or without a value, it is

@@ -40,7 +40,9 @@ pub use gpu_reader::{
 pub use host::HostFacts;
 pub use nvml::{DeviceFacts, GpuProcess, MigInstance, Nvml, NvmlAbsent, NvmlFault, ProcessList};
 pub use oom_kills::OomKillWatch;
-pub use patient::{Patience, Which, check_setting, list_devices, read_gpus, silence_of};
+pub use patient::{
+    Patience, Which, check_setting, list_devices, read_all_gpus, read_gpus, silence_of,
+};
 pub use reading::{Absence, Reading};
 pub use sampler::{Sampler, Tick, TrialReadings, Watch};
 pub use snapshot::{Entry, Snapshot};

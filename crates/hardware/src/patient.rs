@@ -221,6 +221,12 @@ pub fn read_gpus(nvml: Nvml, which: Which, patience: &Patience) -> Result<Vec<Gp
         .collect())
 }
 
+/// Reads all GPUs. Where the driver does not say how many there are, the first one has the reason.
+pub fn read_all_gpus(nvml: Nvml, patience: &Patience) -> Vec<Gpu> {
+    read_gpus(nvml, Which::All, patience)
+        .unwrap_or_else(|absence| vec![Gpu::unread_at(0, &absence)])
+}
+
 /// The number of GPUs.
 fn count(nvml: Nvml, patience: &Patience) -> Result<u32, Absence> {
     let count = patience.wait(move || nvml.device_count());

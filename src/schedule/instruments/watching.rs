@@ -92,7 +92,8 @@ impl Instruments {
             SnapshotWriter::open(&folder, sitting.launch, sitting.privacy)
                 .map_err(io::Error::from)?;
         snapshots.at(clock::run_seconds(sitting.run_anchor_nanoseconds));
-        let gpus = self.read_gpus();
+        let checked = self.checked_gpus.take();
+        let gpus = checked.unwrap_or_else(|| self.read_gpus());
         for snapshot in
             std::iter::once(host_snapshot(&self.host)).chain(gpus.iter().map(gpu_snapshot))
         {
