@@ -842,6 +842,38 @@ fn a_signal_is_heeded_while_the_driver_hangs() {
 }
 
 #[test]
+fn the_devices_of_a_launch_are_looked_at_at_the_same_time() {
+    let mut scenario = scenario("8-h100");
+    scenario.devices.truncate(3);
+    for device in &mut scenario.devices {
+        device.calls.insert(
+            "nvmlDeviceGetUtilizationRates".into(),
+            serde_json::json!({"hang": true}),
+        );
+    }
+    let place = Place::with(&format!("{ONE_TRIAL}\nrun: {{devices: all}}"));
+    let mut kiln = kiln_on(&place, &scenario, &[])
+        .env("KILN_NVML_PATIENCE", "600")
+        .spawn()
+        .unwrap();
+    let tasks = PathBuf::from(format!("/proc/{}/task", kiln.id()));
+    let is_call = |task: &fs::DirEntry| {
+        let name = fs::read_to_string(task.path().join("comm"));
+        name.is_ok_and(|name| name.trim() == "driver call")
+    };
+    // The calls of the list of GPUs are in parallel too, but they end.
+    let mut looks = 0;
+    wait_until("a call hangs on each GPU", || {
+        let threads = fs::read_dir(&tasks).into_iter().flatten().flatten();
+        let calls = threads.filter(is_call).count();
+        looks = if calls == 3 { looks + 1 } else { 0 };
+        looks > 50
+    });
+    kiln.kill().unwrap();
+    kiln.wait().unwrap();
+}
+
+#[test]
 fn a_snapshot_is_of_the_gpus_that_answer() {
     let folder = tempfile::tempdir().unwrap();
     let library = install(folder.path(), &first_hangs("nvmlDeviceGetUtilizationRates")).unwrap();

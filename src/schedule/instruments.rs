@@ -88,7 +88,7 @@ pub struct Instruments {
     /// Devices that a test simulates as lost.
     #[cfg(test)]
     pub(super) pretended_lost: Vec<String>,
-    /// The answer of [`Self::use_of`] in a test.
+    /// The answer of [`Self::uses_of`] about a device in a test.
     #[cfg(test)]
     pub(super) pretended_use: Option<PretendedUse>,
 }
@@ -187,19 +187,9 @@ impl Instruments {
         }
     }
 
-    /// Asks the driver about one device; `None` without a driver, or if it does not answer in time.
-    fn ask_of<T: Send + 'static>(
-        &self,
-        uuid: &str,
-        question: impl FnOnce(&Nvml, &str) -> T + Send + 'static,
-    ) -> Option<T> {
-        let nvml = Arc::clone(self.nvml.as_ref().ok()?);
-        let uuid = uuid.to_owned();
-        self.patience.wait(move || question(&nvml, &uuid))
-    }
-
-    /// The same for the scheduler, which has running trials to watch: a GPU that did not answer a
-    /// moment ago is not waited for.
+    /// Asks the driver about one device for the scheduler, which has running trials to watch: a GPU
+    /// that did not answer a moment ago is not waited for. `None` without a driver, or if it does
+    /// not answer in time.
     fn ask_running<T: Send + 'static>(
         &self,
         uuid: &str,
@@ -309,8 +299,8 @@ impl Instruments {
         self.driver.clone()
     }
 
-    /// The cheap checks of the machine before a launch that has leased these GPUs. What they read of
-    /// the GPUs is kept for the launch's snapshot: with a slow driver it takes seconds.
+    /// The cheap checks of the machine before a launch that has leased these GPUs. The readings of
+    /// the GPUs are kept for the launch's snapshot: with a slow driver they take seconds.
     pub(super) fn preflight(
         &mut self,
         request: &RunRequest,
@@ -356,24 +346,30 @@ impl Instruments {
         Value::Object(sections)
     }
 
-    /// Who uses the device.
-    ///
-    /// # Errors
-    /// If the driver does not answer; the text contains the time waited.
-    pub fn use_of(&self, uuid: &str) -> Result<DeviceUse, String> {
+    /// Who uses each of these devices, which are read at the same time; an error if the driver does
+    /// not answer, with the time waited.
+    pub(super) fn uses_of(&self, uuids: Vec<String>) -> Vec<Result<DeviceUse, String>> {
         #[cfg(test)]
         if let Some(pretended) = self.pretended_use {
-            return pretended(uuid);
+            return uuids.iter().map(|uuid| pretended(uuid)).collect();
         }
-        if let Err(absent) = &self.nvml {
-            return Ok(DeviceUse::unknown(absent.to_string()));
-        }
-        let asked = self.ask_of(uuid, |nvml, uuid| DeviceUse {
-            processes: nvml.compute_processes(uuid),
-            utilization: nvml.utilization(uuid).into_value(),
-            held_memory_bytes: kiln_hardware::held_memory_bytes(nvml, uuid),
-        });
-        asked.ok_or_else(|| self.patience.silence().to_string())
+        let nvml = match &self.nvml {
+            Ok(nvml) => Arc::clone(nvml),
+            Err(absent) => {
+                let unknown = |_| Ok(DeviceUse::unknown(absent.to_string()));
+                return uuids.into_iter().map(unknown).collect();
+            }
+        };
+        let read = move |uuid: String| DeviceUse {
+            processes: nvml.compute_processes(&uuid),
+            utilization: nvml.utilization(&uuid).into_value(),
+            held_memory_bytes: kiln_hardware::held_memory_bytes(&nvml, &uuid),
+        };
+        let found = self.patience.each(uuids, read);
+        let answer = |found: Option<DeviceUse>| {
+            found.ok_or_else(|| self.patience.silence().to_string())
+        };
+        found.into_iter().map(answer).collect()
     }
 
     /// Temperature of the GPU, also where the device is a MIG instance of it.

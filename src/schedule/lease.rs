@@ -8,7 +8,7 @@ use kiln_core::record::lock::{Lock, lock_file};
 use super::{
     clock,
     devices::{DeviceChoice, busy, holds_memory},
-    instruments::{Instruments, LeasedGpu},
+    instruments::{DeviceUse, Instruments, LeasedGpu},
     locks_folder,
     process_record::end_earlier,
 };
@@ -67,9 +67,9 @@ pub(super) fn take(
         DeviceChoice::All(devices) => {
             let mut missing: Vec<&LeasedGpu> = devices.iter().collect();
             missing.retain(|device| !has(held, device));
-            for device in &missing {
-                look(device, terms)?;
-            }
+            look(&missing, terms)
+                .into_iter()
+                .collect::<Result<Vec<IdleMemory>, Refusal>>()?;
             lock_all(&missing, terms).map_err(|(_, refusal)| refusal)
         }
         DeviceChoice::FirstIdle(devices) => {
@@ -146,10 +146,12 @@ pub(super) fn first_idle(
                 }
                 continue;
             };
-            match look(device, terms) {
-                Ok(IdleMemory::Free) => idle.push(device),
-                Ok(IdleMemory::Held) => with_memory.push_back(device),
-                Err(refusal) => passed_over.add(refusal)?,
+            for found in look(&[device], terms) {
+                match found {
+                    Ok(IdleMemory::Free) => idle.push(device),
+                    Ok(IdleMemory::Held) => with_memory.push_back(device),
+                    Err(refusal) => passed_over.add(refusal)?,
+                }
             }
         }
         match lock_all(&idle, terms) {
@@ -201,13 +203,25 @@ enum IdleMemory {
     Held,
 }
 
-/// Checks that others do not use the device. It is not leased meanwhile: a driver that hangs takes
-/// seconds, in which others could not have the device.
-fn look(device: &LeasedGpu, terms: &Terms) -> Result<IdleMemory, Refusal> {
+/// Checks of each device that others do not use it. All are read at the same time. They are not
+/// leased meanwhile: a driver that hangs takes seconds, in which others could not have the devices.
+fn look(devices: &[&LeasedGpu], terms: &Terms) -> Vec<Result<IdleMemory, Refusal>> {
     if !terms.require_idle {
-        return Ok(IdleMemory::Free);
+        return devices.iter().map(|_| Ok(IdleMemory::Free)).collect();
     }
-    let why = match terms.instruments.use_of(&device.uuid) {
+    let uuids = devices.iter().map(|device| device.uuid.clone()).collect();
+    let uses = terms.instruments.uses_of(uuids);
+    let each = devices.iter().zip(uses);
+    each.map(|(device, found)| idle_memory(device, found, terms))
+        .collect()
+}
+
+fn idle_memory(
+    device: &LeasedGpu,
+    found: Result<DeviceUse, String>,
+    terms: &Terms,
+) -> Result<IdleMemory, Refusal> {
+    let why = match found {
         Ok(device_use) => match busy(device, &device_use.processes, device_use.utilization) {
             Some(why) => why,
             None if holds_memory(&device_use) => return Ok(IdleMemory::Held),
@@ -265,7 +279,7 @@ mod tests {
     use std::{cell::RefCell, path::PathBuf};
 
     use super::*;
-    use crate::schedule::instruments::{DeviceUse, ProcessList};
+    use crate::schedule::instruments::ProcessList;
 
     thread_local! {
         /// The folder of the locks, for the look at a pretended device.
