@@ -1,12 +1,13 @@
-//! A watchdog for driver calls: they run in their own thread, and the caller waits with a timeout.
+//! A watchdog for driver calls: each device is read in a thread of its own, and the caller waits
+//! with a timeout.
 //!
-//! A call that hangs cannot be canceled. Its thread is abandoned with the device it hangs on, a new
-//! thread serves the other devices, and that device reads as silent until the call returns. Nothing
-//! ever waits for such a thread, the end of the program included.
+//! A call that hangs cannot be canceled. Its device reads as silent until the call returns, and the
+//! other devices are read meanwhile. Nothing ever waits for such a thread, the end of the program
+//! included.
 
 use std::{
     collections::HashMap,
-    fmt,
+    fmt, io,
     sync::{
         Arc,
         mpsc::{Receiver, RecvTimeoutError, Sender, TryRecvError, channel},
@@ -22,29 +23,24 @@ use crate::{Nvml, patient::setting};
 pub struct GpuWatchdog {
     make: Arc<dyn Fn() -> Box<dyn GpuReader> + Send + Sync>,
     patience: Duration,
-    /// Waits for the next question.
-    idle: Option<Worker>,
-    /// By device: the thread that has not answered.
-    stuck: HashMap<String, Stuck>,
+    /// By device.
+    workers: HashMap<String, Worker>,
 }
 
 impl fmt::Debug for GpuWatchdog {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("GpuWatchdog")
-            .field("stuck", &self.stuck.keys())
+            .field("devices", &self.workers.keys())
             .finish_non_exhaustive()
     }
 }
 
-/// A thread with a reader. It ends when its desk drops it.
+/// A thread that reads one device. It ends when its desk drops it.
 struct Worker {
-    questions: Sender<(String, bool)>,
+    questions: Sender<bool>,
     answers: Receiver<GpuReading>,
-}
-
-struct Stuck {
-    worker: Worker,
-    since: Instant,
+    /// When it was asked, if it has not answered.
+    asked: Option<Instant>,
 }
 
 impl GpuWatchdog {
@@ -63,66 +59,82 @@ impl GpuWatchdog {
         Self {
             make: Arc::new(make),
             patience,
-            idle: None,
-            stuck: HashMap::new(),
+            workers: HashMap::new(),
         }
     }
 
     /// One look at a device, or the reason why there is none. Takes at most the desk's patience; no
     /// time at all while an earlier question about the device has no answer.
     pub fn read(&mut self, uuid: &str, wants_processes: bool) -> GpuReading {
-        if let Some(silent) = self.still_silent(uuid) {
-            return silent;
+        let unasked = self.ask(uuid, wants_processes);
+        unasked.unwrap_or_else(|| self.answer(uuid))
+    }
+
+    /// Asks about a device and does not wait for the answer: several devices that hang are then
+    /// waited for at the same time. Returns the reason if there is no answer to come.
+    pub(crate) fn ask(&mut self, uuid: &str, wants_processes: bool) -> Option<GpuReading> {
+        if let Some(since) = self.unanswered(uuid) {
+            return Some(silent(since));
         }
-        let worker = match self.idle.take().map_or_else(|| self.hire(), Ok) {
+        let known = self.workers.remove(uuid);
+        let mut worker = match known.map_or_else(|| self.hire(uuid), Ok) {
             Ok(worker) => worker,
             Err(error) => {
-                return GpuReading::nothing(format!(
+                return Some(GpuReading::nothing(format!(
                     "cannot start the thread that reads the GPU: {error}"
-                ));
+                )));
             }
         };
-        let since = Instant::now();
-        // A worker that has ended answers this below.
-        let _ = worker.questions.send((uuid.to_owned(), wants_processes));
-        match worker.answers.recv_timeout(self.patience) {
+        // That a thread has ended is seen where its answer is awaited.
+        let _ = worker.questions.send(wants_processes);
+        worker.asked = Some(Instant::now());
+        self.workers.insert(uuid.to_owned(), worker);
+        None
+    }
+
+    /// The answer about a device; silence once the desk's patience since the question is over.
+    pub(crate) fn answer(&mut self, uuid: &str) -> GpuReading {
+        let ended = || GpuReading::nothing("the thread that reads the GPU has ended".to_owned());
+        let Some(worker) = self.workers.get_mut(uuid) else {
+            return ended();
+        };
+        let since = worker.asked.unwrap_or_else(Instant::now);
+        let left = self.patience.saturating_sub(since.elapsed());
+        match worker.answers.recv_timeout(left) {
             Ok(look) => {
-                self.idle = Some(worker);
+                worker.asked = None;
                 look
             }
-            Err(RecvTimeoutError::Timeout) => {
-                self.stuck.insert(uuid.to_owned(), Stuck { worker, since });
-                silent(since)
-            }
+            Err(RecvTimeoutError::Timeout) => silent(since),
             Err(RecvTimeoutError::Disconnected) => {
-                GpuReading::nothing("the thread that reads the GPU has ended".to_owned())
+                self.workers.remove(uuid);
+                ended()
             }
         }
     }
 
-    /// An answer that came late is thrown away: it is of another moment.
-    fn still_silent(&mut self, uuid: &str) -> Option<GpuReading> {
-        let Stuck { worker, since } = self.stuck.remove(uuid)?;
+    /// When a device was asked that has not answered. An answer that came late is thrown away: it
+    /// is of another moment.
+    fn unanswered(&mut self, uuid: &str) -> Option<Instant> {
+        let worker = self.workers.get_mut(uuid)?;
+        let since = worker.asked?;
         match worker.answers.try_recv() {
-            Ok(_) => {
-                self.idle.get_or_insert(worker);
-                None
-            }
-            Err(TryRecvError::Disconnected) => None,
-            Err(TryRecvError::Empty) => {
-                self.stuck.insert(uuid.to_owned(), Stuck { worker, since });
-                Some(silent(since))
+            Ok(_) => worker.asked = None,
+            Err(TryRecvError::Empty) => return Some(since),
+            Err(TryRecvError::Disconnected) => {
+                self.workers.remove(uuid);
             }
         }
+        None
     }
 
-    fn hire(&self) -> std::io::Result<Worker> {
-        let (questions, asked) = channel::<(String, bool)>();
+    fn hire(&self, uuid: &str) -> io::Result<Worker> {
+        let (questions, asked) = channel();
         let (answer, answers) = channel();
-        let make = Arc::clone(&self.make);
+        let (make, uuid) = (Arc::clone(&self.make), uuid.to_owned());
         let work = move || {
             let mut reader = make();
-            while let Ok((uuid, wants_processes)) = asked.recv() {
+            while let Ok(wants_processes) = asked.recv() {
                 if answer.send(reader.read(&uuid, wants_processes)).is_err() {
                     break;
                 }
@@ -131,7 +143,11 @@ impl GpuWatchdog {
         thread::Builder::new()
             .name("gpu reader".to_owned())
             .spawn(work)?;
-        Ok(Worker { questions, answers })
+        Ok(Worker {
+            questions,
+            answers,
+            asked: None,
+        })
     }
 }
 
@@ -193,7 +209,7 @@ mod tests {
         assert!(again.silent_seconds > look.silent_seconds && began.elapsed() < long);
         release.send(()).unwrap();
         // Once the call has returned the device is asked anew.
-        while desk.still_silent("hangs").is_some() {
+        while desk.unanswered("hangs").is_some() {
             thread::yield_now();
         }
         release.send(()).unwrap();

@@ -81,6 +81,14 @@ struct LookTarget {
     wants_pages: bool,
 }
 
+/// A look whose device was asked.
+struct LookStart {
+    began: Instant,
+    monotonic_nanoseconds: u64,
+    /// The reading of the device, if it has no answer to wait for.
+    unasked: Option<GpuReading>,
+}
+
 /// Result of one reading.
 struct LookResult {
     tick: Tick,
@@ -113,8 +121,10 @@ impl Looker {
         let mut next = Instant::now() + self.interval;
         while let Some(targets) = self.wait(&mut next) {
             let host = self.host_series.tick();
-            for target in targets {
-                let look = self.look(&target, host.clone());
+            // All devices are asked before one is waited for: those that hang cost one wait.
+            let starts: Vec<LookStart> = targets.iter().map(|target| self.begin(target)).collect();
+            for (target, start) in targets.iter().zip(starts) {
+                let look = self.look(target, start, host.clone());
                 self.keep(&target.watch, look);
             }
         }
@@ -156,20 +166,37 @@ impl Looker {
         }
     }
 
-    fn look(&mut self, target: &LookTarget, host: HostTick) -> LookResult {
-        let began = Instant::now();
-        let monotonic_nanoseconds = clock::monotonic_nanoseconds();
+    /// Asks about the target's device.
+    fn begin(&mut self, target: &LookTarget) -> LookStart {
+        let (began, monotonic_nanoseconds) = (Instant::now(), clock::monotonic_nanoseconds());
+        let device = target.watch.device_uuid.as_deref();
+        let unasked = device
+            .zip(self.gpu.as_mut())
+            .and_then(|(uuid, desk)| desk.ask(uuid, target.wants_processes));
+        LookStart {
+            began,
+            monotonic_nanoseconds,
+            unasked,
+        }
+    }
+
+    fn look(&mut self, target: &LookTarget, start: LookStart, host: HostTick) -> LookResult {
+        let LookStart {
+            began,
+            monotonic_nanoseconds,
+            unasked,
+        } = start;
         let device = target.watch.device_uuid.as_deref();
         let mut gpu = device
             .zip(self.gpu.as_mut())
-            .map(|(uuid, desk)| desk.read(uuid, target.wants_processes));
+            .map(|(uuid, desk)| unasked.unwrap_or_else(|| desk.answer(uuid)));
         let gpu_absence = gpu
             .as_ref()
             .and_then(|look| look.reason().map(str::to_owned));
         let list = || tree::members(target.watch.pid, target.watch.without_root);
         let family = list();
         let used = tree::read(&family, target.wants_pages, list);
-        let cpu = used.map(|_| CpuTimes::of(monotonic_nanoseconds, &family));
+        let cpu = used.map(|_| CpuTimes::of(clock::monotonic_nanoseconds(), &family));
         let cores = target
             .cpu_before
             .zip(cpu)

@@ -272,7 +272,10 @@ mod tests {
     use std::{
         collections::BTreeMap,
         process::{Command, Stdio},
-        sync::mpsc::{Receiver, channel},
+        sync::{
+            atomic::{AtomicBool, Ordering},
+            mpsc::{Receiver, Sender, channel},
+        },
         time::Instant,
     };
 
@@ -550,6 +553,49 @@ mod tests {
         );
         assert!(found[0].ticks[0] == first[0].tick && found[1].ticks[0] == first[1].tick);
         assert!(sampler.unwatch_all("a").is_empty() && sampler.unwatch("b").ticks.len() == 1);
+    }
+
+    /// Once it is asked to, the first device answers only after the second one was asked.
+    struct Waiting {
+        must_wait: Arc<AtomicBool>,
+        sender: Sender<()>,
+        receiver: Arc<Mutex<Receiver<()>>>,
+    }
+
+    impl GpuReader for Waiting {
+        fn read(&mut self, uuid: &str, _wants_processes: bool) -> GpuReading {
+            match (uuid, self.must_wait.load(Ordering::Relaxed)) {
+                ("GPU-1", true) => self.receiver.lock().unwrap().recv().unwrap(),
+                ("GPU-2", true) => self.sender.send(()).unwrap(),
+                _ => {}
+            }
+            GpuReading {
+                tick: Some(GpuTick::default()),
+                ..GpuReading::default()
+            }
+        }
+    }
+
+    #[test]
+    fn the_devices_of_a_tick_are_read_at_the_same_time() {
+        let (sender, receiver) = channel();
+        let receiver = Arc::new(Mutex::new(receiver));
+        let must_wait = Arc::new(AtomicBool::new(false));
+        let for_desk = Arc::clone(&must_wait);
+        let desk = desk(move || Waiting {
+            must_wait: Arc::clone(&for_desk),
+            sender: sender.clone(),
+            receiver: Arc::clone(&receiver),
+        });
+        let sampler = Sampler::with_desk(desk, Duration::from_secs(3600), 0);
+        for uuid in ["GPU-1", "GPU-2"] {
+            sampler.watch(watch("a", Some(uuid)));
+        }
+        rows(&sampler, 2);
+        must_wait.store(true, Ordering::Relaxed);
+        sampler.mark("a");
+        let marked = rows(&sampler, 2);
+        assert!(marked.iter().all(|row| row.tick.gpu.is_some()), "{marked:?}");
     }
 
     #[test]
