@@ -208,6 +208,26 @@ impl Instruments {
         answer
     }
 
+    /// The same at the end of an attempt, after which others may wait to start: it waits a moment
+    /// only, and a GPU that does not answer by then is not asked for a while.
+    fn ask_ended<T: Send + 'static>(
+        &self,
+        uuid: &str,
+        question: impl FnOnce(&Nvml, &str) -> T + Send + 'static,
+    ) -> Option<T> {
+        let nvml = Arc::clone(self.nvml.as_ref().ok()?);
+        let (board, uuid) = (self.board(uuid), uuid.to_owned());
+        if self.is_silent(&board) {
+            return None;
+        }
+        let answer = self.patience.short().wait(move || question(&nvml, &uuid));
+        match &answer {
+            Some(_) => self.silent().note(&board, true, Instant::now()),
+            None => self.silent().avoid(&board, Instant::now()),
+        }
+        answer
+    }
+
     fn silent(&self) -> MutexGuard<'_, SilentGpus> {
         self.silent.lock().unwrap_or_else(PoisonError::into_inner)
     }
@@ -394,7 +414,7 @@ impl Instruments {
         if self.pretended_lost.iter().any(|lost| lost == uuid) {
             return Some("pretended".to_owned());
         }
-        self.ask_running(uuid, kiln_hardware::lost).flatten()
+        self.ask_ended(uuid, kiln_hardware::lost).flatten()
     }
 
     /// The memory of the smallest of these GPUs, or the limit of the host and its control group for
@@ -436,5 +456,26 @@ mod tests {
         };
         assert_eq!(of(NvmlFault::Silent), [(0, "no answer".to_owned())]);
         assert!(of(NvmlFault::NotFound).is_empty());
+    }
+
+    #[test]
+    fn a_gpu_that_hangs_at_the_end_of_a_trial_is_waited_for_a_moment_and_not_asked_again() {
+        let folder = tempfile::tempdir().unwrap();
+        let scenario = Path::new("tests/scenarios/h200.yaml");
+        let scenario = fake_nvml::Scenario::read(scenario).unwrap();
+        let library = fake_nvml::install::install(folder.path(), &scenario).unwrap();
+        let limit = Duration::from_secs(10);
+        let instruments = Instruments {
+            patience: Patience::of(limit),
+            ..Instruments::open(Some(&library))
+        };
+        let (_release, hang) = std::sync::mpsc::channel::<()>();
+        let hangs = move |_: &Nvml, _: &str| hang.recv().is_ok();
+        assert_eq!(instruments.ask_ended("GPU-1", hangs), None);
+        let waited = instruments.take_waited();
+        assert!(waited < limit / 2, "{waited:?}");
+        assert_eq!(instruments.ask_ended("GPU-1", |_, _| 7), None);
+        assert_eq!(instruments.ask_ended("GPU-2", |_, _| 7), Some(7));
+        assert!(instruments.take_silences().is_empty());
     }
 }

@@ -168,7 +168,7 @@ impl Patience {
         self.limit / SHORTER
     }
 
-    /// The patience with a device that has hung once.
+    /// The patience with a device that has hung once, and while others wait.
     #[must_use]
     pub fn short(&self) -> Self {
         Self {

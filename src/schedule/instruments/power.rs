@@ -51,7 +51,7 @@ impl Instruments {
             Reading::Absent(absence) => Some(absence.to_string()),
             Reading::Value(_) if !answers => None,
             Reading::Value(before) => {
-                let now = self.ask_running(uuid, power_limit_watts)?.into_value()?;
+                let now = self.ask_ended(uuid, power_limit_watts)?.into_value()?;
                 limit_change(*before, now)
             }
         }
