@@ -314,3 +314,28 @@ fn a_gpu_that_the_environment_hides_is_not_measured() {
             .starts_with("--calibrate cpu")
     );
 }
+
+#[test]
+fn a_variable_that_names_a_lost_gpu_is_told_of() {
+    let folder = tempfile::tempdir().unwrap();
+    let scenario = Scenario::read(Path::new("tests/scenarios/lost.yaml")).unwrap();
+    let library = install(folder.path(), &scenario).unwrap();
+    fs::write(folder.path().join("changed"), "").unwrap();
+    let mut kiln = kiln(
+        folder.path(),
+        &["calibrate", "--device", "auto"],
+        &script("1.0e9", "2.11.0"),
+    );
+    let ended = kiln
+        .env("KILN_NVML_LIB", library)
+        .env("CUDA_VISIBLE_DEVICES", "0")
+        .output()
+        .unwrap();
+    let error = String::from_utf8_lossy(&ended.stderr);
+    assert!(
+        ended.status.success()
+            && error.contains("names only GPUs that cannot be used (GPU 0: the GPU is lost")
+            && error.contains("; this is done on the CPU"),
+        "{error}"
+    );
+}

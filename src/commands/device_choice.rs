@@ -1,7 +1,11 @@
 //! The device that `--device` of a command names: leased as a trial would, so that trials of this user
 //! and the command do not share a GPU.
 
-use super::{Status, Stop, machine::visible_here, note};
+use super::{
+    Status, Stop,
+    machine::{visible_here, why_none_here},
+    note,
+};
 use crate::schedule::{self, Instruments, Lease, instruments::LeasedGpu};
 
 /// The device to compute on.
@@ -29,16 +33,8 @@ pub(super) fn leased(
     instruments: &Instruments,
     what: &str,
 ) -> Result<Option<Lease>, Stop> {
-    let devices = instruments.devices();
     let visible = visible_here(instruments);
-    let absence = match (devices.is_empty(), instruments.absence()) {
-        (false, _) => "`CUDA_VISIBLE_DEVICES` hides every GPU".to_owned(),
-        (true, Some(absence)) => absence,
-        (true, None) => match instruments.unusable().first() {
-            Some((index, why)) => format!("GPU {index} cannot be used: {why}"),
-            None => "the NVIDIA driver reports no GPU".to_owned(),
-        },
-    };
+    let absence = why_none_here(instruments);
     match chosen(
         asked,
         &DeviceOffer {

@@ -18,7 +18,7 @@ use kiln_hardware::{
 use super::{Status, Stop, note, warning};
 use crate::{
     ask::not_started,
-    schedule::{Instruments, instruments::LeasedGpu, visible_gpus},
+    schedule::{Instruments, instruments::LeasedGpu, visible_gpus, why_none_visible},
 };
 
 /// `$KILN_TRIAL`, else the program beside this one.
@@ -128,6 +128,12 @@ pub(super) fn visible_here(instruments: &Instruments) -> Vec<LeasedGpu> {
     let visible = std::env::var(VISIBLE_DEVICES).ok();
     let devices = instruments.devices();
     visible_gpus(&devices, instruments.unusable(), visible.as_deref())
+}
+
+/// Why [`visible_here`] has no GPU.
+pub(super) fn why_none_here(instruments: &Instruments) -> String {
+    let visible = std::env::var(VISIBLE_DEVICES).ok();
+    why_none_visible(instruments, visible.as_deref())
 }
 
 /// Returns the indices of the GPUs that `-i` names by index, UUID or PCI address, separated by

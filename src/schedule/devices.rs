@@ -8,7 +8,7 @@ use kiln_core::{
 };
 
 use super::{
-    instruments::{DeviceUse, LeasedGpu, ProcessList},
+    instruments::{DeviceUse, Instruments, LeasedGpu, ProcessList},
     visible::{fault, restrict},
 };
 use crate::preflight::{IDLE_MEMORY_BYTES, is_hidden_on_purpose};
@@ -163,6 +163,17 @@ fn lacks_gpus_by_mistake(offer: DeviceOffer) -> bool {
     let is_wrong = |text: &str| fault(text, offer.devices, offer.unusable).is_some();
     !is_hidden_on_purpose(offer.visible)
         && (!offer.unusable.is_empty() || offer.visible.is_some_and(is_wrong))
+}
+
+/// Why this machine has no GPU that may be used, with this `CUDA_VISIBLE_DEVICES`.
+pub fn why_none_visible(instruments: &Instruments, visible: Option<&str>) -> String {
+    let (devices, absence) = (instruments.devices(), instruments.absence());
+    nothing_visible(DeviceOffer {
+        devices: &devices,
+        unusable: instruments.unusable(),
+        absence: absence.as_deref(),
+        visible,
+    })
 }
 
 fn nothing_visible(offer: DeviceOffer) -> String {
