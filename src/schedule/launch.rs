@@ -119,15 +119,23 @@ pub(super) struct FactSources<'a> {
 /// runs under `results` do not make the tree dirty.
 pub(super) fn git(results: &Path) -> Option<Git> {
     let asked = git::stdout(&["rev-parse", "HEAD"]).ok()??;
-    let status = ["status", "--porcelain", "--untracked-files=no"];
-    let changes = git::stdout_but_for(results, &status);
-    Some(Git {
-        commit: String::from_utf8_lossy(&asked).trim().to_owned(),
+    let changes = git::stdout_but_for(results, &LIST_CHANGES);
+    Some(state_of(&asked, changes))
+}
+
+/// Arguments with which git lists the changed files that it tracks.
+pub(super) const LIST_CHANGES: [&str; 3] = ["status", "--porcelain", "--untracked-files=no"];
+
+/// The state of a source tree, from the hash of its commit and the answer to [`LIST_CHANGES`]. Without
+/// an answer the tree counts as dirty.
+pub(super) fn state_of(commit: &[u8], changes: io::Result<Option<Vec<u8>>>) -> Git {
+    Git {
+        commit: String::from_utf8_lossy(commit).trim().to_owned(),
         dirty: changes
             .ok()
             .flatten()
             .is_none_or(|changes| !changes.trim_ascii().is_empty()),
-    })
+    }
 }
 
 /// Says why git tells no commit of the repository around the working directory; `None` outside of

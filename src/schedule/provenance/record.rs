@@ -11,7 +11,11 @@ use kiln_core::record::{Interpreter, PackageList, ProgramRecord, programs::Git};
 use sha2::{Digest, Sha256};
 
 use super::{FileNow, Programs, interpreter};
-use crate::{git, readings::Paths};
+use crate::{
+    git,
+    readings::Paths,
+    schedule::launch::{LIST_CHANGES, state_of},
+};
 
 /// Most folders of one program's files whose repository is asked for.
 const MOST_FOLDERS: usize = 64;
@@ -222,12 +226,6 @@ fn commit_of(root: &Path, here: Option<&Git>) -> Option<Git> {
         return Some(here.clone());
     }
     let commit = git::stdout_in(root, &["rev-parse", "HEAD"]).ok()??;
-    let changes = git::stdout_in(root, &["status", "--porcelain", "--untracked-files=no"]);
-    Some(Git {
-        commit: String::from_utf8_lossy(&commit).trim().to_owned(),
-        dirty: changes
-            .ok()
-            .flatten()
-            .is_none_or(|changes| !changes.trim_ascii().is_empty()),
-    })
+    let changes = git::stdout_in(root, &LIST_CHANGES);
+    Some(state_of(&commit, changes))
 }
