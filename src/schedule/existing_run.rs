@@ -94,7 +94,7 @@ pub(super) fn find_among(
     let Some(folder) = earlier.pop().filter(|_| !wanted.fresh) else {
         return Ok(ExistingRun::New { notice: None });
     };
-    let (old, other) = newest(wanted, folder)?;
+    let (old, other) = old_run(wanted, folder)?;
     match compare(wanted, &old.folder, &old.file, (&old.ends, &old.searched)) {
         Ok(changed) => of_same_experiment(wanted, Old { changed, ..old }, &other, here),
         Err(what) => {
@@ -128,17 +128,15 @@ fn queue_of(folder: &RunFolder) -> Result<Option<TicketQueue>, RunStop> {
 }
 
 /// Reads a run, and compares its programs and data with those of now.
-fn newest(wanted: &WantedTrials, folder: RunFolder) -> Result<(Old, OtherContent), RunStop> {
+fn old_run(wanted: &WantedTrials, folder: RunFolder) -> Result<(Old, OtherContent), RunStop> {
     let ReadRun {
         file,
         ends,
         searched,
         first_measured,
     } = read(wanted, &folder)?;
-    let mut history = History::of(&ends);
-    if queue_of(&folder)?.is_none() {
-        add_lost(&mut history, &folder, &file.plan).map_err(|error| disk::cannot_read(&error))?;
-    }
+    let history =
+        history_of(&folder, &ends, &file.plan).map_err(|error| disk::cannot_read(&error))?;
     let mut programs = programs_of(wanted, &file)?;
     let Changed { refused, told } = match (&mut programs, first_measured) {
         (Some(programs), Some(first)) => {
@@ -279,13 +277,26 @@ fn read(wanted: &WantedTrials, folder: &RunFolder) -> Result<ReadRun, RunStop> {
     Ok(read)
 }
 
+/// The history of a run by the ends of its rows. Without a queue, attempts of a settled trial that came
+/// after its last row count as killed.
+///
+/// # Errors
+/// The queue or the attempts of the run cannot be read.
+pub(super) fn history_of(
+    folder: &RunFolder,
+    ends: &[AttemptEnd],
+    plan: &[TrialId],
+) -> io::Result<History> {
+    let mut history = History::of(ends);
+    if TicketQueue::of(folder)?.is_none() {
+        add_lost(&mut history, folder, plan)?;
+    }
+    Ok(history)
+}
+
 /// Counts the attempts of a settled trial that came after its last row as killed: where a trial with a
 /// result was run again and that launch was killed, the rows alone would say that nothing is to do.
-pub(super) fn add_lost(
-    history: &mut History,
-    folder: &RunFolder,
-    plan: &[TrialId],
-) -> io::Result<()> {
+fn add_lost(history: &mut History, folder: &RunFolder, plan: &[TrialId]) -> io::Result<()> {
     for trial in plan {
         if !history.last(trial).is_some_and(Outcome::is_final) {
             continue;

@@ -10,7 +10,7 @@ use std::{
 use kiln_core::{
     plan::{Outcome, Trial, TrialId},
     record::{
-        AttemptEnd, RunFile, RunFolder, TicketQueue, TrialTable,
+        AttemptEnd, RunFile, RunFolder, TrialTable,
         run_file::{KeptFrom, sums},
     },
     spec::Experiment,
@@ -25,7 +25,7 @@ use crate::schedule::{
     changes::{KeyChange, changes, describe},
     content::other_data,
     disk,
-    existing_run::add_lost,
+    existing_run::history_of,
     kept_trials::{is_kept, run_alike},
     machine::{self, MachineIdentity},
     recorded_experiment::experiment_of,
@@ -171,10 +171,7 @@ fn rows(
     table: &TrialTable,
 ) -> io::Result<Vec<CopiedRow>> {
     let ends: Vec<AttemptEnd> = table.rows.iter().map(AttemptEnd::of).collect();
-    let mut history = History::of(&ends);
-    if TicketQueue::of(place.run)?.is_none() {
-        add_lost(&mut history, place.run, &file.plan)?;
-    }
+    let history = history_of(place.run, &ends, &file.plan)?;
     let is_kept = |trial: &TrialId| is_kept(history.last(trial), place.across_programs);
     let kept = History::of(ends.iter().filter(|end| is_kept(&end.trial)));
     let known = with_fallbacks(wanted.trials, &kept, wanted.experiment.run.on_oom);
