@@ -426,9 +426,9 @@ fn has_begun(id: TaskId, word: Option<&Word>, workers: &[WorkerSeen]) -> bool {
         Some(Word::Said(report)) => report.restarts.unwrap_or(0),
         _ => 0,
     };
-    workers.iter().any(|worker| {
-        (worker.task.job, worker.task.task) == (id.job, id.task) && worker.task.restarts >= restarts
-    })
+    workers
+        .iter()
+        .any(|worker| TaskId::of(worker.task) == id && worker.task.restarts >= restarts)
 }
 
 fn restarts(word: &Word) -> usize {

@@ -8,6 +8,8 @@ use std::{
     time::Duration,
 };
 
+use kiln_core::record::run_file::SlurmTask;
+
 use super::{
     client::{Client, ClientError},
     states::{
@@ -32,6 +34,13 @@ pub(in crate::schedule) struct SlurmSays {
     pub(in crate::schedule) words: HashMap<TaskId, Word>,
     /// Whether it has answered at all.
     pub(in crate::schedule) has_answered: bool,
+}
+
+impl SlurmSays {
+    /// The word on the task of a start.
+    pub(in crate::schedule) fn word(&self, start: SlurmTask) -> Option<&Word> {
+        self.words.get(&TaskId::of(start))
+    }
 }
 
 /// The tasks that Slurm lists, chosen by an option and its value.

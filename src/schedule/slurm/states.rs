@@ -5,6 +5,7 @@ use std::fmt;
 
 use kiln_core::{
     plan::Outcome,
+    record::run_file::SlurmTask,
     spec::Slurm,
     units::{ByteSize, TimeSpan},
 };
@@ -29,6 +30,14 @@ impl fmt::Display for TaskId {
 }
 
 impl TaskId {
+    /// The task of a start.
+    pub(in crate::schedule) fn of(start: SlurmTask) -> Self {
+        Self {
+            job: start.job,
+            task: start.task,
+        }
+    }
+
     /// `81234_3`; not `81234`, nor `81234_[3-7]` or `81234_3.batch`.
     fn parse(text: &str) -> Option<Self> {
         let (job, task) = text.split_once('_')?;

@@ -58,9 +58,9 @@ pub(in crate::schedule) fn process_here(
     })
 }
 
-/// How often each task had been started when the last of its launches began, by job and task.
+/// How often each task had been started when the last of its launches began.
 #[derive(Debug, Default)]
-struct LastStarts(OnceCell<HashMap<(u64, u32), u32>>);
+struct LastStarts(OnceCell<HashMap<TaskId, u32>>);
 
 impl LastStarts {
     /// Whether a launch of the run is a later start of this task. The launches are read once.
@@ -69,12 +69,12 @@ impl LastStarts {
             let mut last = HashMap::new();
             let all = launches(run).into_iter();
             for other in all.filter_map(|launch| LaunchFile::read(run, launch)?.launch.slurm) {
-                let most = last.entry((other.job, other.task)).or_insert(0);
+                let most = last.entry(TaskId::of(other)).or_insert(0);
                 *most = other.restarts.max(*most);
             }
             last
         };
-        let last = self.0.get_or_init(read).get(&(task.job, task.task));
+        let last = self.0.get_or_init(read).get(&TaskId::of(task));
         last.is_some_and(|last| *last > task.restarts)
     }
 }
@@ -156,17 +156,13 @@ impl LaunchObserver {
         let (Some(task), Some((says, slurm))) = (file.launch.slurm, &self.slurm) else {
             return false;
         };
-        let id = TaskId {
-            job: task.job,
-            task: task.task,
-        };
         let fate = |word: &Word| match word {
             Word::Said(report) => {
                 report.fate(task.restarts, || self.starts.has_later(run, task), slurm)
             }
             Word::Forgotten => None,
         };
-        says.words.get(&id).and_then(fate).is_some()
+        says.word(task).and_then(fate).is_some()
     }
 
     /// What became of a launch that is gone; `None` while it may go on.
@@ -179,11 +175,7 @@ impl LaunchObserver {
         if let Some(task) = task
             && let Some((says, slurm)) = &self.slurm
         {
-            let id = TaskId {
-                job: task.job,
-                task: task.task,
-            };
-            match says.words.get(&id) {
+            match says.word(task) {
                 Some(Word::Said(report)) => {
                     return report.fate(task.restarts, || self.starts.has_later(run, task), slurm);
                 }
@@ -210,12 +202,8 @@ impl LaunchObserver {
         file: &LaunchFile,
     ) -> Option<String> {
         let task = file.launch.slurm?;
-        let id = TaskId {
-            job: task.job,
-            task: task.task,
-        };
         let (says, _) = self.slurm.as_ref()?;
-        if !matches!(says.words.get(&id), Some(Word::Said(_))) {
+        if !matches!(says.word(task), Some(Word::Said(_))) {
             return None;
         }
         let still = self.by_heartbeat(

@@ -50,7 +50,7 @@ impl Fleet {
             return Ok(());
         }
         let mut own = workers.iter().rev();
-        let worker = own.find(|worker| (worker.task.job, worker.task.task) == (id.job, id.task));
+        let worker = own.find(|worker| TaskId::of(worker.task) == id);
         let report = match word {
             Some(Word::Said(report)) => Some(report),
             _ => None,
