@@ -10,7 +10,7 @@ use std::collections::HashSet;
 
 use kiln_core::{
     kinds::command::METRIC_PREFIX,
-    plan::{Outcome, TrialId},
+    plan::TrialId,
     record::{TrialRow, note::ResumedCommand},
     statistics::{ALPHA, mean, mean_interval},
     units::{Bytes, counted, exact, shorten, without_controls},
@@ -21,7 +21,7 @@ pub use self::condition::{GateCondition, NumberBound};
 use super::{
     compare::Gate,
     page::axes_of,
-    points::{Point, ended, points},
+    points::{Point, points},
     ranking::Ranking,
     subject::Subject,
     tidy::{
@@ -353,13 +353,12 @@ fn shown(column: &str, value: f64) -> String {
 
 /// How the trials of a point ended that did not complete; `None` if all did.
 fn not_completed(point: &Point<'_>) -> Option<String> {
-    let ends = ended(&point.rows, |outcome| outcome != Outcome::Completed);
     let count = point.rows.len() - point.completed().count();
     (count > 0).then(|| {
         format!(
             "{count} of {} did not complete: {}",
             counted(point.rows.len(), "trial"),
-            ends.join(", ")
+            point.others().join(", ")
         )
     })
 }

@@ -3,7 +3,6 @@
 
 use kiln_core::{
     kinds::command::METRIC_PREFIX,
-    plan::Outcome,
     record::{TrialRow, TrialTable},
     spec::{self, Metric},
     units::significant,
@@ -12,7 +11,7 @@ use kiln_core::{
 use super::{
     energy::energy_of,
     metrics::accuracy,
-    points::{Point, SAMPLES, TOKENS, ended, points},
+    points::{Point, SAMPLES, TOKENS, points},
     ranking::Ranking,
 };
 
@@ -227,7 +226,7 @@ fn fixed(value: f64, decimals: i32) -> String {
 }
 
 fn others(point: &Point<'_>) -> Option<String> {
-    let others = ended(&point.rows, |outcome| outcome != Outcome::Completed);
+    let others = point.others();
     (!others.is_empty()).then(|| others.join(" "))
 }
 
@@ -356,7 +355,7 @@ pub fn point_table_manual() -> String {
 
 #[cfg(test)]
 mod tests {
-    use kiln_core::record::note::ResumedCommand;
+    use kiln_core::{plan::Outcome, record::note::ResumedCommand};
 
     use super::{
         super::points::tests::{row, table},

@@ -66,6 +66,11 @@ impl Point<'_> {
             .filter(|row| row.outcome == Outcome::Completed)
     }
 
+    /// How its other trials ended, with their numbers: `2 oom`; empty if all completed.
+    pub(super) fn others(&self) -> Vec<String> {
+        ended(&self.rows, |outcome| outcome != Outcome::Completed)
+    }
+
     /// Its trials whose end speaks against its settings: `3 of 5 diverged`; `None` if there are
     /// none. Of a trial that was skipped, killed from outside or interrupted nothing is known.
     pub(super) fn failures(&self) -> Option<String> {

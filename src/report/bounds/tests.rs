@@ -1,4 +1,7 @@
-use kiln_core::record::{RunFile, TrialTable};
+use kiln_core::{
+    plan::Outcome,
+    record::{RunFile, TrialTable},
+};
 
 use super::*;
 use crate::report::points::tests::{row, table};

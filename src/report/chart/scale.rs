@@ -5,7 +5,11 @@ use std::ops::Range;
 
 use plotters::coord::ranged1d::{KeyPointHint, NoDefaultFormatting, Ranged, ValueFormatter};
 
-use super::{super::points::number, shortened, values::value_text};
+use super::{
+    super::points::{number, shown},
+    shortened,
+    values::value_text,
+};
 
 /// Ticks of an axis of numbers, about.
 const TICKS: f64 = 5.0;
@@ -296,11 +300,6 @@ impl ChartAxis {
         kept.reverse();
         self.ticks = kept;
     }
-}
-
-/// An axis removed by `null` has an empty cell.
-fn shown(value: &str) -> &str {
-    if value.is_empty() { "(none)" } else { value }
 }
 
 /// The places of the values of a key, and what the title of the axis says of its scale. What is no

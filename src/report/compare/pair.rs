@@ -14,7 +14,7 @@ use super::{
     matching::MatchedPair,
     outliers::outliers,
 };
-use crate::report::points::pieces;
+use crate::report::points::{ended, pieces};
 
 /// Returns the fields in which the completed runs of both sides differ.
 pub(super) fn unlike_in(pair: &MatchedPair<'_>) -> Vec<Unlike> {
@@ -152,13 +152,7 @@ impl TwoLosses {
 
 /// `3 completed, 1 oom`.
 fn ends(rows: &[&TrialRow]) -> String {
-    let of = |outcome: Outcome| rows.iter().filter(|row| row.outcome == outcome).count();
-    let counts: Vec<String> = Outcome::ALL
-        .into_iter()
-        .filter(|outcome| of(*outcome) > 0)
-        .map(|outcome| format!("{} {outcome}", of(outcome)))
-        .collect();
-    counts.join(", ")
+    ended(rows, |_| true).join(", ")
 }
 
 /// The completed runs that were disturbed; `other` is what the other side is called.

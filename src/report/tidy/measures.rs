@@ -1,13 +1,13 @@
 //! The columns of a point: how its trials ended, and each measure over those that completed. The
 //! numbers are those of the report, not rounded.
 
-use kiln_core::{plan::Outcome, record::TrialRow};
+use kiln_core::record::TrialRow;
 
 use super::number;
 use crate::report::{
     energy::energy_of,
     metrics::accuracy,
-    points::{Point, SAMPLES, TOKENS, ended, pieces},
+    points::{Point, SAMPLES, TOKENS, pieces},
 };
 
 /// Reads a number of a row.
@@ -179,11 +179,10 @@ pub(super) fn columns(metrics: &[String]) -> Vec<String> {
 
 /// The cells of a point, one for each of [`columns`].
 pub(super) fn cells(point: &Point<'_>, metrics: &[String]) -> Vec<String> {
-    let others = ended(&point.rows, |outcome| outcome != Outcome::Completed);
     let stand_in = point.rows.first().and_then(|row| pieces(row));
     let whole = |value: Option<u64>| value.map(|value| value.to_string()).unwrap_or_default();
     let mut cells = vec![
-        others.join(" "),
+        point.others().join(" "),
         whole(stand_in.map(|(batch, _)| batch)),
         whole(stand_in.map(|(_, times)| times)),
     ];
