@@ -160,8 +160,7 @@ impl Unrecorded<'_> {
             Err(ResultError::Unreadable(_) | ResultError::Version { .. }) => return Ok(None),
         };
         let is_its = result.trial == self.trial.id && result.attempt == self.attempt;
-        let is_over = matches!(result.outcome, Outcome::Completed | Outcome::Diverged);
-        Ok((is_its && is_over).then_some(result))
+        Ok((is_its && result.outcome.is_end_of_training()).then_some(result))
     }
 }
 

@@ -338,7 +338,7 @@ impl Reaped {
     /// Whether the trial has its result, which the system cannot read now.
     fn is_over_and_unread(&self) -> bool {
         let said = self.heard.finished.as_ref().map(|(outcome, _)| *outcome);
-        matches!(said, Some(Outcome::Completed | Outcome::Diverged))
+        said.is_some_and(Outcome::is_end_of_training)
             && matches!(self.result, Err(ResultError::Unread(_)))
     }
 
@@ -363,11 +363,11 @@ impl Reaped {
             stderr_path: &format!("trials/{}/{}/{STDERR}", trial.id, self.attempt),
         });
         match (judgment.outcome, &self.result) {
-            (Outcome::Completed | Outcome::Diverged, Err(ResultError::Unread(why))) => Judgment {
+            (said, Err(ResultError::Unread(why))) if said.is_end_of_training() => Judgment {
                 outcome: Outcome::Interrupted,
                 reason: Some(format!(
-                    "trial {} reported that it {}, but its result cannot be read now: {why}",
-                    trial.id, judgment.outcome
+                    "trial {} reported that it {said}, but its result cannot be read now: {why}",
+                    trial.id
                 )),
                 ..judgment
             },

@@ -107,7 +107,7 @@ impl<'a> Standing<'a> {
         for (index, trial) in trials.iter().enumerate() {
             of_planned.entry(trial.planned()).or_default().push(index);
             let ended = history.last(&trial.id);
-            if matches!(ended, Some(Outcome::Completed | Outcome::Diverged)) {
+            if ended.is_some_and(Outcome::is_end_of_training) {
                 completed.insert(trial.point);
             }
             let cut_off = history.cut_off_by(&trial.id, 0);

@@ -69,6 +69,11 @@ impl Outcome {
         }
     }
 
+    /// Whether the trial trained to its own end: all of it, or until its loss became NaN or infinite.
+    pub fn is_end_of_training(self) -> bool {
+        matches!(self, Self::Completed | Self::Diverged)
+    }
+
     /// Whether the trial has a result (exit status 0), whatever its quality.
     pub fn is_result(self) -> bool {
         matches!(
