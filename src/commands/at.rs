@@ -292,11 +292,7 @@ fn experiment_of(source: &TableSource) -> Result<ExperimentRequest, Stop> {
         .folder
         .as_ref()
         .map_or_else(|| PathBuf::from("experiment.yaml"), RunFolder::experiment);
-    Ok(ExperimentRequest {
-        file,
-        text: Some(text.clone()),
-        ..ExperimentRequest::default()
-    })
+    Ok(ExperimentRequest::of_run(file, text.clone(), Vec::new()))
 }
 
 fn folder_of(source: &TableSource) -> RunFolder {

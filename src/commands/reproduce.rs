@@ -95,7 +95,7 @@ fn experiment_of(base: &TableSource, launch: &Launching) -> Result<spec::Loaded,
     let Some(text) = base.experiment.clone() else {
         return Err(base.without_experiment("name a run's folder"));
     };
-    let file = Path::new(&base.name).with_file_name("experiment.yaml");
+    let file = base.experiment_file();
     if let Some(why) = base.changed_experiment() {
         return Err(Stop::bad_input(format!(
             "{0}: {why}, so it does not say what ran; restore the file, or run it as it is now with \
@@ -103,13 +103,7 @@ fn experiment_of(base: &TableSource, launch: &Launching) -> Result<spec::Loaded,
             file.display()
         )));
     }
-    let request = spec::ExperimentRequest {
-        file: file.clone(),
-        text: Some(text),
-        point: None,
-        set: launch.settings(),
-        variables: Vec::new(),
-    };
+    let request = spec::ExperimentRequest::of_run(file.clone(), text, launch.settings());
     let loaded = spec::load(&request).map_err(Stop::bad_input)?;
     if loaded.experiment.sweep.search.is_some() {
         let again = "this is a search run, which cannot be reproduced; run `kiln tune FILE \
@@ -130,9 +124,7 @@ fn refuse_elsewhere(loaded: &spec::Loaded, base: &TableSource) -> Result<(), Sto
          of Slurm, or run it with `kiln run {1} --on {0} --fresh` and compare the two runs with \
          `kiln compare`",
         place.name(),
-        Path::new(&base.name)
-            .with_file_name("experiment.yaml")
-            .display()
+        base.experiment_file().display()
     )))
 }
 

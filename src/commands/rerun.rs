@@ -6,7 +6,7 @@ use std::path::{Path, PathBuf};
 use kiln_core::{
     plan::{Plan, TrialId},
     record::{RunFile, TrialTable},
-    spec,
+    spec::{self, ExperimentRequest},
     units::clock,
 };
 use kiln_hardware::host::usable_cores;
@@ -296,16 +296,10 @@ fn of_run(side: &str, named: &str, set: Vec<String>, results: &Path) -> Result<P
     let Some(text) = &run.experiment else {
         return Err(run.without_experiment("name a run or an experiment file"));
     };
-    let file = Path::new(&run.name).with_file_name("experiment.yaml");
-    let loaded = spec::load(&spec::ExperimentRequest {
-        file,
-        text: Some(text.clone()),
-        point: None,
-        set,
-        variables: Vec::new(),
-    })
+    let request = ExperimentRequest::of_run(run.experiment_file(), text.clone(), set);
     // The text may come from a commit, so no line of it is shown.
-    .map_err(|problems| Stop::of_lines(Status::BadInput, problems.as_slice()))?;
+    let loaded = spec::load(&request)
+        .map_err(|problems| Stop::of_lines(Status::BadInput, problems.as_slice()))?;
     let mut planned = plan_loaded(loaded)?;
     if let Some(record) = &run.run {
         let changed = changed_programs(record, &planned, results, is_elsewhere)?;

@@ -57,6 +57,11 @@ impl TableSource {
         complete_experiment(self.experiment.as_ref()?)
     }
 
+    /// Path of the experiment beside the table, for messages: of a commit, behind its revision.
+    pub(super) fn experiment_file(&self) -> PathBuf {
+        Path::new(&self.name).with_file_name("experiment.yaml")
+    }
+
     /// Says that `experiment.yaml` is not the one that the run recorded; `None` if it is.
     pub(super) fn changed_experiment(&self) -> Option<String> {
         changed_since(self.experiment.as_ref()?, self.run.as_ref())

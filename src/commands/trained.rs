@@ -407,11 +407,7 @@ fn check_model(run: &RunFolder, file: &TrialFile) -> Result<(), Stop> {
 /// The model of a trial by the run's experiment; of a trial that the sweep does not list, such as one
 /// that continues another, those of all. `None` if the experiment cannot be planned, such as a search.
 fn planned_models(path: PathBuf, text: Option<String>, trial: &TrialId) -> Option<Vec<Arc<Model>>> {
-    let request = ExperimentRequest {
-        text: Some(text?),
-        file: path,
-        ..ExperimentRequest::default()
-    };
+    let request = ExperimentRequest::of_run(path, text?, Vec::new());
     let loaded = spec::load(&request).ok()?;
     let planned = plan::expand(&loaded.experiment, &|_| None).ok()?.trials;
     let own = planned.iter().find(|planned| planned.id == *trial);

@@ -117,13 +117,7 @@ fn planned(run: &RunFolder, launch: &Launching) -> Result<PlannedFile, Stop> {
     let file = run.experiment();
     let text = input::read_text(&file, &RESOLVED_BYTES)
         .map_err(|error| Stop::bad_input(format!("{}: {error}", file.display())))?;
-    let request = ExperimentRequest {
-        file,
-        text: Some(text),
-        point: None,
-        set: Vec::new(),
-        variables: Vec::new(),
-    };
+    let request = ExperimentRequest::of_run(file, text, Vec::new());
     PlannedFile::new(
         plan_loaded(spec::load(&request).map_err(Stop::bad_input)?)?,
         launch,

@@ -197,11 +197,8 @@ fn completed(written: &Value, text: &str) -> Option<Value> {
     if written.get("extends").is_some() {
         return None;
     }
-    let request = spec::ExperimentRequest {
-        file: PathBuf::from("experiment.yaml"),
-        text: Some(text.to_owned()),
-        ..spec::ExperimentRequest::default()
-    };
+    let file = PathBuf::from("experiment.yaml");
+    let request = spec::ExperimentRequest::of_run(file, text.to_owned(), Vec::new());
     let loaded = spec::load(&request).ok()?;
     let mut whole: Value = spec::read_yaml(&spec::write_resolved(&loaded)).ok()?;
     for (section, key, old) in OLD_DEFAULTS {

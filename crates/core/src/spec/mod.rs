@@ -109,6 +109,19 @@ pub struct ExperimentRequest {
     pub variables: Vec<(String, String)>,
 }
 
+impl ExperimentRequest {
+    /// The experiment of a run, as it was resolved then: the environment of now has no effect. `file` is
+    /// its place in messages, and is not read.
+    pub fn of_run(file: PathBuf, text: String, set: Vec<String>) -> Self {
+        Self {
+            file,
+            text: Some(text),
+            set,
+            ..Self::default()
+        }
+    }
+}
+
 /// A checked experiment, and the source of each of its values.
 #[derive(Clone, Debug)]
 pub struct Loaded {
