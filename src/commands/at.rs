@@ -20,7 +20,7 @@ use serde_json::Value;
 use super::{
     Status, Stop, note,
     run_and_trial::{named_trial, split_trial},
-    runs::below_here,
+    runs::without_links,
     sources::{TableSource, recorded},
 };
 use crate::{
@@ -228,9 +228,8 @@ impl RecordedTrial {
     /// `FOLDER:TRIAL`. A short name may mean a newer run later, such as the one that is made with it.
     /// `None` for a run of a commit, whose name stays.
     fn lasting_name(&self) -> Option<String> {
-        let path = self.folder.as_ref()?.path();
-        let path = path.canonicalize().unwrap_or_else(|_| path.to_owned());
-        Some(format!("{}:{}", below_here(&path).display(), self.id))
+        let path = without_links(self.folder.as_ref()?.path());
+        Some(format!("{}:{}", path.display(), self.id))
     }
 
     /// Says which trial was chosen, where none was named.

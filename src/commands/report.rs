@@ -19,7 +19,7 @@ use super::{
     note,
     own_file::{OwnMark, refuse_foreign},
     page_style, print, print_json, print_line,
-    runs::below_here,
+    runs::without_links,
     sources::{TableSource, newest, of_folder, source_in},
     written,
 };
@@ -268,11 +268,7 @@ fn write_summary(source: &TableSource, args: &Args) -> Result<(), Stop> {
         )));
     };
     // The name may be a link to the folder, such as `latest`; a file of a run is written past none.
-    let place = folder.path().canonicalize();
-    let folder = place.map_or_else(
-        |_| folder.clone(),
-        |place| RunFolder::at(below_here(&place)),
-    );
+    let folder = RunFolder::at(without_links(folder.path()));
     let objective = source.subject().objective();
     let path = folder.summary_table();
     let mut text = report::point_table(&source.table, objective);

@@ -1,11 +1,7 @@
 //! `kiln reproduce`: runs a run's resolved experiment again and compares. The exit status says
 //! whether the losses are the same.
 
-use std::{
-    collections::HashSet,
-    fs,
-    path::{Path, PathBuf},
-};
+use std::{collections::HashSet, path::Path};
 
 use kiln_core::{
     plan::{Trial, TrialId},
@@ -23,6 +19,7 @@ use super::{
     machine::trial_program,
     note,
     planned::plan_loaded,
+    runs::without_links,
     sources::{TableSource, is_of_revision, of_folder, source, table_of},
 };
 use crate::{
@@ -191,15 +188,4 @@ fn tell_what_differs(base: &TableSource, request: &RunRequest, instruments: &Ins
             has_data_by_name(&now)
         )
     ));
-}
-
-/// Returns the path without links; relative if it is below the current folder.
-fn without_links(path: &Path) -> PathBuf {
-    let whole = |path: &Path| fs::canonicalize(path).ok();
-    let Some(place) = whole(path) else {
-        return path.to_owned();
-    };
-    let below =
-        whole(Path::new(".")).and_then(|here| place.strip_prefix(here).map(Path::to_owned).ok());
-    below.unwrap_or(place)
 }

@@ -128,6 +128,13 @@ pub(super) fn below_here(path: &Path) -> PathBuf {
     }
 }
 
+/// A path without links, relative if it is below the current folder; one that cannot be followed as it
+/// is.
+pub(super) fn without_links(path: &Path) -> PathBuf {
+    let place = path.canonicalize();
+    place.map_or_else(|_| path.to_owned(), |place| below_here(&place))
+}
+
 #[cfg(test)]
 mod tests {
     use std::fs;
