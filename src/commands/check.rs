@@ -12,9 +12,9 @@ use serde_json::{Value, json};
 
 use super::{
     Status, Stop,
+    experiment_plan::{FactFinder, Planned, load_file, plan_loaded, prober, request},
     json_option::JsonFormat,
     mistake::{in_texts, warn_of},
-    planned::{FactFinder, Planned, load_file, plan_loaded, prober, request},
     print_json, print_line, secrets, warning,
 };
 

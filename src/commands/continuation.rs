@@ -25,9 +25,9 @@ use serde_json::Value;
 
 use super::{
     Status, Stop,
+    experiment_plan::Planned,
     launching::Launching,
     note,
-    planned::Planned,
     run_and_trial::{named_trial, run_of, split_trial},
     runs,
     trained::{told_table, trained_on, trial_file, without_weights},

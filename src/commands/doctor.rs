@@ -11,12 +11,11 @@ use kiln_hardware::{Patience, read_all_gpus};
 
 use super::{
     RESULTS, Status, Stop,
+    experiment_plan::{Planned, plan_file},
     json_option::JsonFormat,
     launching::hash_of,
     machine::{nvml_library, open_nvml, trial_program},
-    note,
-    planned::{Planned, plan_file},
-    print, print_json, stop_flag,
+    note, print, print_json, stop_flag,
 };
 use crate::{
     output::terminal::has_color,

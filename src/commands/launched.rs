@@ -17,11 +17,11 @@ use kiln_core::{
 use serde_json::{Value, json};
 
 use super::{
-    Status, Stop, continuation, initial_weights,
+    Status, Stop, continuation,
+    experiment_plan::{Planned, all_here},
+    initial_weights,
     launching::{Launching, WantedLaunch, instruments, place, stopped},
-    note,
-    planned::{Planned, all_here},
-    print, print_json,
+    note, print, print_json,
     sources::table_of_run,
 };
 use crate::{

@@ -28,14 +28,13 @@ use self::{expectation::Expectations, table::TrialsBefore, time_left::TimeLeft};
 use super::{
     RESULTS, Status, Stop, at, continuation,
     copied_run::{CONTINUED_IS_NOT_KEPT, KeepArgs, refused_beside, refused_elsewhere, run_to_copy},
+    experiment_plan::{Planned, plan_request, request},
     initial_weights,
     json_option::JsonFormat,
     launched::slurm_in_words,
     launching::FOR_IS_HERE,
     machine::{open_instruments, visible_here},
-    note, page_style,
-    planned::{Planned, plan_request, request},
-    print, print_json, same_name, warning,
+    note, page_style, print, print_json, same_name, warning,
 };
 use crate::schedule::{self, FittingTrials, Foretold, IdleForecast, WantedTrials};
 

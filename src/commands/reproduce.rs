@@ -13,12 +13,12 @@ use super::{
     Status, Stop,
     compare::{CompareOptions as Comparing, compare_and_conclude},
     continuation,
+    experiment_plan::plan_loaded,
     gates::surer,
     launched::{Launched, PlannedFile, dry_run, instruments_for, start_with, status},
     launching::{Launching, stopped},
     machine::trial_program,
     note,
-    planned::plan_loaded,
     runs::without_links,
     sources::{TableSource, is_of_revision, of_folder, source, table_of},
 };

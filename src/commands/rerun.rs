@@ -13,11 +13,11 @@ use kiln_hardware::host::usable_cores;
 
 use super::{
     RESULTS, Status, Stop, continuation,
+    experiment_plan::{Planned, plan_file, plan_loaded},
     launched::{Launched, PlannedFile, start},
     launching::{Launching, stopped},
     machine::trial_program,
     note,
-    planned::{Planned, plan_file, plan_loaded},
     reruns::RERUN,
     sources::{TableSource, is_of_revision, of_folder, source},
 };

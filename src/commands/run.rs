@@ -17,12 +17,12 @@ use self::{
 use super::{
     Status, Stop, at, continuation,
     copied_run::{CONTINUED_IS_NOT_KEPT, KeepArgs, refused_beside, refused_elsewhere, run_to_copy},
+    experiment_plan::{plan_request, request},
     launched::{PlannedFile, dry_run, show, start, status},
     launching::{FOR_IS_HERE, Launching, stopped},
     machine::trial_program,
     note,
     plan::known_times,
-    planned::{plan_request, request},
     same_name, workers,
 };
 use crate::schedule::{self, Budget, CopyPurpose, Selection};

@@ -15,14 +15,15 @@ use kiln_hardware::host::usable_cores;
 use serde_json::{Map, Value, json};
 
 use super::{
-    Status, Stop, initial_weights,
+    Status, Stop,
+    experiment_plan::{FactFinder, all_here, load_file, prober},
+    initial_weights,
     launched::{Launched, start_with, tell_preview, worth_committing},
     launching::{Launching, WantedLaunch, instruments, place, stopped},
     machine::{trial_program, warn_of_busy_host},
     mistake::warn_of,
     note,
     own_file::{OwnMark, refuse_foreign},
-    planned::{FactFinder, all_here, load_file, prober},
     print, print_json, secrets,
 };
 use crate::{

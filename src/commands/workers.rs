@@ -16,13 +16,12 @@ use kiln_core::{
 
 use super::{
     RESULTS, Status, Stop,
+    experiment_plan::plan_loaded,
     launched::{Launched, PlannedFile, instruments_for, nothing_to_do, show, status},
     launching::{Launching, Telling, stopped},
     local_run::{self, LocalRun},
     machine::trial_program,
-    note,
-    planned::plan_loaded,
-    print, print_line, runs,
+    note, print, print_line, runs,
     sources::table_of_run,
     tickets::{are, held, later, queue_in},
 };

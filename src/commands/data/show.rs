@@ -19,7 +19,7 @@ use serde_json::{Map, Value};
 use crate::commands::{
     Status, Stop,
     json_option::JsonFlag,
-    planned::{at_home, load_file, plan_without_data},
+    experiment_plan::{at_home, load_file, plan_without_data},
     print, print_json,
 };
 
