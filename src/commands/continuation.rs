@@ -26,7 +26,7 @@ use serde_json::Value;
 use super::{
     Status, Stop,
     experiment_plan::Planned,
-    launching::Launching,
+    launch_options::LaunchOptions,
     note,
     run_and_trial::{named_trial, run_of, split_trial},
     runs,
@@ -252,7 +252,7 @@ fn beginning_of(trials: &[Trial]) -> Option<String> {
 
 /// The checkpoints that trials need and that are missing or changed. A trial that has checkpoints of
 /// its own in the newest run of the experiment needs none, unless a new run is asked for.
-pub(super) fn faults(trials: &[Trial], experiment: &str, launch: &Launching) -> Vec<String> {
+pub(super) fn faults(trials: &[Trial], experiment: &str, launch: &LaunchOptions) -> Vec<String> {
     // Where they cannot be listed, the checkpoint that is continued has to be there.
     let newest = run_folder::newest(&launch.results, experiment)
         .unwrap_or_default()

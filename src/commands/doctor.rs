@@ -13,7 +13,7 @@ use super::{
     RESULTS, Status, Stop,
     experiment_plan::{Planned, plan_file},
     json_option::JsonFormat,
-    launching::hash_of,
+    launch_options::hash_of,
     machine::{nvml_library, open_nvml, trial_program},
     note, print, print_json, stop_flag,
 };

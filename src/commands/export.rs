@@ -23,7 +23,7 @@ use serde_json::Value;
 
 use super::{
     Status, Stop,
-    launched::path_line,
+    launch_page::path_line,
     model_child, note, print, stop_flag,
     trained::{self, find},
 };

@@ -31,8 +31,8 @@ use super::{
     experiment_plan::{Planned, plan_request, request},
     initial_weights,
     json_option::JsonFormat,
-    launched::slurm_in_words,
-    launching::FOR_IS_HERE,
+    launch::slurm_in_words,
+    launch_options::FOR_IS_HERE,
     machine::{open_instruments, visible_here},
     note, page_style, print, print_json, same_name, warning,
 };

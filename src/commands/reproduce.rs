@@ -15,8 +15,8 @@ use super::{
     continuation,
     experiment_plan::plan_loaded,
     gates::surer,
-    launched::{Launched, PlannedFile, dry_run, instruments_for, start_with, status},
-    launching::{Launching, stopped},
+    launch::{Launched, PlannedFile, dry_run, instruments_for, start_with, status},
+    launch_options::{LaunchOptions, stopped},
     machine::trial_program,
     note,
     runs::without_links,
@@ -39,7 +39,7 @@ pub(super) struct Args {
     #[command(flatten)]
     comparing: Comparing,
     #[command(flatten)]
-    launch: Launching,
+    launch: LaunchOptions,
 }
 
 pub(super) fn run(args: Args) -> Result<Status, Stop> {
@@ -88,7 +88,7 @@ pub(super) fn run(args: Args) -> Result<Status, Stop> {
 
 /// The experiment of a recorded run, as it was resolved then: today's environment variables have no
 /// effect.
-fn experiment_of(base: &TableSource, launch: &Launching) -> Result<spec::Loaded, Stop> {
+fn experiment_of(base: &TableSource, launch: &LaunchOptions) -> Result<spec::Loaded, Stop> {
     let Some(text) = base.experiment.clone() else {
         return Err(base.without_experiment("name a run's folder"));
     };
@@ -125,7 +125,7 @@ fn refuse_elsewhere(loaded: &spec::Loaded, base: &TableSource) -> Result<(), Sto
     )))
 }
 
-fn interrupted(report: &LaunchReport, launch: &Launching, base: &TableSource) -> Stop {
+fn interrupted(report: &LaunchReport, launch: &LaunchOptions, base: &TableSource) -> Stop {
     let (experiment, new) = (report.folder.experiment(), report.folder.path());
     let (results, base) = (launch.results.display(), &base.name);
     let how = format!(

@@ -14,8 +14,8 @@ use kiln_hardware::host::usable_cores;
 use super::{
     RESULTS, Status, Stop, continuation,
     experiment_plan::{Planned, plan_file, plan_loaded},
-    launched::{Launched, PlannedFile, start},
-    launching::{Launching, stopped},
+    launch::{Launched, PlannedFile, start},
+    launch_options::{LaunchOptions, stopped},
     machine::trial_program,
     note,
     reruns::RERUN,
@@ -87,7 +87,7 @@ struct Side {
     ahead: TableSource,
     asked: PlannedFile,
     program: PathBuf,
-    launching: Launching,
+    launching: LaunchOptions,
     /// Trials of the plan that have not run yet, in plan order, grouped by repeat.
     rounds: Vec<Vec<TrialId>>,
     report: Option<LaunchReport>,
@@ -200,7 +200,7 @@ impl Side {
                 program.display()
             )));
         }
-        let launching = Launching::quiet_in(folder.join(name));
+        let launching = LaunchOptions::quiet_in(folder.join(name));
         Ok(Self {
             name,
             rounds: rounds(&planned.plan),

@@ -18,8 +18,9 @@ use super::{
     Status, Stop, at, continuation,
     copied_run::{CONTINUED_IS_NOT_KEPT, KeepArgs, refused_beside, refused_elsewhere, run_to_copy},
     experiment_plan::{plan_request, request},
-    launched::{PlannedFile, dry_run, show, start, status},
-    launching::{FOR_IS_HERE, Launching, stopped},
+    launch::{PlannedFile, dry_run, start, status},
+    launch_options::{FOR_IS_HERE, LaunchOptions, stopped},
+    launch_page::show,
     machine::trial_program,
     note,
     plan::known_times,
@@ -75,7 +76,7 @@ pub(super) struct Args {
     #[arg(long)]
     detach: bool,
     #[command(flatten)]
-    launch: Launching,
+    launch: LaunchOptions,
 }
 
 fn outcome(text: &str) -> Result<Outcome, String> {
@@ -184,7 +185,7 @@ pub(super) fn run(args: Args) -> Result<Status, Stop> {
 
 /// Plans a file. With it comes the name of the trial of `--at` that stays ([`at::fixed`]).
 fn plan(file: &Path, args: &Args, begun: Instant) -> Result<(PlannedFile, Option<String>), Stop> {
-    let Launching { results, fresh, .. } = &args.launch;
+    let LaunchOptions { results, fresh, .. } = &args.launch;
     let mut request = request(file.to_owned(), &args.launch.settings());
     let mut at = None;
     if let Some(named) = &args.at {

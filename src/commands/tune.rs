@@ -18,8 +18,9 @@ use super::{
     Status, Stop,
     experiment_plan::{FactFinder, all_here, load_file, prober},
     initial_weights,
-    launched::{Launched, start_with, tell_preview, worth_committing},
-    launching::{Launching, WantedLaunch, instruments, place, stopped},
+    launch::{Launched, start_with, tell_preview},
+    launch_options::{LaunchOptions, WantedLaunch, instruments, place, stopped},
+    launch_page::worth_committing,
     machine::{trial_program, warn_of_busy_host},
     mistake::warn_of,
     note,
@@ -47,7 +48,7 @@ pub(super) struct Args {
     #[arg(long, short, value_name = "FILE")]
     output: Option<PathBuf>,
     #[command(flatten)]
-    launch: Launching,
+    launch: LaunchOptions,
 }
 
 /// Searches that need no settings.

@@ -17,8 +17,9 @@ use kiln_core::{
 use super::{
     RESULTS, Status, Stop,
     experiment_plan::plan_loaded,
-    launched::{Launched, PlannedFile, instruments_for, nothing_to_do, show, status},
-    launching::{Launching, Telling, stopped},
+    launch::{Launched, PlannedFile, instruments_for, nothing_to_do, status},
+    launch_options::{LaunchOptions, Telling, stopped},
+    launch_page::show,
     local_run::{self, LocalRun},
     machine::trial_program,
     note, print, print_line, runs,
@@ -112,7 +113,7 @@ fn not_running(run: &RunFolder, what: &str) -> Stop {
 }
 
 /// The experiment of a run, as its folder has it; variables have no effect.
-fn planned(run: &RunFolder, launch: &Launching) -> Result<PlannedFile, Stop> {
+fn planned(run: &RunFolder, launch: &LaunchOptions) -> Result<PlannedFile, Stop> {
     let file = run.experiment();
     let text = input::read_text(&file, &RESOLVED_BYTES)
         .map_err(|error| Stop::bad_input(format!("{}: {error}", file.display())))?;
@@ -146,7 +147,7 @@ pub(super) fn work(args: WorkerArgs) -> Result<Status, Stop> {
     let OutputArgs {
         quiet, progress, ..
     } = args.output;
-    let mut launch = Launching::of_worker(results_of(&run), quiet, progress);
+    let mut launch = LaunchOptions::of_worker(results_of(&run), quiet, progress);
     launch.visible = schedule::visible_in_job(&|name| std::env::var(name).ok());
     let allocation = Allocation::here(&run, args.submission);
     let planned = planned(&run, &launch)?;
@@ -239,7 +240,7 @@ fn collected(run: &RunFolder, experiment: &Experiment, quiet: bool) -> Result<()
 /// Makes or finds the run of a file for workers, and attends it.
 pub(super) fn run_on_workers(
     asked: PlannedFile,
-    launch: &Launching,
+    launch: &LaunchOptions,
     program: &Path,
     detach: bool,
 ) -> Result<Status, Stop> {
@@ -295,7 +296,7 @@ pub(super) fn run_on_workers(
 /// Asks Slurm for the workers of a run, and says what was asked for.
 fn submit_to_slurm(
     asked: &PlannedFile,
-    launch: &Launching,
+    launch: &LaunchOptions,
     program: &Path,
     submitted: &Submitted,
 ) -> Result<(), Stop> {
@@ -352,7 +353,7 @@ fn wait_for_queue(run: &RunFolder, queue: &TicketQueue, args: &WaitArgs) -> Resu
     let OutputArgs {
         quiet, progress, ..
     } = args.output;
-    let launch = Launching::of_worker(results_of(run), quiet, progress);
+    let launch = LaunchOptions::of_worker(results_of(run), quiet, progress);
     let planned = planned(run, &launch)?;
     let attendance = match args.once {
         true => Attendance::Once,
@@ -397,7 +398,7 @@ fn wait_for_local(run: &RunFolder, going: LocalRun, args: &WaitArgs) -> Result<S
 
 fn attended(
     planned: PlannedFile,
-    launch: &Launching,
+    launch: &LaunchOptions,
     program: &Path,
     (run, queue): (&RunFolder, &TicketQueue),
     attendance: Attendance,

@@ -14,7 +14,7 @@ use kiln_core::{
 };
 
 use crate::{
-    commands::{experiment_plan::Planned, launching::instruments, run_and_trial::run_of},
+    commands::{experiment_plan::Planned, launch_options::instruments, run_and_trial::run_of},
     schedule::{self, WantedTrials, needs_gpu},
 };
 

@@ -18,8 +18,8 @@ use serde_json::{Map, Value};
 
 use crate::commands::{
     Status, Stop,
-    json_option::JsonFlag,
     experiment_plan::{at_home, load_file, plan_without_data},
+    json_option::JsonFlag,
     print, print_json,
 };
 

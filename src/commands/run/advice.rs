@@ -16,7 +16,7 @@ use super::{
     lacking::{Lacking, RETRIED},
 };
 use crate::{
-    commands::{RESULTS, launched::nothing_to_do, note},
+    commands::{RESULTS, launch::nothing_to_do, note},
     schedule::{BudgetEnd, LaunchEnd, LaunchReport},
 };
 

@@ -1,4 +1,5 @@
-//! Code shared by `run` and `tune`: options, progress output and error messages.
+//! The options of the commands that run trials, and what follows from them: the scheduler's request, the
+//! instruments, and the exit status of a run that cannot start.
 
 use std::{
     collections::BTreeMap,
@@ -25,7 +26,7 @@ pub(super) const FOR_IS_HERE: &str = "`--for` goes with `--on here`; workers beg
 
 /// Options of commands that run trials.
 #[derive(clap::Args)]
-pub(super) struct Launching {
+pub(super) struct LaunchOptions {
     /// Start a new run even if an unfinished run could be resumed.
     #[arg(long)]
     pub(super) fresh: bool,
@@ -83,7 +84,7 @@ pub(super) struct WantedLaunch<'a> {
     pub(super) data: &'a BTreeMap<String, String>,
 }
 
-impl Launching {
+impl LaunchOptions {
     /// Options for launches into a given folder, without progress output of their own.
     pub(super) fn quiet_in(results: PathBuf) -> Self {
         Self {
