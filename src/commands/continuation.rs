@@ -30,7 +30,7 @@ use super::{
     note,
     run_and_trial::{named_trial, run_of, split_trial},
     runs,
-    trained::{told_table, trained_on, trial_file, without_weights},
+    trained_model::{told_table, trained_on, trial_file, without_weights},
 };
 
 /// Most trials, and most differences of settings, that a message lists.

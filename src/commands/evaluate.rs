@@ -16,13 +16,13 @@ use super::{
     model_child, note,
     predict::{RowFormat, named_files, page},
     print, print_json,
-    trained::{self, find},
+    trained_model::{self, find},
 };
 
 #[derive(clap::Args)]
 pub(super) struct Args {
     #[command(flatten)]
-    model: trained::Args,
+    model: trained_model::Args,
     /// Evaluate on this data instead of the validation data: a text file; a folder with a folder of
     /// images per class; CSV files named for their symbols; or a file of prompts and responses. Put
     /// RUN before it: it takes all words behind it.

@@ -25,7 +25,7 @@ use super::{
     Status, Stop,
     launch_page::path_line,
     model_child, note, print, stop_flag,
-    trained::{self, find},
+    trained_model::{self, find},
 };
 use crate::processes::ProcessId;
 
@@ -55,7 +55,7 @@ const WRITTEN: [&str; 8] = [
 #[derive(clap::Args)]
 pub(super) struct Args {
     #[command(flatten)]
-    model: trained::Args,
+    model: trained_model::Args,
     /// Folder to create: model.safetensors under PyTorch's names, config.json, model.py, which builds
     /// and loads the network, and huggingface/ for a gpt (GPT-2) and a seq2seq (T5).
     #[arg(long, value_name = "DIR")]

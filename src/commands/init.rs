@@ -24,7 +24,7 @@ use self::{
     machine::Machine,
     sections::{Sections, sections},
 };
-use super::{RESULTS, Status, Stop, at::RecordedTrial, note, print, same_name};
+use super::{RESULTS, Status, Stop, note, print, recorded_trial::RecordedTrial, same_name};
 
 #[derive(clap::Args)]
 pub(super) struct Args {

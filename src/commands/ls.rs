@@ -25,7 +25,7 @@ use super::{
     RESULTS, Status, Stop,
     json_option::JsonFormat,
     note, page_style, print, print_json, print_line,
-    reruns::{reruns, sides},
+    rerun_folders::{reruns, sides},
     runs::{LEFTOVER, NamedRun, newest_listed, of_experiment},
     sources::table_of,
 };

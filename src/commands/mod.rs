@@ -1,7 +1,6 @@
 //! The commands, one file each; they call the other modules. This file has the list of commands,
 //! and the only place where the result of a command becomes an exit status.
 
-mod at;
 mod calibrate;
 mod check;
 mod compare;
@@ -35,11 +34,12 @@ mod model_child;
 mod own_file;
 mod plan;
 mod predict;
+mod recorded_trial;
 mod relay;
 mod report;
 mod reproduce;
 mod rerun;
-mod reruns;
+mod rerun_folders;
 mod rm;
 mod run;
 mod run_and_trial;
@@ -52,7 +52,7 @@ mod snapshot;
 mod sources;
 mod tickets;
 mod tips;
-mod trained;
+mod trained_model;
 mod tune;
 mod watch;
 mod workers;

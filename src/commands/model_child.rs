@@ -22,7 +22,7 @@ use super::{
     device_choice::leased,
     machine::{open_instruments, start_trial_program},
     note,
-    trained::Trained,
+    trained_model::TrainedModel,
 };
 use crate::schedule::Lease;
 
@@ -37,7 +37,7 @@ const STDERR_BYTES: u64 = 64 << 10;
 /// # Errors
 /// The device cannot be used, the child cannot be started or fails, or `hear` does.
 pub(super) fn ask(
-    trained: Trained,
+    trained: TrainedModel,
     device: &str,
     task: UseTask,
     hear: &mut dyn FnMut(UseAnswer) -> Result<bool, Stop>,
@@ -79,7 +79,7 @@ pub(super) fn ask(
 }
 
 /// The trial for this machine: its device, its threads, and the place of its data.
-fn request(trained: Trained, lease: Option<&Lease>, task: UseTask) -> UseRequest {
+fn request(trained: TrainedModel, lease: Option<&Lease>, task: UseTask) -> UseRequest {
     let mut trial = trained.file;
     let device = match lease.and_then(Lease::gpu) {
         Some(_) => ChildDevice::Cuda,

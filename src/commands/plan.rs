@@ -26,7 +26,7 @@ use serde_json::{Map, Value, json};
 pub(super) use self::known_rows::known_times;
 use self::{expectation::Expectations, table::TrialsBefore, time_left::TimeLeft};
 use super::{
-    RESULTS, Status, Stop, at, continuation,
+    RESULTS, Status, Stop, continuation,
     copied_run::{CONTINUED_IS_NOT_KEPT, KeepArgs, refused_beside, refused_elsewhere, run_to_copy},
     experiment_plan::{Planned, plan_request, request},
     initial_weights,
@@ -34,7 +34,7 @@ use super::{
     launch::slurm_in_words,
     launch_options::FOR_IS_HERE,
     machine::{open_instruments, visible_here},
-    note, page_style, print, print_json, same_name, warning,
+    note, page_style, print, print_json, recorded_trial, same_name, warning,
 };
 use crate::schedule::{self, FittingTrials, Foretold, IdleForecast, WantedTrials};
 
@@ -95,7 +95,7 @@ pub(super) fn run(args: Args) -> Result<Status, Stop> {
 fn planned_file(file: &Path, args: &Args) -> Result<Planned, Stop> {
     let mut request = request(file.to_owned(), &args.set);
     if let Some(named) = &args.at {
-        (request, _) = at::fixed(request, named, &args.results, true)?;
+        (request, _) = recorded_trial::fixed(request, named, &args.results, true)?;
     }
     let mut planned = plan_request(&request)?;
     if args.for_time.is_some() && planned.loaded.experiment.run.on != RunPlace::Here {

@@ -12,14 +12,14 @@ use super::{
     Status, Stop,
     json_option::JsonFlag,
     model_child, print, print_json,
-    trained::{self, find},
+    trained_model::{self, find},
 };
 use crate::output::{csv, table::TextTable};
 
 #[derive(clap::Args)]
 pub(super) struct Args {
     #[command(flatten)]
-    model: trained::Args,
+    model: trained_model::Args,
     /// PNG or JPEG files for a model of images; CSV files named for their symbols, as in the
     /// training data, for a model of a panel.
     #[arg(required = true, value_name = "FILE")]

@@ -18,7 +18,7 @@ use super::{
     launch_options::{LaunchOptions, stopped},
     machine::trial_program,
     note,
-    reruns::RERUN,
+    rerun_folders::RERUN,
     sources::{TableSource, is_of_revision, of_folder, source},
 };
 use crate::{

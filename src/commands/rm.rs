@@ -19,7 +19,9 @@ use kiln_core::{
 };
 
 use self::weights::{DoomedWeights, KeptTrials};
-use super::{RESULTS, Status, Stop, folder_size::size, note, print_line, reruns, runs, tickets};
+use super::{
+    RESULTS, Status, Stop, folder_size::size, note, print_line, rerun_folders, runs, tickets,
+};
 use crate::{git, output::terminal};
 
 #[derive(clap::Args)]
@@ -111,12 +113,12 @@ impl Doomed {
     fn of(args: &Args) -> Result<Self, Stop> {
         let mut doomed = Self::default();
         for named in &args.runs {
-            if let Some(rerun) = reruns::named(named, &args.results) {
+            if let Some(rerun) = rerun_folders::named(named, &args.results) {
                 let unread = |error| runs::uncertain(named, &error);
-                if let Some(left) = reruns::leftover_in(&rerun).map_err(unread)? {
+                if let Some(left) = rerun_folders::leftover_in(&rerun).map_err(unread)? {
                     return Err(of_leftover(&left));
                 }
-                let inside = reruns::runs_in(&rerun).map_err(unread)?;
+                let inside = rerun_folders::runs_in(&rerun).map_err(unread)?;
                 inside.into_iter().for_each(|run| doomed.add(run));
                 if !doomed.reruns.contains(&rerun) {
                     doomed.reruns.push(rerun);
@@ -162,12 +164,12 @@ impl Doomed {
 fn remove_rerun(rerun: &Path) -> Result<(), Stop> {
     let unread = |error| unread(rerun, &error);
     let is_gone = input::find(rerun).map_err(unread)?.is_none();
-    if is_gone || !reruns::runs_in(rerun).map_err(unread)?.is_empty() {
+    if is_gone || !rerun_folders::runs_in(rerun).map_err(unread)?.is_empty() {
         return Ok(());
     }
     let shown = runs::below_here(rerun);
     let shown = shown.display();
-    reruns::remove(rerun).map_err(unread)?;
+    rerun_folders::remove(rerun).map_err(unread)?;
     print_line(&format!("removed {shown}"))
 }
 

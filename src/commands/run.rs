@@ -15,7 +15,7 @@ use self::{
     lacking::Lacking,
 };
 use super::{
-    Status, Stop, at, continuation,
+    Status, Stop, continuation,
     copied_run::{CONTINUED_IS_NOT_KEPT, KeepArgs, refused_beside, refused_elsewhere, run_to_copy},
     experiment_plan::{plan_request, request},
     launch::{PlannedFile, dry_run, start, status},
@@ -24,7 +24,7 @@ use super::{
     machine::trial_program,
     note,
     plan::known_times,
-    same_name, workers,
+    recorded_trial, same_name, workers,
 };
 use crate::schedule::{self, Budget, CopyPurpose, Selection};
 
@@ -183,13 +183,13 @@ pub(super) fn run(args: Args) -> Result<Status, Stop> {
     Ok(worst)
 }
 
-/// Plans a file. With it comes the name of the trial of `--at` that stays ([`at::fixed`]).
+/// Plans a file. With it comes the name of the trial of `--at` that stays ([`recorded_trial::fixed`]).
 fn plan(file: &Path, args: &Args, begun: Instant) -> Result<(PlannedFile, Option<String>), Stop> {
     let LaunchOptions { results, fresh, .. } = &args.launch;
     let mut request = request(file.to_owned(), &args.launch.settings());
     let mut at = None;
     if let Some(named) = &args.at {
-        (request, at) = at::fixed(request, named, results, !args.launch.quiet)?;
+        (request, at) = recorded_trial::fixed(request, named, results, !args.launch.quiet)?;
     }
     let mut planned = plan_request(&request)?;
     if let Some(named) = &args.continued {

@@ -14,7 +14,7 @@ use super::{
     Status, Stop,
     json_option::JsonFlag,
     model_child, note, print_json,
-    trained::{self, find},
+    trained_model::{self, find},
     written,
 };
 use crate::output::terminal;
@@ -22,7 +22,7 @@ use crate::output::terminal;
 #[derive(clap::Args)]
 pub(super) struct Args {
     #[command(flatten)]
-    model: trained::Args,
+    model: trained_model::Args,
     /// The beginning of the text, whose tokens must occur in the training text; or the prompt of a
     /// sequence-to-sequence model.
     #[arg(long, default_value = "\n", hide_default_value = true)]

@@ -28,7 +28,7 @@ use crate::commands::{
     note,
     run_and_trial::named_trial,
     sources::table_of_run,
-    trained::{ranked, told_table},
+    trained_model::{ranked, told_table},
 };
 
 /// Most ids that a message lists.

@@ -52,7 +52,7 @@ pub(super) struct Args {
 }
 
 /// A trained model that was found.
-pub(super) struct Trained {
+pub(super) struct TrainedModel {
     pub(super) file: TrialFile,
     pub(super) trial: TrialId,
     pub(super) checkpoint: ListedCheckpoint,
@@ -63,7 +63,7 @@ pub(super) struct Trained {
 }
 
 /// Finds the model, and says on standard error which trial was chosen where there are several.
-pub(super) fn find(args: &Args) -> Result<Trained, Stop> {
+pub(super) fn find(args: &Args) -> Result<TrainedModel, Stop> {
     let (run, named) = split_trial(&args.model, &args.results);
     let run = run_of(run, &args.results, None)?;
     let table = told_table(&run)?;
@@ -79,7 +79,7 @@ pub(super) fn find(args: &Args) -> Result<Trained, Stop> {
     check_folder(&kept)?;
     let checkpoint = checkpoint(&file, &run, &kept, args.step)?;
     let (data_sha256, outputs) = trained_on(&run, &trial)?.unzip();
-    Ok(Trained {
+    Ok(TrainedModel {
         file,
         trial,
         checkpoint,
@@ -131,7 +131,7 @@ pub(super) fn trained_on(
     }
 }
 
-impl Trained {
+impl TrainedModel {
     /// Source of the weights, for records.
     pub(super) fn origin(&self) -> Value {
         json!({
