@@ -28,6 +28,7 @@ use crate::{
     relay,
     schedule::{
         Instruments,
+        contradiction::{ReportedEnd, contradiction},
         instruments::{AttemptReadings, LeasedGpu},
         judge::{AttemptEnding, Exit, Judgment, StopCause, is_of_the_loader, judge},
         listen::ChildState,
@@ -35,7 +36,6 @@ use crate::{
         programs::ChildKind,
         row::{AttemptFacts, row},
         supervisor::Supervisor,
-        testimony::{Testimony, contradiction},
     },
 };
 
@@ -325,7 +325,7 @@ impl Reaped {
 
     /// The contradiction between the child's message, result and status, if there is one.
     fn contradiction(&self, trial: &Trial) -> Option<String> {
-        contradiction(&Testimony {
+        contradiction(&ReportedEnd {
             trial: &trial.id,
             attempt: self.attempt,
             exit: self.exit,

@@ -1,7 +1,7 @@
 //! The workers of a run that Slurm has: which wait, run or are gone, and who comes in their place.
 
 mod endings;
-mod telling;
+mod notices;
 
 use std::{
     collections::{BTreeSet, HashMap},
@@ -19,7 +19,7 @@ use kiln_core::{
 };
 
 pub(super) use self::endings::last_line;
-use self::{endings::Ending, telling::Told};
+use self::{endings::Ending, notices::PrintedNotices};
 use super::{
     cancel::cancel,
     client::Client,
@@ -82,7 +82,7 @@ pub(in crate::schedule) struct Fleet {
     has_result: bool,
     /// Before this moment nobody is replaced.
     pause_until: Instant,
-    told: Told,
+    told: PrintedNotices,
 }
 
 impl Fleet {
@@ -131,7 +131,7 @@ impl Fleet {
             rows: 0,
             has_result: false,
             pause_until: Instant::now(),
-            told: Told::default(),
+            told: PrintedNotices::default(),
         }))
     }
 

@@ -4,18 +4,18 @@
 //! In: the queue in the folder of the run, and the clock. Out: a ticket to work on, and changes of
 //! tickets. `docs/cluster-protocol.md` has the rules.
 
-mod gone;
-mod heart;
-mod holding;
+mod heartbeat;
+mod launch_observer;
 mod limits;
 mod neighbours;
-mod own;
+mod next_state;
+mod own_tickets;
 mod take_back;
 
 pub(super) use self::{
-    gone::{LOOKS, LaunchObserver, own_process},
-    holding::{HeldCause, NextState, Standing, held_in_words, why_damaged},
+    launch_observer::{LOOKS, LaunchObserver, own_process},
     limits::WorkerLimits,
-    own::{OwnTicket, Tickets},
+    next_state::{HeldCause, NextState, Standing, held_in_words, why_damaged},
+    own_tickets::{OwnTicket, Tickets},
     take_back::TakingBack,
 };

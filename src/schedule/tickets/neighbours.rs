@@ -4,7 +4,7 @@ use std::collections::HashSet;
 
 use kiln_core::record::{Heartbeat, LaunchFile, RunFolder, launch_folder};
 
-use super::gone::process_here;
+use super::launch_observer::process_here;
 use crate::{processes::ProcessId, schedule::process_record::ProcessNamespace};
 
 /// Launches beside the own one, as far as their processes are to be seen here: not those in another
@@ -65,7 +65,7 @@ pub(super) mod tests {
     use serde_json::json;
 
     use super::*;
-    use crate::schedule::tickets::gone::own_process;
+    use crate::schedule::tickets::launch_observer::own_process;
 
     /// A launch of this process, told to run so many trials.
     fn begin(run: &RunFolder, running: u64, process: LaunchProcess, boot_id: &str) -> u64 {

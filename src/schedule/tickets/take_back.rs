@@ -19,8 +19,8 @@ use kiln_core::{
 };
 
 use super::{
-    gone::LaunchObserver,
-    holding::{HeldCause, NextState, Standing, held_in_words, why_damaged},
+    launch_observer::LaunchObserver,
+    next_state::{HeldCause, NextState, Standing, held_in_words, why_damaged},
 };
 use crate::schedule::{
     RunRequest,

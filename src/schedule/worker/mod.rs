@@ -5,8 +5,8 @@
 //! There is no process that must live: a worker that dies leaves a ticket that bears its number, and
 //! the others take it back. `docs/cluster-protocol.md` has the rules.
 
-mod asked;
 mod attend;
+mod requested_trials;
 mod submit;
 
 use std::collections::BTreeSet;

@@ -14,7 +14,7 @@ use kiln_core::{
 };
 use sha2::{Digest, Sha256};
 
-use super::asked::Asked;
+use super::requested_trials::RequestedTrials;
 use crate::readings::{Paths, Privacy};
 use crate::schedule::{
     Instruments, RunRequest, RunStop,
@@ -68,7 +68,7 @@ pub fn submit(
     let Some((folder, mut notices)) = run_folder(request, instruments, &here)? else {
         return Ok(None);
     };
-    let asked = Asked::of(request, &folder)?;
+    let asked = RequestedTrials::of(request, &folder)?;
     let found = TicketQueue::of(&folder).map_err(|error| disk::cannot_read(&error))?;
     let queue = match found {
         Some(queue) => queue,
@@ -155,7 +155,10 @@ fn is_settled(request: &RunRequest, history: &History) -> bool {
 }
 
 /// Opens the tickets of the trials that the command asks for; returns notices for the user.
-fn open_what_is_asked(asked: &Asked<'_>, judging: &TakingBack<'_>) -> io::Result<Vec<String>> {
+fn open_what_is_asked(
+    asked: &RequestedTrials<'_>,
+    judging: &TakingBack<'_>,
+) -> io::Result<Vec<String>> {
     let queue = judging.queue;
     asked.ask_again(queue)?;
     let mut notices = judging.judge_again()?;

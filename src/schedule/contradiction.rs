@@ -1,5 +1,5 @@
-//! Compares what a child says of its end with itself: its `finished` message, its `trial.json` and
-//! its exit status. All of it comes in, and a contradiction in words goes out.
+//! Contradictions in what a child reports of its end: its `finished` message, its `trial.json` and its
+//! exit status come in, and a sentence on the first that disagree goes out. Pure.
 
 use kiln_core::{
     plan::{Outcome, TrialId},
@@ -10,7 +10,7 @@ use super::judge::Exit;
 
 /// Everything that a child says of its end.
 #[derive(Clone, Copy, Debug)]
-pub(super) struct Testimony<'a> {
+pub(super) struct ReportedEnd<'a> {
     pub(super) trial: &'a TrialId,
     pub(super) attempt: u64,
     pub(super) exit: Exit,
@@ -34,7 +34,7 @@ const OUTCOMES: [Outcome; 5] = [
 ///
 /// A child that ends by a signal, or with an exit status of its own, after a `finished` message does
 /// not contradict it: libraries may crash while they clean up.
-pub(super) fn contradiction(said: &Testimony) -> Option<String> {
+pub(super) fn contradiction(said: &ReportedEnd) -> Option<String> {
     match said.result {
         Err(error @ ResultError::Version { .. }) => {
             return Some(format!(
@@ -123,7 +123,7 @@ mod tests {
             outcome,
             ..TrialResult::empty(TrialId(id.to_owned()), attempt)
         });
-        contradiction(&Testimony {
+        contradiction(&ReportedEnd {
             trial: &trial,
             attempt: 2,
             exit,

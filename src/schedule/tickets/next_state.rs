@@ -1,5 +1,5 @@
-//! Where a ticket goes that nobody works on, and when it is held: then nobody takes it until
-//! somebody asks for its trials again.
+//! The next state of a ticket that nobody works on: done, open, or held. Nobody takes a held ticket
+//! until somebody asks for its trials again.
 
 use std::{
     collections::{HashMap, HashSet},

@@ -1,5 +1,5 @@
-//! Which tickets of a run are open: those with the trials that the command asks for. The others wait
-//! for later.
+//! The trials that a command requests of a run with a queue. Tickets with these are open; the others
+//! wait for later.
 
 use std::{
     borrow::Cow,
@@ -24,7 +24,7 @@ use crate::schedule::{
 };
 
 /// The trials that a command requests of a run, with the rows that the run has.
-pub(super) struct Asked<'a> {
+pub(super) struct RequestedTrials<'a> {
     request: &'a RunRequest<'a>,
     folder: &'a RunFolder,
     ends: Vec<AttemptEnd>,
@@ -33,7 +33,7 @@ pub(super) struct Asked<'a> {
     trials: Cow<'a, [Trial]>,
 }
 
-impl<'a> Asked<'a> {
+impl<'a> RequestedTrials<'a> {
     /// # Errors
     /// The rows of the run cannot be read.
     pub(super) fn of(request: &'a RunRequest<'a>, folder: &'a RunFolder) -> Result<Self, RunStop> {

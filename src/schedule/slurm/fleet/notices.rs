@@ -17,7 +17,7 @@ const SILENCE: u32 = 20;
 
 /// The notices that were already printed.
 #[derive(Debug, Default)]
-pub(super) struct Told {
+pub(super) struct PrintedNotices {
     /// The number of waiting workers in the last notice.
     waiting: Option<usize>,
     /// Tasks of which a notice said that Slurm holds them.
@@ -28,7 +28,7 @@ pub(super) struct Told {
     is_no_more: bool,
 }
 
-impl Told {
+impl PrintedNotices {
     /// Slurm holds a task that a node could not start, and never starts it by itself.
     pub(super) fn tell_held(
         &mut self,

@@ -17,10 +17,10 @@ use kiln_core::{
 };
 
 use super::{
-    gone::LaunchObserver,
-    heart::Heart,
-    holding::HeldCause,
+    heartbeat::Heart,
+    launch_observer::LaunchObserver,
     limits::WorkerLimits,
+    next_state::HeldCause,
     take_back::{Outlook, TakingBack},
 };
 use crate::schedule::{Event, RunRequest, clock::beat, instruments::LeasedGpu};

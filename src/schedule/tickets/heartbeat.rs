@@ -1,6 +1,6 @@
-//! The thread of a worker that shows that it lives, and looks whether its tickets are still its own,
-//! whether it shall stop, and how many trials others run on this host. It waits for the shared folder
-//! in place of the thread that watches the trials.
+//! The heartbeat of a worker, from a thread of its own. The thread also looks whether the worker's
+//! tickets are still its own, whether it shall stop, and how many trials others run on this host. It
+//! waits for the shared folder in place of the thread that watches the trials.
 
 use std::{
     sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError, mpsc::Sender},

@@ -1,7 +1,7 @@
-//! Who of the other launches is gone: by its own last word, by what Slurm says of its task, by its
-//! process on this host, or by a heartbeat that stands still. No clock of another host is read, and
-//! no time of a file: a counter is watched on this host's own clock. A wrong belief costs a second
-//! attempt, and nothing else.
+//! Observes the other launches of a run: one is gone by its own last word, by what Slurm says of its
+//! task, by its process on this host, or by a heartbeat that stands still. No clock of another host is
+//! read, and no time of a file: a counter is watched on this host's own clock. A launch that is wrongly
+//! believed gone costs a second attempt, and nothing else.
 
 use std::{
     cell::OnceCell,
