@@ -11,7 +11,7 @@ use std::{
     thread,
 };
 
-use super::kept::HEAD_BYTES;
+use super::kept_output::HEAD_BYTES;
 
 /// Most bytes behind the beginning that wait: more than the parent keeps of the end.
 const MOST_WAITING_BYTES: usize = 4 << 20;

@@ -19,7 +19,7 @@ use serde::{Deserialize, Serialize};
 
 use self::metric::Metric;
 pub(super) use self::metric::MetricFault;
-use super::{files::FileFault, near_miss::nearest, number, talk::Progress};
+use super::{files::FileFault, messages::Progress, near_miss::nearest, number};
 
 /// Each metric that has a number, in the order of the file.
 pub(super) type Numbers = Vec<(String, f64)>;

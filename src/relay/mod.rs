@@ -4,15 +4,16 @@
 //! It starts the program, reads its output without ever holding it up, and turns lines and files into
 //! metrics and the program's end into an outcome. The parent sees a child like any other.
 
-mod again;
 mod end;
 mod files;
 mod forward;
 mod guard;
 mod keeper;
-mod kept;
+mod kept_attempt;
+mod kept_output;
 mod life;
 mod lines;
+mod messages;
 mod metrics;
 mod near_miss;
 mod number;
@@ -22,7 +23,6 @@ mod program_ended;
 mod result;
 mod resumed;
 mod streams;
-mod talk;
 mod words;
 
 use std::{
@@ -38,21 +38,21 @@ use kiln_core::{
 };
 use libc::{SIGINT, SIGTERM};
 
-pub use again::{KeptAttempt, NotReadable, check_kept, read_again};
 pub use end::{shortened, shown};
 pub use keeper::keep;
-pub use kept::KeptOutput;
+pub use kept_attempt::{KeptAttempt, NotReadable, check_kept, read_again};
+pub use kept_output::KeptOutput;
 pub use program::{Exit, ProgramFault, find_program, placeholders};
 pub use words::{STDERR_LINES, Words};
 
 use crate::processes;
 use end::{Ended, Verdict};
 use guard::Guard;
+use messages::Talk;
 use metrics::{Measurements, Metrics};
 use program::{ProgramEnd, Started};
 use program_ended::ProgramEnded;
 use streams::{Event, ReadOutput, Streams};
-use talk::Talk;
 
 /// Standard output of a program, in the folder of its attempt.
 pub const STDOUT: &str = "stdout.txt";

@@ -16,12 +16,12 @@ use kiln_core::{kinds::command::Stream, units::clock::monotonic_nanoseconds};
 
 use super::{
     forward::Forward,
-    kept::KeptOutput,
+    kept_output::KeptOutput,
     life::{Done, Life},
     lines::Lines,
+    messages::Progress,
     metrics::{Metrics, WindowMark},
     program::{self, ProgramEnd, Started},
-    talk::Progress,
 };
 
 const CHUNK_BYTES: usize = 16 << 10;

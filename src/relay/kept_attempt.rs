@@ -18,7 +18,7 @@ use super::{
     STDOUT,
     end::{Ended, Verdict, decide, shown},
     files::{self, FileFault},
-    kept::{HEAD_BYTES, KeptEnds, TAIL_BYTES},
+    kept_output::{HEAD_BYTES, KeptEnds, TAIL_BYTES},
     lines::{Lines, complete_from_beginning, complete_to_end},
     metrics::Metrics,
     program::Exit,
@@ -266,7 +266,7 @@ mod tests {
 
     use super::{
         super::{
-            kept::{HEAD_BYTES, KeptOutput, TAIL_BYTES},
+            kept_output::{HEAD_BYTES, KeptOutput, TAIL_BYTES},
             metrics::Measurements,
             program_ended::FORMAT,
         },
