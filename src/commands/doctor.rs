@@ -158,7 +158,7 @@ fn of_cluster(slurm: &Slurm, args: &Args) -> Result<Status, Stop> {
         can_run,
         subject: Subject::Cluster,
     };
-    // What was found is shown, also if the probe was stopped.
+    // The findings are shown, also if the probe was stopped.
     let status = concluded(&diagnosis, args.is_json())?;
     stopped.map_or(Ok(status), Err)
 }

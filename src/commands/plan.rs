@@ -347,7 +347,7 @@ impl TrialsJson<'_> {
             .collect::<Map<String, Value>>()
             .into();
         if trial.model.command().is_some() {
-            // Of the settings of a training a command gets its seed alone.
+            // A command gets only the seed of the settings of a training.
             value["train"] = json!({"seed": trial.train.seed});
             value["effective_batch_size"] = Value::Null;
             value["engine"] = Value::Null;

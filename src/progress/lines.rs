@@ -43,7 +43,7 @@ impl ProgressLines {
 
     fn progress(&self, name: &str, progress: TrialProgress, counts: LaunchCounts) {
         let step = match (progress.step.unwrap_or(0), progress.total_steps) {
-            // Of a command that reports no step.
+            // A command that reports no step.
             (0, None) => "running".to_owned(),
             (step, Some(total)) => format!("step {step}/{total}"),
             (step, None) => format!("step {step}"),

@@ -210,7 +210,7 @@ fn completions(all: &[Point<'_>], subject: Subject<'_>) -> Vec<PointAnswer> {
         }
     };
     let mut answers: Vec<PointAnswer> = all.iter().map(of_point).collect();
-    // Of a table alone it is not known what was planned.
+    // A table alone does not tell what was planned.
     let holds = subject.run.map(|_| true);
     answers.extend(not_ended(subject).map(|reason| PointAnswer::of_run(holds, reason)));
     answers

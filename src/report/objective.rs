@@ -209,7 +209,7 @@ impl Objective {
     }
 }
 
-/// What a search optimizes; `None` for one that asks only whether a size fits.
+/// The goal of a search; `None` for one that asks only whether a size fits.
 fn of_search(search: &Search) -> Option<Objective> {
     let metric = match search {
         Search::LargestBatch { .. } => return None,

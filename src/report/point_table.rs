@@ -287,7 +287,7 @@ struct Sheet<'a> {
     points: &'a [Point<'a>],
     heads: Vec<String>,
     rows: Vec<Vec<String>>,
-    /// Of each point the means that are of fewer trials than completed: `mfu 1`.
+    /// For each point: the columns whose mean is of fewer trials than completed, as `mfu 1`.
     fewer: Vec<Vec<String>>,
 }
 

@@ -24,7 +24,7 @@ use super::{
 #[derive(Clone, Copy, Debug)]
 pub struct SearchScope<'a> {
     pub found: &'a Recommendation,
-    /// What the choice is best at: `fastest`, `lowest validation loss`.
+    /// The quality in which the choice is best: `fastest`, `lowest validation loss`.
     pub goal: &'a str,
     /// The column that decides, where it is not one of the usual columns.
     pub metric: Option<&'a str>,

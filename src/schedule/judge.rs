@@ -431,7 +431,7 @@ fn signal_name(signal: i32) -> String {
 /// trials/4f0c1a2b3d/1/stderr.txt: <line>`.
 fn in_words(what: &str, outcome: Outcome, ending: &AttemptEnding) -> String {
     let step = match (ending.step, ending.child) {
-        // Of a command that reports no step.
+        // A command that reports no step.
         (None | Some(0), ChildKind::Relay) => String::new(),
         (None, _) => ", before its first step".to_owned(),
         (Some(step), _) => format!(", at step {step}"),

@@ -233,7 +233,7 @@ fn other_trial_program(launches: &[Launch]) -> Option<String> {
     })
 }
 
-/// What a launch records of its code, its programs and the checks before it.
+/// The facts that a launch records about its code, its programs and the checks before it.
 struct LaunchRecord {
     git: Option<Git>,
     programs: Programs,

@@ -104,7 +104,7 @@ mod tests {
 
     #[test]
     fn ignored_signals_are_read_from_the_mask_of_the_process() {
-        // Of a process under `nohup`, and of a usual one.
+        // The signals of a process under `nohup`, and of a usual one.
         let status =
             |mask: &str| format!("SigBlk:\t0000000000000003\nSigIgn:\t{mask}\nSigCgt:\t0\n");
         assert!(is_ignored(&status("0000000000001001"), SIGHUP));

@@ -196,7 +196,7 @@ mod tests {
         assert!(disturbed(
             ", throttled_fraction: 0.2, throttle_reasons: sw_thermal_slowdown sw_power_cap"
         ));
-        // Of a moment, beside the power cap.
+        // A momentary slow-down beside the power cap.
         assert!(!disturbed(
             ", throttled_fraction: 0.2, throttle_reasons: sw_power_cap hw_thermal_slowdown"
         ));

@@ -287,7 +287,7 @@ fn class_folders(folder: &Path, tables: &[PathBuf]) -> Result<DataProposal, Stri
             few(&names)
         ));
     }
-    // What lies beside a folder `train` is not listed.
+    // Files beside a folder `train` are not listed.
     let listed = if folder.join("train").is_dir() {
         0
     } else {

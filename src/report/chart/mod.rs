@@ -79,7 +79,7 @@ impl Chart {
             )
     }
 
-    /// What the picture shows, as text.
+    /// The data of the picture as text.
     pub(super) fn values(&self) -> ChartValues {
         match &self.picture {
             Picture::Lines(lines) => lines.values(),

@@ -261,7 +261,7 @@ impl ChartAxis {
         (self.low..=self.high).contains(&value)
     }
 
-    /// What stands at a place: the value of a swept key, or a number.
+    /// The text at a place: the value of a swept key, or a number.
     pub(super) fn text_at(&self, place: f64) -> String {
         let name = self.names.iter().find(|(at, _)| *at == place);
         name.map_or_else(|| value_text(place), |(_, name)| name.clone())

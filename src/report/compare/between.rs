@@ -27,7 +27,7 @@ pub struct Between {
     pub base: String,
     /// The values compared with it.
     pub sides: Vec<String>,
-    /// What differs between the sides besides the axis, in words.
+    /// The differences between the sides besides the axis, in words.
     pub differ: Vec<String>,
 }
 
@@ -36,7 +36,7 @@ pub struct SplitTable {
     axis: String,
     base: (String, TrialTable),
     sides: Vec<SplitSide>,
-    /// What differs between the programs of the sides, in words.
+    /// The differences between the programs of the sides, in words.
     programs: Vec<String>,
 }
 

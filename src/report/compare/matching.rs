@@ -20,7 +20,7 @@ pub(super) struct MatchedPair<'a> {
     pub(super) keys: RunKeys,
 }
 
-/// What makes two runs of a pair belong together, besides seeds.
+/// The key by which two runs of a pair belong together, besides seeds.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(super) enum RunKeys {
     /// Their order in time.

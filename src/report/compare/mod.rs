@@ -269,7 +269,7 @@ pub struct Comparisons {
     /// The axis whose values are the sides; `None` for two tables.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub between: Option<Between>,
-    /// What was looked for, in the order of the page.
+    /// The metrics that were compared, in the order of the page.
     #[serde(skip)]
     pub metrics: Vec<ComparedMetric>,
 }
@@ -381,7 +381,7 @@ impl Matchup<'_> {
                 }
             });
             if !self.options.is_clean {
-                // Of the runs that count.
+                // Only disturbed runs that count are told.
                 for (disturbed, rows) in disturbed.iter_mut().zip([&pair.base, &pair.new]) {
                     let rows = completed(rows).into_iter();
                     let kept: HashSet<&TrialId> = rows.map(|row| &row.trial).collect();

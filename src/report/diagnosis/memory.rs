@@ -343,7 +343,7 @@ fn memory_nearly_full(case: &TrialContext<'_>) -> Option<RuleMatch> {
     let limit = row.memory_limit_bytes.map(|bytes| Bytes(bytes).to_string());
     let limit = limit.unwrap_or_default();
     let says = match (full, left) {
-        // What it held has mapped files too, and the limit is of what it allocates.
+        // The memory that it held counts mapped files too; the limit counts only allocated memory.
         (Some(("host", share)), _) if share > 1.0 => format!(
             "{} were held in host memory at the peak, mapped files among them, and the trial may \
              allocate {limit}",

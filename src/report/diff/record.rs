@@ -21,7 +21,7 @@ use crate::report::{
     subject::Subject,
 };
 
-/// What the absence of a fact means.
+/// The meaning of a fact that is absent.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Missing {
     /// It was recorded that there is none: a variable that was not set, a GPU of a trial on the CPU.

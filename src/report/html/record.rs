@@ -41,7 +41,7 @@ pub(super) struct RunPart<'a> {
     pub(super) counts: String,
     /// The trials that did not complete.
     pub(super) not_completed: Vec<EndEntry>,
-    /// What was trained, on what, when.
+    /// The model, the data and the time of the training.
     pub(super) subject: Facts,
     /// Machine and versions.
     pub(super) facts: Facts,
@@ -126,7 +126,7 @@ fn again(folder: &RunFolder, is_search: bool) -> String {
     }
 }
 
-/// What a reader needs before any number, and the machine and versions.
+/// The facts that a reader needs before any number, and the machine and versions.
 fn header(subject: &Subject<'_>) -> (Facts, Facts) {
     let rows = || subject.table.rows.iter().map(|row| &*row.fixed);
     let launch = subject.run.and_then(|file| file.newest_at_work());

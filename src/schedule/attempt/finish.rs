@@ -293,7 +293,7 @@ impl Reaped {
         });
         let cuts = result.map_or(&[][..], |result| &result.window_cuts_nanoseconds);
         let is_alone = self.most_concurrent == 1;
-        // What `prepare` needs is not the program's.
+        // Readings while `prepare` ran are not those of the program.
         let began = match prepares(trial) {
             true => self.heard.ready_nanoseconds.unwrap_or(u64::MAX),
             false => 0,
@@ -388,7 +388,7 @@ impl Reaped {
         let Some(StopCause::ToldAtTheEnd(time)) = self.stopped else {
             return None;
         };
-        // What a command keeps in its own way is not seen here.
+        // Files that a command keeps in its own way are not seen here.
         if outcome != Outcome::Interrupted || trial.saves_by_itself() {
             return None;
         }

@@ -53,7 +53,7 @@ impl Instruments {
         trial: &Trial,
         libtorch: Option<&str>,
     ) -> Option<(f64, String)> {
-        // Of a command, neither the precision nor the operations are known.
+        // Neither the precision nor the operations of a command are known.
         if trial.engine == Engine::Flex || trial.model.command().is_some() {
             return None;
         }

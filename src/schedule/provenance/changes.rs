@@ -93,7 +93,7 @@ pub(in crate::schedule) fn advice(changes: &[Change]) -> &'static str {
     }
 }
 
-/// What differs from the launches before.
+/// The differences from the launches before.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(in crate::schedule) struct Changed {
     /// These refuse a resume.

@@ -150,7 +150,7 @@ impl Source {
         let Some((name, arguments)) = of.argv.split_first() else {
             return Ok(());
         };
-        // What `prepare` makes is another one after it.
+        // A file that `prepare` makes is another one after it.
         let may_be_made = !of.prepare.is_empty();
         if let Some(client) = container_client(of.argv) {
             self.container_client = Some(client.to_owned());

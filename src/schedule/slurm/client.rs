@@ -75,7 +75,7 @@ impl Client {
         }
     }
 
-    /// What a program prints.
+    /// The output of a program.
     ///
     /// # Errors
     /// It is missing, does not answer in time, or refuses.

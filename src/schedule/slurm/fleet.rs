@@ -135,7 +135,7 @@ impl Fleet {
         }))
     }
 
-    /// What Slurm said last of the tasks.
+    /// The last report of Slurm on the tasks.
     pub(in crate::schedule) fn says(&self) -> SlurmSays {
         let seen = self.watch.seen();
         SlurmSays {
@@ -144,7 +144,7 @@ impl Fleet {
         }
     }
 
-    /// What the workers of the newest submission ask for.
+    /// The resources that the workers of the newest submission request.
     pub(in crate::schedule) fn slurm(&self) -> Slurm {
         let newest = self.submissions.last();
         newest.map(|one| one.slurm.clone()).unwrap_or_default()
@@ -175,7 +175,7 @@ impl Fleet {
             (self.rows, self.replaced) = (rows.trials, 0);
         }
         let tasks = self.tasks();
-        // Of those that run or are about to, some have no ticket yet and will take one.
+        // Some of those that run or are about to run have no ticket yet and will take one.
         let (mut waiting, mut running, mut beginning) = (0, 0, 0);
         let mut reason = "";
         for id in &tasks {
@@ -387,7 +387,7 @@ impl Fleet {
                 }
                 self.submissions.push(made);
             }
-            // What they submit is learnt at the next look.
+            // The next look learns of their submission.
             Err(SubmitError::IsOthers) => {}
             // Later it may.
             Err(SubmitError::Client(error)) => {

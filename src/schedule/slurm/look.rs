@@ -20,7 +20,7 @@ use super::{
 /// Rows of the accounting may be late: a task is asked for so often.
 const MOST_ASKED: u32 = 3;
 
-/// What is known of a task.
+/// The answer of Slurm on a task.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(in crate::schedule) enum Word {
     Said(TaskReport),
@@ -28,7 +28,7 @@ pub(in crate::schedule) enum Word {
     Forgotten,
 }
 
-/// What Slurm says of the tasks of the run.
+/// The reports of Slurm on the tasks of the run.
 #[derive(Debug)]
 pub(in crate::schedule) struct SlurmSays {
     pub(in crate::schedule) words: HashMap<TaskId, Word>,
@@ -136,7 +136,7 @@ impl Looked {
     }
 }
 
-/// What the controller still knows of jobs.
+/// The tasks of jobs that the controller still knows.
 fn kept(client: Client, jobs: &[u64]) -> Result<Vec<TaskReport>, ClientError> {
     let mut reports = Vec::new();
     for job in jobs {

@@ -48,7 +48,7 @@ const LATE: u32 = 2;
 /// A probe to be made.
 #[derive(Clone, Copy, Debug)]
 pub struct Probe<'a> {
-    /// What each of its jobs asks for.
+    /// The resources that each of its jobs requests.
     pub slurm: &'a Slurm,
     /// The folder of the runs, which every node must see.
     pub results: &'a Path,
@@ -124,7 +124,7 @@ struct Running<'a> {
     jobs: Vec<PartJob>,
     looked: Looked,
     asked: Option<Instant>,
-    /// What was told last.
+    /// The last notice.
     told: String,
 }
 
@@ -362,7 +362,7 @@ impl Running<'_> {
     }
 }
 
-/// What a part has written, if it is there.
+/// The file that a part has written, if it is there.
 fn read<T: serde::de::DeserializeOwned>(path: &Path) -> Option<T> {
     serde_json::from_slice(&fs::read(path).ok()?).ok()
 }

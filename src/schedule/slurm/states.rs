@@ -48,7 +48,7 @@ impl TaskId {
     }
 }
 
-/// What Slurm says of a task.
+/// The report of Slurm on a task.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(in crate::schedule) struct TaskReport {
     pub(super) id: TaskId,
@@ -129,12 +129,12 @@ impl TaskReport {
         match self.stage() {
             // While a requeued task is being ended, its worker may still say a last word.
             Stage::Running if self.state == "COMPLETING" => None,
-            // What was said before the worker began may be heard after it.
+            // A report from before the worker began may arrive after it.
             _ if self.restarts.is_some_and(|now| now < restarts) => None,
             _ if self.restarts.is_some_and(|now| now > restarts) => {
                 killed("its job was requeued".to_owned())
             }
-            // What ended is the later start.
+            // The later start is the one that ended.
             Stage::Over if self.restarts.is_none() && is_known_later() => {
                 killed("its job was requeued".to_owned())
             }
@@ -172,7 +172,7 @@ fn in_parentheses<T: fmt::Display>(value: T) -> String {
     format!(" ({value})")
 }
 
-/// What became of a worker, and of the attempt that it left without a row.
+/// The end of a worker, and the outcome of the attempt that it left without a row.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(in crate::schedule) struct Fate {
     pub(in crate::schedule) outcome: Outcome,
@@ -363,7 +363,7 @@ mod tests {
         assert_eq!([false, true].map(accounted), [Some(Oom), Some(Killed)]);
     }
 
-    // What Slurm 22.05 printed.
+    // As Slurm 22.05 printed it.
 
     #[test]
     fn answers_of_squeue_are_read() {

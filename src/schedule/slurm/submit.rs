@@ -50,7 +50,7 @@ pub struct SlurmRun<'a> {
     pub program: &'a PathBuf,
 }
 
-/// What was asked of Slurm.
+/// The request that Slurm got.
 #[derive(Clone, Debug, Default)]
 pub struct SlurmSubmitted {
     /// The job and its number of tasks; `None` if enough workers wait or run already.

@@ -26,7 +26,7 @@ const AWAY: u32 = 4;
 /// takes a ticket back is at it for a while.
 const SEEN_LATE: u32 = 20;
 
-/// What the thread and the launch share.
+/// The state that the thread and the launch share.
 #[derive(Debug, Default)]
 struct Pulse {
     held: Vec<Ticket>,
@@ -105,7 +105,7 @@ impl Heart {
     pub(super) fn tell(&self, held: Vec<Ticket>, running: u64) -> u64 {
         let mut pulse = lock(&self.shared.0);
         if pulse.running != running {
-            // What was seen before a trial began says nothing of it.
+            // A number that was seen before a trial began does not count it.
             (pulse.has_news, pulse.beside) = (true, 0);
             self.shared.1.notify_all();
         }

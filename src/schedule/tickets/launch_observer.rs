@@ -89,7 +89,7 @@ pub(in crate::schedule) struct LaunchObserver {
     settled: HashSet<u64>,
     /// Whether this is a worker, which never asks Slurm.
     is_worker: bool,
-    /// What Slurm says of the tasks of the run, and what they ask for; `None` if nobody asks it.
+    /// The reports of Slurm on the tasks of the run, and their requests; `None` if nobody asks it.
     slurm: Option<(SlurmSays, Slurm)>,
     /// Since Slurm was heard last.
     starts: LastStarts,
@@ -118,7 +118,7 @@ impl LaunchObserver {
         }
     }
 
-    /// That of a worker.
+    /// The observer of a worker.
     pub(in crate::schedule) fn of_worker() -> Self {
         Self {
             is_worker: true,
@@ -126,7 +126,7 @@ impl LaunchObserver {
         }
     }
 
-    /// What Slurm says now of the tasks of the run, and what they ask for.
+    /// Takes the newest reports of Slurm on the tasks of the run, and their requests.
     pub(in crate::schedule) fn hear(&mut self, says: SlurmSays, slurm: Slurm) {
         self.slurm = Some((says, slurm));
         self.starts = LastStarts::default();
@@ -165,7 +165,7 @@ impl LaunchObserver {
         says.word(task).and_then(fate).is_some()
     }
 
-    /// What became of a launch that is gone; `None` while it may go on.
+    /// The fate of a launch that is gone; `None` while it may go on.
     pub(in crate::schedule) fn gone(&mut self, run: &RunFolder, launch: u64) -> Option<Fate> {
         let file = LaunchFile::read(run, launch);
         if let Some(ended) = file.as_ref().and_then(|file| file.launch.ended.as_ref()) {

@@ -80,7 +80,7 @@ impl WorkerLimits {
         let left = self.ends?.saturating_duration_since(Instant::now());
         let is_old = |(read, _): &(Instant, _)| read.elapsed() >= beat();
         if self.seconds.as_ref().is_none_or(is_old) {
-            // Of a table that cannot be read the rows before the fault count.
+            // If a table cannot be read, its rows before the fault count.
             let mut seconds = HashMap::new();
             let _ = CollectedRows::read(run)
                 .and_then(|rows| rows.each(&mut |row| add(&mut seconds, &row)));

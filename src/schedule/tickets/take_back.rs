@@ -33,7 +33,7 @@ use crate::schedule::{
 };
 use kiln_hardware::host::usable_cores;
 
-/// What is needed to take tickets back.
+/// The run whose tickets are taken back, and what that needs.
 pub(in crate::schedule) struct TakingBack<'a> {
     pub(in crate::schedule) run: &'a RunFolder,
     pub(in crate::schedule) queue: &'a TicketQueue,
@@ -43,10 +43,10 @@ pub(in crate::schedule) struct TakingBack<'a> {
     pub(in crate::schedule) devices: &'a [LeasedGpu],
 }
 
-/// What a look at the other launches came to.
+/// The result of a look at the other launches.
 #[derive(Debug, Default)]
 pub(in crate::schedule) struct Outlook {
-    /// What was done, in sentences.
+    /// A sentence for each thing that was done.
     pub(in crate::schedule) told: Vec<String>,
     /// Whether a ticket was opened again.
     pub(in crate::schedule) has_opened: bool,
@@ -76,11 +76,11 @@ impl<'a> TakingBack<'a> {
         let mut table: Option<Table> = None;
         // Before the rows are read, so that those of a launch that ends meanwhile are not missed.
         for (launch, gone) in self.unsettled(observer, own, &listed)? {
-            // What a living launch owes matters once no ticket is left.
+            // The open attempts of a living launch matter once no ticket is left.
             if gone.is_none() && is_at_work {
                 continue;
             }
-            // What cannot be read now is looked at again: without it an attempt would have no row.
+            // A list that cannot be read now is read later: else an attempt would have no row.
             let Ok(begun) = launch_folder::noted_attempts(self.run, launch) else {
                 outlook.is_open = true;
                 continue;

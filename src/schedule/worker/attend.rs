@@ -264,7 +264,7 @@ impl<'a> Attendant<'a> {
         attendance == Attendance::AsAsked && names_some && self.asked_left == 0
     }
 
-    /// What moves on a run: rows, tickets and launches.
+    /// The parts of a run that change: rows, tickets and launches.
     fn seen(&self) -> (usize, TicketCounts, BTreeMap<u64, LaunchSeen>) {
         (self.told.len(), self.counted, self.launches.clone())
     }

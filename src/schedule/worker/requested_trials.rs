@@ -263,7 +263,7 @@ fn keep_rows(folder: &RunFolder) -> io::Result<()> {
             Err(error) => return Err(error),
         }
     }
-    // Of rows and snapshots the run's folder has those of all launches; of samples it has none.
+    // The run's folder has the rows and snapshots of all launches, and no samples.
     match fs::rename(folder.samples_table(), before.samples_table()) {
         Err(error) if error.kind() != io::ErrorKind::NotFound => Err(error),
         _ => Ok(()),

@@ -236,7 +236,7 @@ fn largest_class(images: &ImagesOverview) -> Option<String> {
     if is_even == [true, true] {
         return Some("all classes are equally large".to_owned());
     }
-    // Of several that are equally large the first one.
+    // If several are equally large, the first one.
     let classes = images.classes.iter().rev();
     let largest = classes.max_by_key(|class| train(class) + valid(class))?;
     let of_part = |count: u64, all: u64, is_even: bool, part: &str| {

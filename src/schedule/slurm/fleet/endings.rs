@@ -100,7 +100,7 @@ impl Fleet {
             (None, None) if self.waited.contains(&id) || was_asked || !has_log() => {
                 Ending::Cancelled
             }
-            // What it was is long forgotten.
+            // Its state is long forgotten.
             (None, None) if !self.alive.contains(&id) => Ending::Other,
             (Some(report), None) if report.is_success() => Ending::Other,
             (_, None) => Ending::Fruitless,

@@ -169,7 +169,7 @@ fn data(first: &PartWord, second: &PartWord) -> Option<Check> {
     })
 }
 
-/// What `kiln doctor --quick` found on a node.
+/// The findings of `kiln doctor --quick` on a node.
 fn node(word: &PartWord) -> Check {
     let node = without_controls(&word.node);
     let of = |state: CheckState| word.checks.iter().filter(move |check| check.state == state);

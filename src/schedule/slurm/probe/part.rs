@@ -43,12 +43,12 @@ const MOST_SCATTER_SECONDS: f64 = 0.1;
 const RACE: &str = "race";
 /// How long a part waits for the other one, in seconds: who starts the jobs knows their time.
 pub(super) const PATIENCE: &str = "patience";
-/// What a part says at its end.
+/// The report of a part at its end.
 pub(super) const WORD: &str = "word.json";
 /// Longest file of a probe, in bytes.
 const MOST_BYTES: u64 = 1 << 20;
 
-/// What one part says.
+/// The measurements of one part.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub(super) struct PartWord {
     /// The node's name, as Slurm has it.
@@ -64,7 +64,7 @@ pub(super) struct PartWord {
     pub(super) checks: Vec<Check>,
 }
 
-/// What two parts found together.
+/// The measurements of two parts together.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub(super) struct Meeting {
     /// Measured by the first part.
@@ -90,7 +90,7 @@ pub(super) struct Clock {
     pub(super) error_seconds: f64,
 }
 
-/// What a part says when it has begun.
+/// The message of a part that has begun.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub(super) struct Here {
     pub(super) node: String,

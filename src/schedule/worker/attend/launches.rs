@@ -5,7 +5,7 @@ use kiln_core::record::{LaunchFile, launch_folder};
 use super::Attendant;
 use crate::schedule::slurm::WorkerSeen;
 
-/// What was seen of a launch last.
+/// The state in which a launch was seen last.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum LaunchSeen {
     Running,
