@@ -100,31 +100,45 @@ impl<'a> RequestedTrials<'a> {
     /// # Errors
     /// The queue cannot be read or written.
     pub(super) fn ask_again(&self, queue: &TicketQueue) -> io::Result<()> {
-        let selection = &self.request.selection;
-        if selection.rerun.is_empty() {
+        if self.request.selection.rerun.is_empty() {
             return Ok(());
         }
-        let standing = self.standing();
+        let again = self.again();
+        let waiting = self.open_held(queue, &again)?;
+        queue.add(&self.tickets_again(&again, &waiting)).map(drop)
+    }
+
+    /// The trials whose last row has an outcome that `--rerun` names.
+    fn again(&self) -> TrialsAgain<'_> {
+        let selection = &self.request.selection;
         let last: HashMap<&TrialId, &AttemptEnd> =
             self.ends.iter().map(|end| (&end.trial, end)).collect();
         let is_again = |trial: &&Trial| {
             let last = last.get(&trial.id);
             last.is_some_and(|end| selection.rerun.contains(&end.outcome))
         };
-        let again = || self.trials.iter().filter(is_again);
-        // Tickets name planned trials alone.
-        let planned = again()
-            .filter(|trial| selection.wants(trial))
-            .map(Trial::planned);
-        let planned: HashSet<&TrialId> = planned.collect();
-        let points: HashSet<u64> = again().map(|trial| trial.point).collect();
+        let again: Vec<&Trial> = self.trials.iter().filter(is_again).collect();
+        let selected = again.iter().filter(|trial| selection.wants(trial));
+        let points: HashSet<u64> = again.iter().map(|trial| trial.point).collect();
         let of_points = self.request.trials.iter();
         let of_points =
             of_points.filter(|trial| points.contains(&trial.point) && selection.wants(trial));
-        let of_points: HashSet<&TrialId> = of_points.map(|trial| &trial.id).collect();
-        let names = |entries: &[TicketEntry], trials: &HashSet<&TrialId>| {
-            entries.iter().any(|entry| trials.contains(&entry.trial))
-        };
+        TrialsAgain {
+            planned: selected.map(|trial| trial.planned()).collect(),
+            ended_so: again.iter().map(|trial| &trial.id).collect(),
+            of_points: of_points.map(|trial| &trial.id).collect(),
+        }
+    }
+
+    /// Opens the held tickets of trials that run again; returns the trials that other tickets lead to.
+    fn open_held(
+        &self,
+        queue: &TicketQueue,
+        again: &TrialsAgain<'_>,
+    ) -> io::Result<HashSet<TrialId>> {
+        let rerun = &self.request.selection.rerun;
+        let is_of_interrupted = rerun.contains(&Outcome::Interrupted);
+        let standing = self.standing();
         let mut waiting = HashSet::new();
         for ticket in queue.list()? {
             if ticket.state == TicketState::Done {
@@ -139,20 +153,23 @@ impl<'a> RequestedTrials<'a> {
                 continue;
             }
             // Trials of one point are longer than their jobs, and all of it is held.
-            let is_with_them = selection.rerun.contains(&Outcome::Interrupted)
-                && names(&entries, &of_points)
+            let is_with_them = is_of_interrupted
+                && names_any(&entries, &again.of_points)
                 && standing.next(&entries).cause() == Some(HeldCause::TooLong);
-            if is_with_them || names(&entries, &planned) {
+            if is_with_them || names_any(&entries, &again.planned) {
                 queue.put(ticket, TicketState::Open)?;
             }
         }
-        // Those that are not settled wait in their tickets anyway.
+        Ok(waiting)
+    }
+
+    /// New tickets for the trials that run again and that no ticket leads to.
+    fn tickets_again(&self, again: &TrialsAgain<'_>, waiting: &HashSet<TrialId>) -> Vec<NewTicket> {
+        // Trials that are not settled wait in their tickets anyway.
         let retries = self.request.experiment.run.retries;
         let is_new = |trial: &TrialId| {
-            planned.contains(trial)
-                && last
-                    .get(trial)
-                    .is_some_and(|end| selection.rerun.contains(&end.outcome))
+            again.planned.contains(trial)
+                && again.ended_so.contains(trial)
                 && self.history.is_settled(trial, retries)
                 && !waiting.contains(trial)
         };
@@ -166,8 +183,7 @@ impl<'a> RequestedTrials<'a> {
             new.map(entry).collect::<Vec<_>>()
         });
         let blocks = blocks.filter(|block| !block.is_empty());
-        let blocks: Vec<NewTicket> = blocks.map(NewTicket::open).collect();
-        queue.add(&blocks).map(drop)
+        blocks.map(NewTicket::open).collect()
     }
 
     /// Opens the tickets with the trials that `--only` names, or all that were left for later; those
@@ -237,6 +253,22 @@ impl<'a> RequestedTrials<'a> {
             }
         }
     }
+}
+
+/// The trials that `--rerun` runs again.
+struct TrialsAgain<'t> {
+    /// The selected ones. Tickets name planned trials alone: for a trial that stands in for a planned one,
+    /// this is the planned one.
+    planned: HashSet<&'t TrialId>,
+    /// Those whose own last row has an outcome of `--rerun`.
+    ended_so: HashSet<&'t TrialId>,
+    /// The selected trials of the points of all of them.
+    of_points: HashSet<&'t TrialId>,
+}
+
+/// Whether a ticket with these entries leads to one of the trials.
+fn names_any(entries: &[TicketEntry], trials: &HashSet<&TrialId>) -> bool {
+    entries.iter().any(|entry| trials.contains(&entry.trial))
 }
 
 /// The result of a command's selection for one ticket.
