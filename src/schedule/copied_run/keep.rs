@@ -73,33 +73,18 @@ pub(super) fn gather(
     }
     let can_be_read_again = || reads_any(wanted, place.run);
     run_alike(&old, wanted.experiment, &changes, &can_be_read_again).map_err(refused)?;
-    let data = replaced_data(&file, wanted.data);
-    if !data.is_empty() {
-        return Err(refused(format!(
-            "its data has changed since:\n  {}\nput it back to keep its trials, or leave `--keep` out \
-             to run all trials",
-            data.join("\n  ")
-        )));
-    }
+    check_data(&file, wanted.data).map_err(refused)?;
     let of_rows = rows.iter().map(|copied| &*copied.row.fixed);
     let (mut programs, changed) = compare_programs(wanted, &file, of_rows)?;
-    if !place.across_programs && !programs.of_earlier.is_empty() {
-        return Err(refused(of_several_programs(&changed, &programs.of_earlier)));
+    if !place.across_programs {
+        check_programs(&changed, &programs.of_earlier).map_err(refused)?;
     }
     if !changed.is_empty() {
-        if !place.across_programs {
-            return Err(refused(of_other_program(&changed)));
-        }
         programs.told.clear();
         programs.first_measured = None;
     }
     let here = here();
-    if let Some(difference) = machine::made_elsewhere(&file.launches, &here) {
-        return Err(refused(format!(
-            "it was made on another machine ({difference}), and rows of two machines do not compare; \
-             leave `--keep` out to run all trials on this one"
-        )));
-    }
+    check_machine(&file, &here).map_err(refused)?;
     let trials = rows.iter().map(|copied| &copied.row.fixed.trial);
     let folders = SourceFolders::of(place.run, trials);
     let mut copied = CopiedRun {
@@ -130,6 +115,40 @@ pub(super) fn gather(
     copied.notices.push(notice);
     copied.notices.extend(elsewhere);
     Ok(copied)
+}
+
+/// Refuses data with another content than then.
+fn check_data(file: &RunFile, here: &BTreeMap<String, String>) -> Result<(), String> {
+    let data = replaced_data(file, here);
+    match data.is_empty() {
+        true => Ok(()),
+        false => Err(format!(
+            "its data has changed since:\n  {}\nput it back to keep its trials, or leave `--keep` out \
+             to run all trials",
+            data.join("\n  ")
+        )),
+    }
+}
+
+/// Refuses rows of several programs, or of another program than the one that is there now. `changed` are
+/// the changes since the newest of them.
+fn check_programs(changed: &[String], of_earlier: &[String]) -> Result<(), String> {
+    match (changed.is_empty(), of_earlier.is_empty()) {
+        (true, true) => Ok(()),
+        (false, true) => Err(of_other_program(changed)),
+        (_, false) => Err(of_several_programs(changed, of_earlier)),
+    }
+}
+
+/// Refuses rows of another machine.
+fn check_machine(file: &RunFile, here: &MachineIdentity) -> Result<(), String> {
+    match machine::made_elsewhere(&file.launches, here) {
+        None => Ok(()),
+        Some(difference) => Err(format!(
+            "it was made on another machine ({difference}), and rows of two machines do not compare; \
+             leave `--keep` out to run all trials on this one"
+        )),
+    }
 }
 
 /// The data with another content than then. Data that no trial reads any more are no others.
