@@ -32,25 +32,8 @@ pub(super) struct Again<'a> {
 pub(super) fn say_how_to_go_on(report: &LaunchReport, again: &Again<'_>, lacking: &Lacking) {
     let args = again.args;
     let copying = args.copied().map(|(_, purpose)| purpose.option());
-    if let Some((end, span)) = report.budget.as_ref().zip(args.for_time)
-        && report.end == LaunchEnd::Finished
-    {
-        let without = copying.or(args.launch.fresh.then_some("--fresh"));
-        let resume = match (without, args.rerun.is_empty()) {
-            (_, false) => only_these(&end.ids),
-            (Some(option), true) => format!("the same command without `{option}` resumes"),
-            (None, true) => "the same command resumes".to_owned(),
-        };
-        if let Some(text) = end_of_time(end, span, &resume) {
-            let with = match end.left {
-                0 => String::new(),
-                _ => again.with_at(),
-            };
-            note(&format!("{text}{with}"));
-        }
-        if end.left > 0 {
-            return;
-        }
+    if say_end_of_time(report, again, copying) {
+        return;
     }
     let is_over = report.end == LaunchEnd::Finished && report.left == 0;
     let run = report.folder.path().to_string_lossy();
@@ -75,7 +58,38 @@ pub(super) fn say_how_to_go_on(report: &LaunchReport, again: &Again<'_>, lacking
         reading.iter().for_each(|text| note(text));
         return;
     }
-    let text = match (report.end, copying) {
+    if let Some(text) = how_to_resume(report, args, copying) {
+        note(&format!("{text}{}", again.with_at()));
+    }
+}
+
+/// Says how the time of `--for` ended, if it was given; returns whether it left trials. `copying` is the
+/// option that made the run as a copy.
+fn say_end_of_time(report: &LaunchReport, again: &Again<'_>, copying: Option<&str>) -> bool {
+    let args = again.args;
+    let budget = report.budget.as_ref().zip(args.for_time);
+    let Some((end, span)) = budget.filter(|_| report.end == LaunchEnd::Finished) else {
+        return false;
+    };
+    let without = copying.or(args.launch.fresh.then_some("--fresh"));
+    let resume = match (without, args.rerun.is_empty()) {
+        (_, false) => only_these(&end.ids),
+        (Some(option), true) => format!("the same command without `{option}` resumes"),
+        (None, true) => "the same command resumes".to_owned(),
+    };
+    if let Some(text) = end_of_time(end, span, &resume) {
+        let with = match end.left {
+            0 => String::new(),
+            _ => again.with_at(),
+        };
+        note(&format!("{text}{with}"));
+    }
+    end.left > 0
+}
+
+/// How to run the trials that are left; `None` if none is. `copying` as in [`say_end_of_time`].
+fn how_to_resume(report: &LaunchReport, args: &Args, copying: Option<&str>) -> Option<String> {
+    Some(match (report.end, copying) {
         (LaunchEnd::Interrupted, _) if args.launch.fresh => {
             "interrupted; run the same command without `--fresh` to resume".to_owned()
         }
@@ -101,9 +115,8 @@ pub(super) fn say_how_to_go_on(report: &LaunchReport, again: &Again<'_>, lacking
              them"
                 .to_owned()
         }
-        (LaunchEnd::Finished | LaunchEnd::NothingToDo, _) => return,
-    };
-    note(&format!("{text}{}", again.with_at()));
+        (LaunchEnd::Finished | LaunchEnd::NothingToDo, _) => return None,
+    })
 }
 
 /// A shorter time beyond the budget is not worth a line.
