@@ -92,14 +92,7 @@ pub(super) fn run(args: Args) -> Result<Status, Stop> {
         warn_of(secrets::mistakes(&loaded));
     }
     let experiment = &loaded.experiment;
-    if experiment.run.on != RunPlace::Here {
-        return Err(Stop::bad_input(format!(
-            "{}: `kiln tune` runs on one machine, because its next trials depend on the results of \
-             the ones before, and `run.on` is `{}`; give `--on here`, also in a job of Slurm",
-            args.file.display(),
-            experiment.run.on.name()
-        )));
-    }
+    refuse_elsewhere(&args.file, experiment.run.on)?;
     let needs_gpu = needs_gpu(experiment.run.engine, &experiment.run.devices);
     let opened = instruments(needs_gpu);
     let finder = FactFinder::from_environment();
@@ -149,6 +142,19 @@ pub(super) fn run(args: Args) -> Result<Status, Stop> {
     match &progressed.recommendation {
         Some(found) => conclude(found, &progressed, &report, &loaded, &args),
         None => Err(unfinished(&report)),
+    }
+}
+
+/// Refuses an experiment whose trials run on workers.
+fn refuse_elsewhere(file: &Path, place: RunPlace) -> Result<(), Stop> {
+    match place {
+        RunPlace::Here => Ok(()),
+        place => Err(Stop::bad_input(format!(
+            "{}: `kiln tune` runs on one machine, because its next trials depend on the results of \
+             the ones before, and `run.on` is `{}`; give `--on here`, also in a job of Slurm",
+            file.display(),
+            place.name()
+        ))),
     }
 }
 
