@@ -161,6 +161,10 @@ impl Fused {
         });
     }
 
+    pub(super) fn watches_norms(&self) -> bool {
+        self.watch.is_some()
+    }
+
     /// The norms kept since [`Fused::watch_norms`], if an update has ended that step.
     pub(super) fn take_norms(&mut self) -> Option<StepNorms> {
         self.watch.take_if(|norms| norms.whole.is_some())

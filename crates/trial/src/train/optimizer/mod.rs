@@ -182,6 +182,15 @@ impl Updater {
         }
     }
 
+    /// Whether the norms of the current step's gradients are kept.
+    #[cfg(feature = "libtorch")]
+    pub(super) fn watches_norms(&self) -> bool {
+        match self {
+            Self::Fused(fused) => fused.watches_norms(),
+            Self::Plain(_) => false,
+        }
+    }
+
     /// The norms of the step that ended last, if they were kept.
     pub(super) fn take_norms(&mut self) -> Option<StepNorms> {
         match self {

@@ -6,7 +6,8 @@
 //!
 //! The first steps of each shape of batch are run operator by operator, so that libtorch's
 //! workspaces and plans are there. A step whose further micro-batches have another shape than its
-//! first continues operator by operator. A step that cannot be recorded does so, too, with a note.
+//! first continues operator by operator. A step that cannot be recorded does so, too, with a note. A
+//! step whose gradients are measured is run operator by operator.
 
 mod parts;
 
@@ -84,6 +85,9 @@ impl Captured {
 
     /// Decides how a step that begins with this micro-batch is run.
     fn begin_step(&mut self, state: &StepState, micro: &MicroBatch) -> UnderWay {
+        if state.updater.watches_norms() {
+            return UnderWay::Eager;
+        }
         let shape = shape_of(&micro.batch);
         let known = self.shapes.iter().position(|known| known.shape == shape);
         if known.is_none() && self.shapes.len() < MOST_SHAPES {

@@ -6,7 +6,7 @@ use std::sync::{
 use kiln_core::{
     kinds::InputShape,
     plan::ChildDevice,
-    spec::{Engine, Precision, Train},
+    spec::{Engine, GradientNoise, Precision, Train},
 };
 
 use super::{
@@ -16,7 +16,7 @@ use super::{
 use crate::{
     engine::{EngineDevice, Ops, capture::Pool, recorded_work},
     model::{Init, Network},
-    train::optimizer::Updater,
+    train::optimizer::{StepNorms, Updater},
 };
 use crate::{
     model::Input,
@@ -134,6 +134,40 @@ fn a_replay_takes_batch_targets_and_rate_of_its_own_step_and_another_shape_goes_
             captured.note()
         );
     }
+}
+
+/// As in a sweep over `train.cuda_graph` with `measure.gradient_noise`.
+#[test]
+fn measured_steps_are_run_operator_by_operator_between_recorded_ones() {
+    let (mut eager, mut recorded) = (state("{kind: adamw}"), state("{kind: adamw}"));
+    let (mut by_operator, mut captured) = (Eager::default(), Captured::new(Recorder::Closure));
+    let wanted = GradientNoise {
+        every: 2,
+        layer_groups: false,
+    };
+    let mut norms = [Vec::new(), Vec::new()];
+    for step in 1..=12 {
+        let runs: [(&mut StepState, &mut dyn StepRunner); 2] = [
+            (&mut eager, &mut by_operator),
+            (&mut recorded, &mut captured),
+        ];
+        for ((state, runner), norms) in runs.into_iter().zip(&mut norms) {
+            if step % 2 == 0 {
+                state.updater.watch_norms(wanted);
+            }
+            train(state, runner, step..=step);
+            norms.extend(state.updater.take_norms());
+        }
+    }
+    let [of_eager, of_recorded] = norms.map(|norms| {
+        let read = StepNorms::read(norms).unwrap();
+        read.iter().map(|step| step.of_all).collect::<Vec<_>>()
+    });
+    assert_eq!((of_eager.len(), of_recorded), (6, of_eager));
+    are_equal(&mut eager, &mut recorded, "measured in between");
+    // Of the six others three run before recording, one has a micro-batch of another shape, one is
+    // recorded.
+    assert_eq!(captured.replayed_steps, 1, "{:?}", captured.note());
 }
 
 /// As on a GPU whose work cannot be captured, at any of the three parts.
