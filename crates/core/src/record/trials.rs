@@ -395,8 +395,11 @@ impl TrialTable {
         }
     }
 
-    /// The valid row of each trial: that of its last attempt, in the plan's order.
+    /// The valid row of each trial: that of its last attempt, in the plan's order. Of two rows of that
+    /// attempt the one whose [`Outcome`](crate::plan::Outcome) has the higher weight counts, then the
+    /// later one.
     pub fn last_attempts(&self) -> Vec<&TableRow> {
+        let rank = |row: &TableRow| (row.fixed.attempt, row.fixed.outcome.weight());
         let mut places: HashMap<&TrialId, usize> = HashMap::new();
         let mut rows: Vec<&TableRow> = Vec::new();
         for row in &self.rows {
@@ -405,7 +408,7 @@ impl TrialTable {
                     entry.insert(rows.len());
                     rows.push(row);
                 }
-                Entry::Occupied(entry) if row.fixed.attempt >= rows[*entry.get()].fixed.attempt => {
+                Entry::Occupied(entry) if rank(row) >= rank(rows[*entry.get()]) => {
                     rows[*entry.get()] = row;
                 }
                 Entry::Occupied(_) => {}

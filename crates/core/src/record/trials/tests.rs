@@ -1,7 +1,7 @@
 use std::fs;
 
 use super::*;
-use crate::{kinds::command::FILLED_COLUMNS, record::TrialFigures};
+use crate::{kinds::command::FILLED_COLUMNS, plan::Outcome, record::TrialFigures};
 
 #[test]
 fn a_metric_of_a_command_fills_only_columns_that_its_process_measures() {
@@ -32,6 +32,34 @@ fn a_column_that_no_sweep_can_vary_is_not_an_axis() {
     assert_eq!(table.rows[0].axes, ["flex"]);
     assert_eq!(table.others, ["vs. base", "run.note"]);
     assert_eq!(table.metrics, ["metric.x"]);
+}
+
+#[test]
+fn of_two_rows_of_an_attempt_a_final_one_counts_and_then_the_later_one() {
+    let row = |(attempt, outcome, launch): (u64, Outcome, u64)| {
+        let fixed = TrialRow {
+            trial: TrialId::of_digits("0123456789"),
+            attempt,
+            outcome,
+            launch,
+            ..TrialRow::default()
+        };
+        TableRow::new(fixed, &[])
+    };
+    let last = |rows: &[(u64, Outcome, u64)]| {
+        let table = TrialTable {
+            rows: rows.iter().copied().map(row).collect(),
+            ..TrialTable::default()
+        };
+        let last = table.last_attempts();
+        let row = &last[0].fixed;
+        (row.attempt, row.outcome, row.launch)
+    };
+    let (done, killed) = ((2, Outcome::Completed, 1), (2, Outcome::Killed, 2));
+    assert_eq!(last(&[done, killed]), done);
+    assert_eq!(last(&[killed, done]), done);
+    assert_eq!(last(&[done, (2, Outcome::Failed, 3)]).2, 3);
+    assert_eq!(last(&[done, (3, Outcome::Killed, 1)]).0, 3);
 }
 
 #[test]
