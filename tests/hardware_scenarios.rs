@@ -16,7 +16,7 @@ use std::{
 use fake_nvml::{Scenario, install::install};
 use kiln_hardware::{Gpu, Nvml};
 
-use crate::scripted_child::{Ended, Place, signal, wait_until};
+use crate::scripted_child::{Ended, Place, hear, signal, wait_until};
 
 type Row = HashMap<String, String>;
 
@@ -368,6 +368,47 @@ fn a_lost_gpu_fails_its_trial_and_ends_a_run_that_has_no_other() {
     ] {
         assert_eq!(failed[column], "", "{column}");
     }
+}
+
+#[test]
+fn no_trial_starts_on_a_gpu_that_was_lost_between_two() {
+    // A GPU whose temperature is unknown is not waited for.
+    let place = sweep(
+        "devices: [0], cool_down: {below_celsius: 10, at_most: 10m}",
+        2,
+    );
+    let mut kiln = kiln_on(&place, &scenario("lost"), &[]);
+    kiln.env("SCRIPTED_CHILD", "completes");
+    let ended = end_of(change_once(
+        &mut kiln,
+        &place,
+        "the first trial has a row",
+        || place.lines().len() == 2,
+    ));
+    assert_eq!(ended.status, Some(3), "{}", ended.stderr);
+    let words = "GPU 0 (NVIDIA H200) was lost (NVML: the GPU is lost";
+    assert!(ended.stderr.contains(words), "{}", ended.stderr);
+    assert_eq!(place.column("outcome"), ["completed"]);
+}
+
+#[test]
+fn a_gpu_that_is_lost_while_a_launch_waits_for_it_is_told_of() {
+    let place = Place::with(&format!("{ONE_TRIAL}\nrun: {{devices: [0], wait: 2m}}"));
+    let lock = place.path("locks").join(format!("{FIRST}.lock"));
+    fs::create_dir_all(lock.parent().unwrap()).unwrap();
+    let lease = kiln_core::record::lock::lock_file(&lock, "somebody")
+        .unwrap()
+        .unwrap();
+    let mut kiln = kiln_on(&place, &scenario("lost"), &[]).spawn().unwrap();
+    hear(&mut kiln, "is leased by somebody");
+    fs::write(place.path(CHANGED), "").unwrap();
+    let ended = end_of(kiln);
+    drop(lease);
+    let words = "GPU 0 (NVIDIA H200) cannot be used: the GPU is lost";
+    assert!(
+        ended.status == Some(3) && ended.stderr.contains(words),
+        "{ended:?}"
+    );
 }
 
 #[test]

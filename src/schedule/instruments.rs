@@ -47,6 +47,8 @@ pub struct DeviceUse {
     pub utilization: Option<f64>,
     /// Memory in use, unless a display may account for it.
     pub held_memory_bytes: Option<u64>,
+    /// Why nobody can use it: it was lost since the launch began.
+    pub fault: Option<String>,
 }
 
 impl DeviceUse {
@@ -55,6 +57,7 @@ impl DeviceUse {
             processes: ProcessList::Unknown(reason),
             utilization: None,
             held_memory_bytes: None,
+            fault: None,
         }
     }
 }
@@ -380,10 +383,18 @@ impl Instruments {
                 return uuids.into_iter().map(unknown).collect();
             }
         };
-        let read = move |uuid: String| DeviceUse {
-            processes: nvml.compute_processes(&uuid),
-            utilization: nvml.utilization(&uuid).into_value(),
-            held_memory_bytes: kiln_hardware::held_memory_bytes(&nvml, &uuid),
+        let read = move |uuid: String| {
+            let utilization = nvml.utilization(&uuid).into_value();
+            let fault = match utilization {
+                Some(_) => None,
+                None => kiln_hardware::gone(&nvml, &uuid),
+            };
+            DeviceUse {
+                processes: nvml.compute_processes(&uuid),
+                utilization,
+                held_memory_bytes: kiln_hardware::held_memory_bytes(&nvml, &uuid),
+                fault: fault.map(|why| why.to_string()),
+            }
         };
         let found = self.patience.each(uuids, read);
         let answer = |found: Option<DeviceUse>| {

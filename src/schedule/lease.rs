@@ -41,12 +41,14 @@ impl Lease {
 }
 
 /// Reason why devices are not available now.
-#[derive(Debug)]
+#[derive(Debug, PartialEq)]
 pub(super) enum Refusal {
     /// In use by others; it may be worth waiting.
     Busy(String),
     /// The same, by other launches of kiln alone.
     Leased(String),
+    /// Lost since the launch began.
+    Lost(String),
     /// The locks' folder cannot be used.
     Broken(String),
 }
@@ -55,7 +57,7 @@ pub(super) enum Refusal {
 /// that this run already has.
 ///
 /// # Errors
-/// If a device is leased or used by others, or the folder of the locks cannot be used.
+/// If a device is leased or used by others or lost, or the folder of the locks cannot be used.
 pub(super) fn take(
     choice: &DeviceChoice,
     each: usize,
@@ -125,7 +127,9 @@ pub fn take_first_idle(
             .into_iter()
             .next()
             .ok_or_else(|| "there is no GPU to lease".to_owned()),
-        Err(Refusal::Busy(why) | Refusal::Leased(why) | Refusal::Broken(why)) => Err(why),
+        Err(
+            Refusal::Busy(why) | Refusal::Leased(why) | Refusal::Lost(why) | Refusal::Broken(why),
+        ) => Err(why),
     }
 }
 
@@ -170,28 +174,31 @@ struct PassedOver {
     reasons: Vec<String>,
     /// Whether others than kiln use one.
     is_busy: bool,
+    is_leased: bool,
+    is_lost: bool,
 }
 
 impl PassedOver {
     /// # Errors
     /// If the folder of the locks cannot be used.
     fn add(&mut self, refusal: Refusal) -> Result<(), Refusal> {
-        match refusal {
-            Refusal::Leased(reason) => self.reasons.push(reason),
-            Refusal::Busy(reason) => {
-                self.is_busy = true;
-                self.reasons.push(reason);
-            }
+        let (flag, reason) = match refusal {
+            Refusal::Leased(reason) => (&mut self.is_leased, reason),
+            Refusal::Busy(reason) => (&mut self.is_busy, reason),
+            Refusal::Lost(reason) => (&mut self.is_lost, reason),
             Refusal::Broken(_) => return Err(refusal),
-        }
+        };
+        *flag = true;
+        self.reasons.push(reason);
         Ok(())
     }
 
     fn refusal(self) -> Refusal {
         let reasons = self.reasons.join("; ");
-        match self.is_busy {
-            true => Refusal::Busy(reasons),
-            false => Refusal::Leased(reasons),
+        match (self.is_busy, self.is_lost && !self.is_leased) {
+            (true, _) => Refusal::Busy(reasons),
+            (false, true) => Refusal::Lost(reasons),
+            (false, false) => Refusal::Leased(reasons),
         }
     }
 }
@@ -222,6 +229,14 @@ fn idle_memory(
     terms: &Terms,
 ) -> Result<IdleMemory, Refusal> {
     let why = match found {
+        Ok(DeviceUse {
+            fault: Some(fault), ..
+        }) => {
+            return Err(Refusal::Lost(format!(
+                "GPU {} ({}) cannot be used: {fault}",
+                device.index, device.name
+            )));
+        }
         Ok(device_use) => match busy(device, &device_use.processes, device_use.utilization) {
             Some(why) => why,
             None if holds_memory(&device_use) => return Ok(IdleMemory::Held),
@@ -292,7 +307,15 @@ mod tests {
             processes: ProcessList::Known(Vec::new()),
             utilization: Some(0.0),
             held_memory_bytes: Some(held_memory_bytes),
+            fault: None,
         }
+    }
+
+    fn first_is_lost(uuid: &str) -> Result<DeviceUse, String> {
+        Ok(DeviceUse {
+            fault: (uuid == "GPU-0").then(|| "the GPU is lost".to_owned()),
+            ..unused(0)
+        })
     }
 
     fn first_is_full(uuid: &str) -> Result<DeviceUse, String> {
@@ -479,6 +502,30 @@ mod tests {
         let free = take_one(vec![gpu(0), gpu(1)]);
         let full = take_one(vec![gpu(0), gpu(1)]);
         assert_eq!((free.name(), full.name()), ("GPU-1", "GPU-0"));
+    }
+
+    #[test]
+    fn a_lost_gpu_is_not_idle_and_is_not_waited_for() {
+        let folder = tempfile::tempdir().unwrap();
+        let mut instruments = Instruments::open(Some(Path::new("/nonexistent")));
+        instruments.pretended_use = Some(first_is_lost);
+        let terms = Terms {
+            folder: folder.path(),
+            instruments: &instruments,
+            require_idle: true,
+            who: "process 1",
+        };
+        let lost = || Refusal::Lost("GPU 0 (H200) cannot be used: the GPU is lost".to_owned());
+        let refused = |choice: DeviceChoice, each| take(&choice, each, &[], &terms).unwrap_err();
+        let both = || vec![gpu(0), gpu(1)];
+        assert_eq!(refused(DeviceChoice::All(both()), 1), lost());
+        assert_eq!(refused(DeviceChoice::FirstIdle(both()), 2), lost());
+        let one = take(&DeviceChoice::FirstIdle(both()), 1, &[], &terms).unwrap();
+        assert_eq!(one[0].name(), "GPU-1");
+        let Refusal::Leased(words) = refused(DeviceChoice::FirstIdle(both()), 1) else {
+            panic!()
+        };
+        assert!(words.starts_with("GPU 0 (H200) cannot be used: the GPU is lost; GPU 1 (H200) is"));
     }
 
     #[test]

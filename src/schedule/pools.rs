@@ -313,14 +313,14 @@ fn unused(choice: &DeviceChoice, wanted: &DeviceRequest, offer: DeviceOffer) -> 
 /// `all`, have no replacement.
 ///
 /// # Errors
-/// Who uses the others, if there are enough of them.
+/// Why the others are not available, if there are enough of them.
 pub(super) fn another(
     wanted: &DeviceRequest,
     held: &[Lease],
     lost: &[usize],
     request: &RunRequest,
     instruments: &Instruments,
-) -> Result<(Vec<usize>, Vec<Lease>), Option<String>> {
+) -> Result<(Vec<usize>, Vec<Lease>), Option<Refusal>> {
     let (devices, absence) = (instruments.devices(), instruments.absence());
     let offer = DeviceOffer {
         devices: &devices,
@@ -352,8 +352,7 @@ pub(super) fn another(
         require_idle: request.experiment.run.require_idle_device,
         who: &who,
     };
-    let taken = lease::first_idle(&gpus, missing, &terms)
-        .map_err(|(Refusal::Busy(why) | Refusal::Leased(why) | Refusal::Broken(why))| Some(why))?;
+    let taken = lease::first_idle(&gpus, missing, &terms).map_err(Some)?;
     Ok((kept, taken))
 }
 
@@ -417,6 +416,15 @@ fn wait_for(
         let (what, is_leased) = match lease::take(choice, each, held, &terms) {
             Ok(taken) => return Ok(taken),
             Err(Refusal::Broken(what)) => return Err(RunStop::CannotRun(what)),
+            Err(Refusal::Lost(what)) => {
+                let others = match waiting.is_fixed {
+                    true => "",
+                    false => ", or name others with `--device` (also `cpu`)",
+                };
+                return Err(RunStop::CannotRun(format!(
+                    "{what}; reset it (`sudo nvidia-smi -r`) or restart the machine{others}"
+                )));
+            }
             Err(Refusal::Busy(what)) => (what, false),
             Err(Refusal::Leased(what)) => (what, true),
         };

@@ -260,6 +260,11 @@ impl<'a> LaunchState<'a> {
                 self.start_no_more(stop);
                 break;
             }
+            if let Some(lost) = self.read_gpus(slot) {
+                self.queue.again(index);
+                self.lose(&lost);
+                continue;
+            }
             if let Err(stop) = self.start(index, slot) {
                 self.queue.again(index);
                 self.fail(stop);
@@ -269,7 +274,6 @@ impl<'a> LaunchState<'a> {
     }
 
     fn start(&mut self, index: usize, slot: usize) -> Result<(), RunStop> {
-        self.read_gpus(slot);
         let trial = &self.trials[index];
         let gpus = self.slots.gpus(slot);
         let setting = attempt::AttemptSetting {
@@ -305,16 +309,20 @@ impl<'a> LaunchState<'a> {
         Ok(())
     }
 
-    /// Reads the GPUs on which a trial is about to start.
-    fn read_gpus(&mut self, slot: usize) {
+    /// Reads the GPUs on which a trial is about to start; returns the first that is lost.
+    fn read_gpus(&mut self, slot: usize) -> Option<attempt::Lost> {
         if self.request.experiment.run.cool_down.is_some() {
             let notices = self.slots.unknown_temperatures(slot, &self.instruments);
             notices.iter().for_each(|text| self.notice(text));
         }
+        let mut lost = None;
         for gpu in self.slots.gpus(slot) {
             let limit = self.instruments.read_power(&gpu);
             self.slots.set_power_limit(&gpu.uuid, limit);
+            let message = self.instruments.lost_before(&gpu.uuid);
+            lost = lost.or_else(|| Some(attempt::Lost::of(&gpu, &message?)));
         }
+        lost
     }
 
     fn look(&self, token: u64) {

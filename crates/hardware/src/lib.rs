@@ -35,7 +35,7 @@ pub use gpu_reader::{
     EVERYTHING, GpuReading, GpuTick, GpuWork,
     cost::{GroupCost, costs},
     desk::GpuWatchdog,
-    held_memory_bytes, lost, power_limit_watts, power_now_watts,
+    gone, held_memory_bytes, lost, power_limit_watts, power_now_watts,
 };
 pub use host::HostFacts;
 pub use nvml::{DeviceFacts, GpuProcess, MigInstance, Nvml, NvmlAbsent, NvmlFault, ProcessList};

@@ -70,6 +70,16 @@ pub(in crate::schedule) struct Lost {
     pub(in crate::schedule) words: String,
 }
 
+impl Lost {
+    /// `message` is NVML's.
+    pub(in crate::schedule) fn of(gpu: &LeasedGpu, message: &str) -> Self {
+        Self {
+            uuid: gpu.uuid.clone(),
+            words: format!("GPU {} ({}) was lost (NVML: {message})", gpu.index, gpu.name),
+        }
+    }
+}
+
 /// Why the trials of a run cannot run here.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(in crate::schedule) enum Hindrance {
@@ -480,8 +490,5 @@ fn emulated(trial: &Trial, around: &Surroundings<'_>) -> Option<(String, String)
 fn lost(readings: &AttemptReadings, devices: &[LeasedGpu]) -> Option<Lost> {
     let (uuid, words) = readings.lost.as_ref()?;
     let gpu = devices.iter().find(|gpu| gpu.uuid == *uuid)?;
-    Some(Lost {
-        uuid: uuid.clone(),
-        words: format!("GPU {} ({}) was lost (NVML: {words})", gpu.index, gpu.name),
-    })
+    Some(Lost::of(gpu, words))
 }

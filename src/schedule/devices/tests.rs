@@ -402,6 +402,7 @@ fn memory_is_held_from_the_limit_of_the_doctor_on() {
             processes: ProcessList::Known(Vec::new()),
             utilization: Some(0.0),
             held_memory_bytes,
+            fault: None,
         };
         assert_eq!(holds_memory(&device_use), is_held, "{held_memory_bytes:?}");
     }

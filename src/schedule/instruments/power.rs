@@ -1,6 +1,6 @@
 //! Power of a trial's GPUs: idle power and power limit before it starts, and the limit at its end.
 
-use kiln_hardware::{Reading, power_limit_watts, power_now_watts};
+use kiln_hardware::{Reading, lost, power_limit_watts, power_now_watts};
 
 use super::{Instruments, LeasedGpu};
 
@@ -9,6 +9,8 @@ use super::{Instruments, LeasedGpu};
 pub(super) struct PowerBefore {
     pub(super) idle_watts: Option<f64>,
     limit_watts: Reading<f64>,
+    /// NVML's message if it is lost.
+    lost: Option<String>,
 }
 
 impl Instruments {
@@ -18,17 +20,32 @@ impl Instruments {
         if self.nvml.is_err() {
             return gpu.power_limit_watts;
         }
-        let read = self.ask_running(&gpu.uuid, |nvml, uuid| PowerBefore {
-            idle_watts: power_now_watts(nvml, uuid),
-            limit_watts: power_limit_watts(nvml, uuid),
+        let read = self.ask_running(&gpu.uuid, |nvml, uuid| {
+            let idle_watts = power_now_watts(nvml, uuid);
+            let limit_watts = power_limit_watts(nvml, uuid);
+            let lost = match limit_watts.value() {
+                Some(_) => None,
+                None => lost(nvml, uuid),
+            };
+            PowerBefore {
+                idle_watts,
+                limit_watts,
+                lost,
+            }
         });
         let power = read.unwrap_or_else(|| PowerBefore {
             idle_watts: None,
             limit_watts: Reading::Absent(self.patience.silence()),
+            lost: None,
         });
         let limit_watts = power.limit_watts.value().copied();
         self.power_before.insert(gpu.uuid.clone(), power);
         limit_watts
+    }
+
+    /// NVML's message if the GPU was lost when [`Self::read_power`] read it.
+    pub(in crate::schedule) fn lost_before(&self, uuid: &str) -> Option<String> {
+        self.power_before.get(uuid)?.lost.clone()
     }
 
     /// Why the power limit of an attempt that has ended is unknown, or how it has changed since the

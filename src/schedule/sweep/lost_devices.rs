@@ -4,7 +4,9 @@
 use std::time::Instant;
 
 use super::LaunchState;
-use crate::schedule::{RunStop, attempt::Lost, devices::DeviceRequest, pools::LOOK_AGAIN};
+use crate::schedule::{
+    RunStop, attempt::Lost, devices::DeviceRequest, lease::Refusal, pools::LOOK_AGAIN,
+};
 
 /// A launch that has lost a device looks for others for the trials that have none left.
 pub(super) struct LostDevice {
@@ -47,7 +49,7 @@ impl LaunchState<'_> {
             let added = self.slots.add(&wanted, self.request, &self.instruments);
             match added {
                 Ok(slot) => self.go_on(&wanted, slot),
-                Err(users) => return self.wait_or_stop(users),
+                Err(refusal) => return self.wait_or_stop(refusal),
             }
         }
         if let Some(lost) = &mut self.lost_device {
@@ -66,16 +68,18 @@ impl LaunchState<'_> {
         self.notice(&format!("continuing on {}", names.join(" and ")));
     }
 
-    /// `users`: who uses the devices that could replace the lost one, if there are any.
-    fn wait_or_stop(&mut self, users: Option<String>) {
+    /// `refusal`: why the devices that could replace the lost one cannot be had, if there are any.
+    fn wait_or_stop(&mut self, refusal: Option<Refusal>) {
         let Some(lost) = &mut self.lost_device else {
             return;
         };
         let (now, at_most) = (Instant::now(), self.request.experiment.run.wait);
         let is_told = lost.until.is_some();
         let until = *lost.until.get_or_insert(now + at_most.0);
-        let why = match users {
-            Some(users) if now < until => {
+        let why = match refusal {
+            Some(Refusal::Busy(users) | Refusal::Leased(users) | Refusal::Broken(users))
+                if now < until =>
+            {
                 lost.next_look = (now + LOOK_AGAIN).min(until);
                 if !is_told {
                     self.notice(&format!(
@@ -84,9 +88,13 @@ impl LaunchState<'_> {
                 }
                 return;
             }
-            Some(users) => format!(
+            Some(Refusal::Busy(users) | Refusal::Leased(users) | Refusal::Broken(users)) => format!(
                 "no other device is idle for the waiting trials: {users}; run the same command to \
                  resume when one is free, or wait for it with `--set run.wait=10m`"
+            ),
+            Some(Refusal::Lost(others)) => format!(
+                "no other device is left for the waiting trials: {others}; reset the devices or \
+                 reboot, then run the same command to resume"
             ),
             None => "no other device is left for the waiting trials; reset the device or reboot, \
                      then run the same command to resume"

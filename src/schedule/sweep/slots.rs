@@ -5,7 +5,11 @@ use std::time::Instant;
 use kiln_core::{record::DEVICE_SEPARATOR, spec::CoolDown};
 
 use crate::schedule::{
-    Instruments, RunRequest, devices::DeviceRequest, instruments::LeasedGpu, lease::Lease, pools,
+    Instruments, RunRequest,
+    devices::DeviceRequest,
+    instruments::LeasedGpu,
+    lease::{Lease, Refusal},
+    pools,
 };
 
 /// Devices with their slots; both are named by their index.
@@ -152,7 +156,7 @@ impl Slots {
         wanted: &DeviceRequest,
         request: &RunRequest,
         instruments: &Instruments,
-    ) -> Result<usize, Option<String>> {
+    ) -> Result<usize, Option<Refusal>> {
         let (mut slot, taken) =
             pools::another(wanted, &self.devices, &self.lost, request, instruments)?;
         slot.extend(self.devices.len()..self.devices.len() + taken.len());

@@ -183,11 +183,19 @@ fn is_end(why: &Absence) -> bool {
 /// Asks the driver whether it has given a device up; its words if so. One or two calls, which may
 /// hang.
 pub fn lost(nvml: &Nvml, uuid: &str) -> Option<String> {
-    let why = match open(nvml, uuid) {
-        Ok(device) => absence(&device.memory_info().err()?),
-        Err(why) => why,
+    let why = gone(nvml, uuid).filter(is_lost)?;
+    Some(why.to_string())
+}
+
+/// Why a device that was there before cannot be used now: the driver has given it up, or does not
+/// find it any more. One or two calls, which may hang.
+pub fn gone(nvml: &Nvml, uuid: &str) -> Option<Absence> {
+    let device = match open(nvml, uuid) {
+        Ok(device) => device,
+        Err(why) => return Some(why),
     };
-    is_lost(&why).then(|| why.to_string())
+    let why = absence(&device.memory_info().err()?);
+    is_lost(&why).then_some(why)
 }
 
 /// Power draw in watts: the present value, or the one-second mean where the driver has only that.
