@@ -217,9 +217,10 @@ fn names_none(text: &str, devices: &[LeasedGpu]) -> String {
     }
 }
 
-/// The GPUs that cannot be used, one of which a UUID may mean; nothing for a variable of indices.
-fn without_uuids(visible: &str, unusable: &[(u32, String)]) -> String {
-    let first = visible.trim_start();
+/// The GPUs that cannot be used, one of which a UUID may mean; nothing for names that begin with an
+/// index.
+fn without_uuids(names: &str, unusable: &[(u32, String)]) -> String {
+    let first = names.trim_start();
     if !["GPU-", "MIG-"]
         .iter()
         .any(|start| first.starts_with(start))
@@ -273,7 +274,8 @@ fn find(id: &DeviceId, visible: &[LeasedGpu], offer: DeviceOffer) -> Result<Leas
         let have = if listed.is_empty() {
             nothing_visible(offer)
         } else {
-            format!("there are {}", listed.join(", "))
+            let others = without_uuids(&wanted, offer.unusable);
+            format!("there are {}{others}", listed.join(", "))
         };
         format!("`run.devices` names {wanted}: {have}")
     })

@@ -330,6 +330,26 @@ fn a_uuid_that_is_not_there_may_be_that_of_an_unusable_gpu() {
     );
     let refused = of("7");
     assert!(!refused.contains("UUID is unknown"), "{refused}");
+    let others = &gpus()[1..];
+    let named = |wanted: &str| {
+        let wanted: Devices = serde_yaml::from_str(wanted).unwrap();
+        let offer = DeviceOffer {
+            devices: others,
+            unusable: &unusable,
+            absence: None,
+            visible: None,
+        };
+        choose(&wanted, Engine::Libtorch, offer).unwrap_err()
+    };
+    assert_eq!(
+        named("[GPU-0a]"),
+        "`run.devices` names GPU-0a: there are 1 (GPU-1a), 2 (GPU-2a); GPU 0 cannot be used (the GPU \
+         is lost), and its UUID is unknown"
+    );
+    assert_eq!(
+        named("[7]"),
+        "`run.devices` names GPU 7: there are 1 (GPU-1a), 2 (GPU-2a)"
+    );
 }
 
 #[test]
