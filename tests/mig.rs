@@ -120,6 +120,7 @@ fn readings_are_the_instances_own_or_absent_or_said_to_be_the_whole_gpus() {
             "mean_power_watts",
             "energy_counter_joules",
             "energy_integral_joules",
+            "idle_power_watts",
         ] {
             assert!(
                 row["notes"].contains(&format!("{column}: for the whole board because MIG is on")),

@@ -7,7 +7,7 @@ use super::{Instruments, LeasedGpu};
 /// Power of a GPU just before a trial starts on it.
 #[derive(Clone, Debug)]
 pub(super) struct PowerBefore {
-    pub(super) idle_watts: Option<f64>,
+    idle_watts: Option<f64>,
     limit_watts: Reading<f64>,
     /// NVML's message if it is lost.
     lost: Option<String>,
@@ -41,6 +41,14 @@ impl Instruments {
         let limit_watts = power.limit_watts.value().copied();
         self.power_before.insert(gpu.uuid.clone(), power);
         limit_watts
+    }
+
+    /// Power of these GPUs together before their trial; `None` on the CPU, and if that of one is
+    /// unknown.
+    pub(super) fn idle_power_watts(&self, uuids: &[String]) -> Option<f64> {
+        let idle = |uuid: &String| self.power_before.get(uuid)?.idle_watts;
+        let watts: Vec<f64> = uuids.iter().map(idle).collect::<Option<_>>()?;
+        (!watts.is_empty()).then(|| watts.iter().sum())
     }
 
     /// NVML's message if the GPU was lost when [`Self::read_power`] read it.

@@ -295,19 +295,16 @@ impl Instruments {
                 readings.lost.clone().or_else(|| self.lost_now(uuid))?,
             ))
         };
-        let idle_power: Option<Vec<f64>> = watch
-            .device_uuids
-            .iter()
-            .map(|uuid| self.power_before.get(uuid)?.idle_watts)
-            .collect();
+        let idle_power_watts = self.idle_power_watts(&watch.device_uuids);
+        found
+            .notes
+            .extend(idle_power_watts.and_then(|_| idle_power_note(&of_devices)));
         let readings = AttemptReadings {
             window: found,
             memory_limit_bytes: self.memory_limit_bytes(&watch.device_uuids),
             foreign_processes: foreign.map(|seen| keeping.privacy.foreign_processes(&seen)),
             lost: watch.device_uuids.iter().zip(&of_devices).find_map(lost),
-            idle_power_watts: idle_power
-                .filter(|watts| !watts.is_empty())
-                .map(|watts| watts.iter().sum()),
+            idle_power_watts,
         };
         self.power_before
             .retain(|uuid, _| !watch.device_uuids.contains(uuid));
@@ -385,6 +382,13 @@ impl Keeping {
             .write_changes(snapshot, *moment, trial, *attempt)
             .map_err(io::Error::from)
     }
+}
+
+/// Returns what a reader of the idle power should know: the same as of the power of the samples.
+fn idle_power_note(of_devices: &[kiln_hardware::TrialReadings]) -> Option<(String, String)> {
+    let mut remarks = of_devices.iter().map(|readings| &readings.remarks);
+    let remark = remarks.find_map(|remarks| remarks.get("power_watts"))?;
+    Some(("idle_power_watts".to_owned(), (*remark).to_owned()))
 }
 
 /// Returns a note on the rate if other processes used so much of the CPU that it may be wrong.
