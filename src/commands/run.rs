@@ -81,15 +81,12 @@ pub(super) struct Args {
 
 fn outcome(text: &str) -> Result<Outcome, String> {
     let names: Vec<&str> = Outcome::ALL.iter().map(|outcome| outcome.name()).collect();
-    Outcome::ALL
-        .into_iter()
-        .find(|outcome| outcome.name() == text)
-        .ok_or_else(|| {
-            format!(
-                "`{text}` is not an outcome; use one of {}",
-                names.join(", ")
-            )
-        })
+    Outcome::named(text).ok_or_else(|| {
+        format!(
+            "`{text}` is not an outcome; use one of {}",
+            names.join(", ")
+        )
+    })
 }
 
 impl Args {

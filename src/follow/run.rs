@@ -181,10 +181,7 @@ impl RowSink for EndedTrials {
     }
 
     fn row(&mut self, row: &GrownRow<'_>) {
-        let outcome = row.text("outcome").and_then(|name| {
-            let known = Outcome::ALL.into_iter();
-            known.into_iter().find(|outcome| outcome.name() == name)
-        });
+        let outcome = row.text("outcome").and_then(Outcome::named);
         let (Some(trial), Some(outcome)) = (row.text("trial"), outcome) else {
             return;
         };

@@ -21,7 +21,7 @@ use super::{
     metrics::LEARNED,
     not_completed::log_path,
     notices,
-    points::{Point, Statistic, points},
+    points::{Point, Statistic, outcome_counts, points},
     ranking::Ranking,
     subject::Subject,
     summary::{Remarks, summary_with},
@@ -213,16 +213,10 @@ pub(super) fn axes_of(table: &TrialTable, point: &Point<'_>) -> Value {
 }
 
 fn outcomes(table: &TrialTable) -> Map<String, Value> {
-    let rows = table.last_attempts();
-    let of = |outcome: Outcome| {
-        rows.iter()
-            .filter(|row| row.fixed.outcome == outcome)
-            .count()
-    };
-    Outcome::ALL
+    let rows = table.last_attempts().into_iter().map(|row| &*row.fixed);
+    outcome_counts(rows)
         .into_iter()
-        .filter(|outcome| of(*outcome) > 0)
-        .map(|outcome| (outcome.name().to_owned(), of(outcome).into()))
+        .map(|(outcome, count)| (outcome.name().to_owned(), count.into()))
         .collect()
 }
 

@@ -39,15 +39,25 @@ pub(super) fn did(outcome: Outcome) -> &'static str {
 
 /// How many of these trials ended in each of the wanted ways: `2 oom`.
 pub(super) fn ended(rows: &[&TrialRow], is_wanted: impl Fn(Outcome) -> bool) -> Vec<String> {
-    let wanted = Outcome::ALL
-        .into_iter()
-        .filter(|outcome| is_wanted(*outcome));
+    let wanted = outcome_counts(rows.iter().copied()).into_iter();
+    let wanted = wanted.filter(|(outcome, _)| is_wanted(*outcome));
     wanted
-        .filter_map(|outcome| {
-            let count = rows.iter().filter(|row| row.outcome == outcome).count();
-            (count > 0).then(|| format!("{count} {outcome}"))
-        })
+        .map(|(outcome, count)| format!("{count} {outcome}"))
         .collect()
+}
+
+/// How many trials ended in each way, in the order of [`Outcome::ALL`]; a way without a trial is left
+/// out.
+pub(super) fn outcome_counts<'r>(
+    rows: impl IntoIterator<Item = &'r TrialRow>,
+) -> Vec<(Outcome, usize)> {
+    let mut counts = Outcome::ALL.map(|outcome| (outcome, 0));
+    for row in rows {
+        for (outcome, count) in &mut counts {
+            *count += usize::from(*outcome == row.outcome);
+        }
+    }
+    counts.into_iter().filter(|(_, count)| *count > 0).collect()
 }
 
 /// One point of the sweep: the value of each axis, and the row that counts of each of its trials.

@@ -20,7 +20,7 @@ use super::{
     layout::PageStyle,
     not_completed::NotCompleted,
     notices,
-    points::points,
+    points::{outcome_counts, points},
     ranked_table::RankedTable,
     ranking::Ranking,
     subject::{AskedRun, Subject},
@@ -155,14 +155,9 @@ pub(super) fn counts(table: &TrialTable, planned: usize) -> String {
     if rows.is_empty() {
         return "no trial has ended yet".to_owned();
     }
-    let of = |outcome: &Outcome| {
-        rows.iter()
-            .filter(|row| row.fixed.outcome == *outcome)
-            .count()
-    };
-    let ended = Outcome::ALL
-        .iter()
-        .map(|outcome| (of(outcome), outcome.name()));
+    let ended = outcome_counts(rows.iter().map(|row| &*row.fixed))
+        .into_iter()
+        .map(|(outcome, count)| (count, outcome.name()));
     let not_run = planned.saturating_sub(rows.len());
     let disturbed = rows
         .iter()

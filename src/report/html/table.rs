@@ -16,7 +16,7 @@ use crate::report::{
     layout::{share_of_fastest, significant},
     metrics::LEARNED,
     objective::Objective,
-    points::{Point, SAMPLES, TOKENS, number, pieces, shown},
+    points::{Point, SAMPLES, TOKENS, number, outcome_counts, pieces, shown},
     ranked_table::metric_head,
     ranking::{Ranking, words::metric_with_spread},
     views::{RunView, Spots, value_of},
@@ -331,23 +331,12 @@ fn each(lines: &[HtmlLine<'_>], of: impl Fn(&HtmlLine<'_>) -> Option<String>) ->
 
 /// `completed`, or `completed, oom 2`.
 fn outcomes(point: &Point<'_>) -> String {
-    let of = |outcome: Outcome| {
-        point
-            .rows
-            .iter()
-            .filter(|row| row.outcome == outcome)
-            .count()
-    };
-    let counts: Vec<(usize, Outcome)> = Outcome::ALL
-        .into_iter()
-        .map(|outcome| (of(outcome), outcome))
-        .filter(|(count, _)| *count > 0)
-        .collect();
+    let counts = outcome_counts(point.rows.iter().copied());
     match counts[..] {
-        [(_, outcome)] => outcome.name().to_owned(),
+        [(outcome, _)] => outcome.name().to_owned(),
         _ => counts
             .iter()
-            .map(|(count, outcome)| format!("{} {count}", outcome.name()))
+            .map(|(outcome, count)| format!("{} {count}", outcome.name()))
             .collect::<Vec<_>>()
             .join(", "),
     }

@@ -54,6 +54,11 @@ impl Outcome {
         }
     }
 
+    /// The outcome of this name; `None` if there is none.
+    pub fn named(name: &str) -> Option<Self> {
+        Self::ALL.into_iter().find(|outcome| outcome.name() == name)
+    }
+
     /// Whether a resume does not retry the trial.
     pub fn is_final(self) -> bool {
         !matches!(self, Self::Killed | Self::Interrupted)

@@ -194,8 +194,7 @@ fn text_of(head: &TableHead, rows: &[CollectedRow]) -> Vec<u8> {
 
 /// The weight of the outcome that a cell names.
 fn weight(cell: &str) -> u8 {
-    let named = Outcome::ALL.iter().find(|outcome| outcome.name() == cell);
-    named.map_or(0, |outcome| outcome.weight())
+    Outcome::named(cell).map_or(0, Outcome::weight)
 }
 
 /// The rows of one table.
