@@ -4,7 +4,7 @@
 
 use std::{io, path::Path, process::Command, time::Duration};
 
-use crate::ask::{Answer, answer};
+use crate::subprocess::{Answer, answer};
 
 /// Longest time that an answer is waited for.
 const PATIENCE: Duration = Duration::from_secs(5);

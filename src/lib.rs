@@ -4,7 +4,6 @@
 //! Imports between modules go in one direction only (`docs/design.md`, checked by
 //! `tests/imports.rs`).
 
-mod ask;
 pub mod commands;
 pub mod fetch;
 pub mod follow;
@@ -17,6 +16,7 @@ pub mod readings;
 pub mod relay;
 pub mod report;
 pub mod schedule;
+mod subprocess;
 
 #[cfg(test)]
 #[path = "../tests/scripted_child/program.rs"]

@@ -41,16 +41,16 @@ const PROGRAM: &MayImport = &[
     ("fetch", &[]),
     ("output", &[]),
     // `program` writes scripts for tests.
-    ("ask", &["program"]),
-    ("git", &["ask", "program"]),
+    ("subprocess", &["program"]),
+    ("git", &["subprocess", "program"]),
     ("readings", &["output"]),
-    ("preflight", &["ask", "readings", "program"]),
+    ("preflight", &["subprocess", "readings", "program"]),
     ("processes", &[]),
     ("relay", &["processes"]),
     (
         "schedule",
         &[
-            "ask",
+            "subprocess",
             "git",
             "readings",
             "preflight",
@@ -65,7 +65,7 @@ const PROGRAM: &MayImport = &[
     (
         "commands",
         &[
-            "ask",
+            "subprocess",
             "fetch",
             "follow",
             "git",

@@ -22,9 +22,9 @@ use super::{
     note, print,
 };
 use crate::{
-    ask::not_started,
     output::table::TextTable,
     schedule::{Lease, instruments::LeasedGpu},
+    subprocess::not_started,
 };
 
 /// A peak this fraction below the stored best one was probably measured under other conditions.

@@ -17,8 +17,8 @@ use kiln_hardware::{
 
 use super::{Status, Stop, note, warning};
 use crate::{
-    ask::not_started,
     schedule::{Instruments, instruments::LeasedGpu, visible_gpus, why_none_visible},
+    subprocess::not_started,
 };
 
 /// `$KILN_TRIAL`, else the program beside this one.

@@ -12,7 +12,7 @@ use std::{
 
 use kiln_core::record::examination::{Build, Cuda, EXAMINATION, Finding, Nvrtc, Product};
 
-use crate::ask::{Group, hear, not_started};
+use crate::subprocess::{Group, not_started, run_limited};
 
 use super::loading::{LoadFault, LoadFaultKind, cut_off, load_fault, searched};
 
@@ -127,7 +127,7 @@ struct ExaminedChild {
 }
 
 fn examined(command: Command, time_limit: Duration) -> io::Result<ExaminedChild> {
-    let heard = hear(command, Group::Ours, time_limit, MOST_ANSWER_BYTES)?;
+    let heard = run_limited(command, Group::Ours, time_limit, MOST_ANSWER_BYTES)?;
     let text =
         |stream: Option<Vec<u8>>| String::from_utf8_lossy(&stream.unwrap_or_default()).into_owned();
     Ok(ExaminedChild {

@@ -38,7 +38,7 @@ use super::{
     programs::{self, ChildKind, TrialProgram},
     provenance::LoadedLibraries,
 };
-use crate::{ask::not_started, relay};
+use crate::{relay, subprocess::not_started};
 
 pub(super) use finish::{Finished, Hindrance, Lost, Surroundings, loss_rose};
 

@@ -6,7 +6,7 @@ use std::{collections::BTreeMap, process::Command, time::Duration};
 use kiln_core::{record::PackageList, units::without_controls};
 
 use super::python::Python;
-use crate::ask::answer;
+use crate::subprocess::answer;
 
 /// Longest time that an answer is waited for.
 pub(super) const PATIENCE: Duration = Duration::from_secs(10);

@@ -8,7 +8,7 @@ use std::{
     time::Duration,
 };
 
-use crate::ask::{Answer, answer};
+use crate::subprocess::{Answer, answer};
 
 /// A client waits for a busy controller; longer than this it does not answer.
 const PATIENCE: Duration = Duration::from_secs(20);

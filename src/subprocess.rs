@@ -33,8 +33,8 @@ pub(crate) struct Answer {
 /// # Errors
 /// It cannot be started, or gives no answer in time ([`io::ErrorKind::TimedOut`]).
 pub(crate) fn answer(command: Command, patience: Duration, most_bytes: u64) -> io::Result<Answer> {
-    let heard = hear(command, Group::Own, patience, most_bytes)?;
-    let (Some(status), Some(stdout), Some(stderr)) = (heard.status, heard.stdout, heard.stderr)
+    let output = run_limited(command, Group::Own, patience, most_bytes)?;
+    let (Some(status), Some(stdout), Some(stderr)) = (output.status, output.stdout, output.stderr)
     else {
         let text = format!("it gave no answer in {} s", patience.as_secs_f64());
         return Err(io::Error::new(io::ErrorKind::TimedOut, text));
@@ -65,8 +65,8 @@ pub(crate) enum Group {
     Ours,
 }
 
-/// A program that ended or was ended.
-pub(crate) struct Heard {
+/// The end of a program that ended or was ended, and its output.
+pub(crate) struct ProgramOutput {
     /// `None` if it still ran when its time was over.
     pub(crate) status: Option<ExitStatus>,
     /// `None` if a process that it started held the stream open.
@@ -79,12 +79,12 @@ pub(crate) struct Heard {
 ///
 /// # Errors
 /// It cannot be started.
-pub(crate) fn hear(
+pub(crate) fn run_limited(
     mut command: Command,
     group: Group,
     patience: Duration,
     most_bytes: u64,
-) -> io::Result<Heard> {
+) -> io::Result<ProgramOutput> {
     if group == Group::Own {
         command.process_group(0);
     }
@@ -116,7 +116,7 @@ pub(crate) fn hear(
     if stdout.is_none() || stderr.is_none() {
         end(&mut child, group);
     }
-    Ok(Heard {
+    Ok(ProgramOutput {
         status,
         stdout,
         stderr,
