@@ -11,7 +11,7 @@ use self::{
 };
 use super::{
     Status, Stop,
-    gates::{Untold, surer},
+    gates::{UndecidedGate, surer},
     json_option::JsonFlag,
     note, page_style, print, print_json, rerun,
     sources::{TableSource, source},
@@ -19,9 +19,9 @@ use super::{
 use crate::{
     output::markdown,
     report::compare::{
-        ComparisonPage, Comparisons, Fact, MOST_TREATED, Options, Reproduction, RowFact,
-        SplitTable, Treatment, Verdict, between, compare, facts, has_data_by_name, has_match,
-        is_treatable, keys_in_common, tell_machines_apart,
+        ComparisonPage, Comparisons, Fact, MOST_TREATED, Options, Reproduction, RowFact, SplitTable,
+        Treatment, Verdict, between, compare, facts, has_data_by_name, has_match, is_treatable,
+        keys_in_common, tell_machines_apart,
     },
 };
 use kiln_core::units::{listed, without_controls};
@@ -72,8 +72,8 @@ pub(super) struct CompareOptions {
     #[arg(long, value_name = "VERDICT,…", value_delimiter = ',', value_parser = reason)]
     fail_on: Vec<Reason>,
     /// Exit status if the runs do not decide a gate of `--fail-on`, or whether a run is reproduced.
-    #[arg(long, value_enum, default_value_t = Untold::Exit4, value_name = "WHAT")]
-    cannot_tell: Untold,
+    #[arg(long, value_enum, default_value_t = UndecidedGate::Exit4, value_name = "WHAT")]
+    cannot_tell: UndecidedGate,
     /// Exclude trials that were disturbed: throttled, other processes on the device, memory errors,
     /// a busy host.
     #[arg(long)]

@@ -5,7 +5,7 @@ use crate::report::compare::Gate;
 
 /// Result of a gate that cannot be decided.
 #[derive(Clone, Copy, PartialEq, Eq, clap::ValueEnum)]
-pub(super) enum Untold {
+pub(super) enum UndecidedGate {
     /// Exit with 4.
     #[value(name = "exit-4")]
     Exit4,
@@ -15,7 +15,7 @@ pub(super) enum Untold {
     Fail,
 }
 
-impl Untold {
+impl UndecidedGate {
     pub(super) fn status(self, gate: &Gate) -> Status {
         match (gate, self) {
             (Gate::Pass, _) | (Gate::CannotTell(_), Self::Pass) => Status::Success,

@@ -50,8 +50,8 @@ pub(super) struct LaunchOptions {
     #[arg(long)]
     pub(super) quiet: bool,
     /// How to report progress.
-    #[arg(long, value_enum, default_value_t = Telling::Auto)]
-    progress: Telling,
+    #[arg(long, value_enum, default_value_t = ProgressOption::Auto)]
+    progress: ProgressOption,
     /// Folder of the runs.
     #[arg(long, value_name = "DIR", default_value = RESULTS)]
     pub(super) results: PathBuf,
@@ -61,7 +61,7 @@ pub(super) struct LaunchOptions {
 }
 
 #[derive(Clone, Copy, PartialEq, Eq, clap::ValueEnum)]
-pub(super) enum Telling {
+pub(super) enum ProgressOption {
     /// Progress bars on a terminal, else lines.
     Auto,
     /// Lines with times on standard error.
@@ -95,14 +95,14 @@ impl LaunchOptions {
             engine: None,
             on: None,
             quiet: true,
-            progress: Telling::Plain,
+            progress: ProgressOption::Plain,
             results,
             visible: None,
         }
     }
 
     /// Options of a launch on a run that exists, which lies in `results`.
-    pub(super) fn of_worker(results: PathBuf, quiet: bool, progress: Telling) -> Self {
+    pub(super) fn of_worker(results: PathBuf, quiet: bool, progress: ProgressOption) -> Self {
         Self {
             quiet,
             progress,
@@ -172,10 +172,10 @@ impl LaunchOptions {
 
     pub(super) fn style(&self) -> ProgressMode {
         match (self.progress, self.quiet) {
-            (Telling::Json, _) => ProgressMode::Json,
+            (ProgressOption::Json, _) => ProgressMode::Json,
             (_, true) => ProgressMode::Quiet,
-            (Telling::Auto, false) => ProgressMode::for_terminal(),
-            (Telling::Plain, false) => ProgressMode::Plain,
+            (ProgressOption::Auto, false) => ProgressMode::for_terminal(),
+            (ProgressOption::Plain, false) => ProgressMode::Plain,
         }
     }
 }

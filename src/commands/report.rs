@@ -14,7 +14,7 @@ use kiln_core::{
 
 use super::{
     RESULTS, Status, Stop,
-    gates::Untold,
+    gates::UndecidedGate,
     json_option::JsonFlag,
     note,
     own_file::{OwnMark, refuse_foreign},
@@ -81,8 +81,8 @@ pub(super) struct Args {
     )]
     fail_on: Vec<GateCondition>,
     /// Exit status if the runs do not decide a condition of `--fail-on`.
-    #[arg(long, value_enum, default_value_t = Untold::Exit4, value_name = "WHAT")]
-    cannot_tell: Untold,
+    #[arg(long, value_enum, default_value_t = UndecidedGate::Exit4, value_name = "WHAT")]
+    cannot_tell: UndecidedGate,
     /// Judge the numbers of `--fail-on` only at the point that the summary marks as the best.
     #[arg(long, requires = "fail_on")]
     best: bool,

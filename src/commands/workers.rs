@@ -18,7 +18,7 @@ use super::{
     RESULTS, Status, Stop,
     experiment_plan::plan_loaded,
     launch::{Launched, PlannedFile, instruments_for, nothing_to_do, status},
-    launch_options::{LaunchOptions, Telling, stopped},
+    launch_options::{LaunchOptions, ProgressOption, stopped},
     launch_page::show,
     local_run::{self, LocalRun},
     machine::trial_program,
@@ -75,8 +75,8 @@ struct OutputArgs {
     #[arg(long)]
     quiet: bool,
     /// How to report progress.
-    #[arg(long, value_enum, default_value_t = Telling::Plain)]
-    progress: Telling,
+    #[arg(long, value_enum, default_value_t = ProgressOption::Plain)]
+    progress: ProgressOption,
     /// Folder of the runs, for short names.
     #[arg(long, value_name = "DIR", default_value = RESULTS)]
     results: PathBuf,
@@ -393,7 +393,7 @@ fn wait_for_local(run: &RunFolder, going: LocalRun, args: &WaitArgs) -> Result<S
             ended = newer;
         }
     }
-    local_run::result(&ended, args.output.progress != Telling::Json)
+    local_run::result(&ended, args.output.progress != ProgressOption::Json)
 }
 
 fn attended(

@@ -11,8 +11,8 @@ use fastrand::Rng;
 use kiln_core::{
     plan::{Outcome, TrialId},
     record::{
-        AttemptEnd, RunFolder, StopAsked, TableRow, Ticket, TicketContent, TicketEntry,
-        TicketQueue, TicketState,
+        AttemptEnd, RunFolder, StopAsked, TableRow, Ticket, TicketContent, TicketEntry, TicketQueue,
+        TicketState,
     },
 };
 
@@ -21,7 +21,7 @@ use super::{
     launch_observer::LaunchObserver,
     limits::WorkerLimits,
     next_state::HeldCause,
-    take_back::{Outlook, TakingBack},
+    take_back::{TakingBack, TicketChanges},
 };
 use crate::schedule::{Event, RunRequest, clock::beat, instruments::LeasedGpu};
 
@@ -162,7 +162,7 @@ impl Tickets {
             request,
             devices,
         };
-        let Outlook {
+        let TicketChanges {
             told, has_opened, ..
         } = taking.take_back(&mut self.observer, Some(self.launch), keep)?;
         Ok((told, has_opened))

@@ -45,7 +45,7 @@ pub(in crate::schedule) struct TakingBack<'a> {
 
 /// The result of a look at the other launches.
 #[derive(Debug, Default)]
-pub(in crate::schedule) struct Outlook {
+pub(in crate::schedule) struct TicketChanges {
     /// A sentence for each thing that was done.
     pub(in crate::schedule) told: Vec<String>,
     /// Whether a ticket was opened again.
@@ -67,9 +67,9 @@ impl<'a> TakingBack<'a> {
         observer: &mut LaunchObserver,
         own: Option<u64>,
         keep: &mut dyn FnMut(&TableRow) -> io::Result<()>,
-    ) -> io::Result<Outlook> {
+    ) -> io::Result<TicketChanges> {
         let listed = self.queue.list()?;
-        let mut outlook = Outlook::default();
+        let mut changes = TicketChanges::default();
         let is_at_work = listed
             .iter()
             .any(|ticket| matches!(ticket.state, TicketState::Open | TicketState::Taken(_)));
@@ -82,7 +82,7 @@ impl<'a> TakingBack<'a> {
             }
             // A list that cannot be read now is read later: else an attempt would have no row.
             let Ok(begun) = launch_folder::noted_attempts(self.run, launch) else {
-                outlook.is_open = true;
+                changes.is_open = true;
                 continue;
             };
             if gone.is_none() && begun.is_empty() {
@@ -94,36 +94,36 @@ impl<'a> TakingBack<'a> {
                 .filter(|attempt| !table.known.contains(attempt));
             let lost: Vec<(TrialId, u64)> = lost.cloned().collect();
             let Some(fate) = gone else {
-                outlook.is_open |= !lost.is_empty();
+                changes.is_open |= !lost.is_empty();
                 continue;
             };
             let mut done = Vec::new();
             for (id, attempt) in lost {
                 done.extend(self.settle(table, (&id, attempt), (launch, &fate), keep)?);
             }
-            done.extend(self.reopen_all(launch, &listed, table, &mut outlook)?);
+            done.extend(self.reopen_all(launch, &listed, table, &mut changes)?);
             observer.settle(self.run, launch);
             if !done.is_empty() {
-                outlook.told.push(format!(
+                changes.told.push(format!(
                     "launch {launch} is gone: {}; {}",
                     fate.why,
                     done.join(", ")
                 ));
             }
         }
-        let held = self.judge_held(&listed, &mut table, &mut outlook)?;
-        if !is_at_work && !outlook.has_opened {
+        let held = self.judge_held(&listed, &mut table, &mut changes)?;
+        if !is_at_work && !changes.has_opened {
             let later = self.queue.trials_of(&listed, TicketState::Later)?;
             match (held, later) {
                 (Some(held), Some(later)) => {
                     let table = self.read_once(&mut table)?;
-                    self.ask_for_the_rest(table, &[held, later], &mut outlook)?;
+                    self.ask_for_the_rest(table, &[held, later], &mut changes)?;
                 }
                 // Somebody opens them just now, or the list is old: the next look tells.
-                _ => outlook.is_open = true,
+                _ => changes.is_open = true,
             }
         }
-        Ok(outlook)
+        Ok(changes)
     }
 
     /// The launches but `own` that may have left attempts or tickets; with the fate of one that is
@@ -154,7 +154,7 @@ impl<'a> TakingBack<'a> {
         launch: u64,
         listed: &[Ticket],
         table: &Table<'_>,
-        outlook: &mut Outlook,
+        changes: &mut TicketChanges,
     ) -> io::Result<Vec<String>> {
         let is_its = |ticket: &&Ticket| ticket.state == TicketState::Taken(launch);
         let mut tickets = listed.iter().filter(is_its).peekable();
@@ -165,7 +165,7 @@ impl<'a> TakingBack<'a> {
         let standing = self.standing(table);
         for ticket in tickets {
             let content = self.queue.content(*ticket)?;
-            done.extend(self.reopen(&standing, (*ticket, content), outlook)?);
+            done.extend(self.reopen(&standing, (*ticket, content), changes)?);
         }
         Ok(done)
     }
@@ -176,9 +176,9 @@ impl<'a> TakingBack<'a> {
     /// # Errors
     /// The folder cannot be read or written.
     pub(in crate::schedule) fn judge_again(&self) -> io::Result<Vec<String>> {
-        let mut outlook = Outlook::default();
-        self.judge_held(&self.queue.list()?, &mut None, &mut outlook)?;
-        Ok(outlook.told)
+        let mut changes = TicketChanges::default();
+        self.judge_held(&self.queue.list()?, &mut None, &mut changes)?;
+        Ok(changes.told)
     }
 
     /// Why tickets are held and what opens them, in sentences.
@@ -226,7 +226,7 @@ impl<'a> TakingBack<'a> {
         &self,
         listed: &[Ticket],
         table: &mut Option<Table<'a>>,
-        outlook: &mut Outlook,
+        changes: &mut TicketChanges,
     ) -> io::Result<Option<BTreeSet<TrialId>>> {
         let mut trials = BTreeSet::new();
         let mut held = listed
@@ -247,8 +247,8 @@ impl<'a> TakingBack<'a> {
                 TicketContent::Whole(_) | TicketContent::Damaged(_) => {}
                 TicketContent::Moved => has_moved = true,
             }
-            let done = self.reopen(&standing, (*ticket, content), outlook)?;
-            outlook.told.extend(done);
+            let done = self.reopen(&standing, (*ticket, content), changes)?;
+            changes.told.extend(done);
         }
         Ok((!has_moved).then_some(trials))
     }
@@ -273,7 +273,7 @@ impl<'a> TakingBack<'a> {
         &self,
         table: &Table<'_>,
         kept: &[BTreeSet<TrialId>],
-        outlook: &mut Outlook,
+        changes: &mut TicketChanges,
     ) -> io::Result<()> {
         let retries = self.request.experiment.run.retries;
         let is_left = |trial: &&Trial| {
@@ -290,8 +290,8 @@ impl<'a> TakingBack<'a> {
             .map(|trial| NewTicket::open(vec![entry(trial)]))
             .collect();
         for (trial, number) in left.iter().zip(self.queue.add(&tickets)?) {
-            outlook.has_opened = true;
-            outlook.told.push(format!(
+            changes.has_opened = true;
+            changes.told.push(format!(
                 "trial {} has no result, though no ticket is left: ticket {number} asks for it again",
                 trial.id
             ));
@@ -332,7 +332,7 @@ impl<'a> TakingBack<'a> {
         &self,
         standing: &Standing<'_>,
         (ticket, content): (Ticket, TicketContent),
-        outlook: &mut Outlook,
+        changes: &mut TicketChanges,
     ) -> io::Result<Option<String>> {
         let entries = match content {
             TicketContent::Whole(entries) => entries,
@@ -368,7 +368,7 @@ impl<'a> TakingBack<'a> {
                 let Some(left) = standing.hold(self.queue, ticket, entries.clone())? else {
                     return Ok(None);
                 };
-                outlook.has_opened |= left > 0;
+                changes.has_opened |= left > 0;
                 let others = standing.hold_others(self.queue, &entries)?;
                 Ok(Some(held_in_words(
                     number,
@@ -383,7 +383,7 @@ impl<'a> TakingBack<'a> {
             }
             _ => {
                 let opened = put(TicketState::Open, format!("ticket {number} waits again"))?;
-                outlook.has_opened |= opened.is_some();
+                changes.has_opened |= opened.is_some();
                 Ok(opened)
             }
         }
