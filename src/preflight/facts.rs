@@ -108,7 +108,7 @@ pub struct FactRoots<'a> {
     /// All GPUs, as read by `nvml`.
     pub gpus: &'a [Gpu],
     pub results: &'a Path,
-    /// Those that are to run.
+    /// The trials that are to run.
     pub trials: Option<&'a [&'a Trial]>,
     pub privacy: Privacy,
     /// Longest wait for a driver that hangs.

@@ -145,7 +145,7 @@ pub(super) struct PlannedLaunch<'a> {
     /// All GPUs of the machine.
     pub(super) gpus: &'a [Gpu],
     pub(super) results: &'a Path,
-    /// Those that are to run.
+    /// The trials that are to run.
     pub(super) trials: &'a [&'a Trial],
     pub(super) uuids: Vec<String>,
     pub(super) privacy: Privacy,

@@ -68,7 +68,7 @@ impl Verdict {
         }
     }
 
-    /// The same where a thread that reads the program cannot be started.
+    /// The end where a thread that reads the program cannot be started.
     pub(super) fn without_threads(error: &io::Error) -> Self {
         let why = start_fault(error);
         Self::unable(format!(

@@ -28,7 +28,7 @@ struct Waiting {
 
 #[derive(Debug, Default)]
 struct Pieces {
-    /// Those of the beginning, which are never dropped.
+    /// The pieces of the beginning, which are never dropped.
     head: VecDeque<Vec<u8>>,
     rest: VecDeque<Vec<u8>>,
     rest_bytes: usize,

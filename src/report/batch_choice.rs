@@ -121,7 +121,7 @@ fn of_the_batch(measured: &Measured<'_>, axes: &[String]) -> Option<String> {
     ))
 }
 
-/// The same where no trial has an upper end.
+/// The line where no trial has an upper end of its noise scale.
 fn at_least(points: &[Point<'_>], axes: &[String]) -> Option<String> {
     let mut lower = usable(points, axes)
         .filter_map(|(point, row)| Some((point, row.gradient_noise_scale_low?, row)));

@@ -28,7 +28,7 @@ impl RankedTable<'_> {
         self.0.points.iter().map(|ranked| ranked.point)
     }
 
-    /// Those that have a line.
+    /// The points that have a line.
     fn listed(&self) -> impl Iterator<Item = &RankedPoint<'_>> {
         let places = self.0.points.iter().enumerate();
         places

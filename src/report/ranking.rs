@@ -48,7 +48,7 @@ struct Lacking {
 }
 
 impl Lacking {
-    /// Those of points without failures; `None` if each has it.
+    /// Counts the trials of points without failures; `None` if each has the value.
     fn of<'a>(
         points: impl Iterator<Item = &'a RankedPoint<'a>>,
         value: impl Fn(&TrialRow) -> Option<f64>,
@@ -166,7 +166,7 @@ impl<'a> Ranking<'a> {
         self.points.iter().filter(|ranked| ranked.apart.is_none())
     }
 
-    /// Those of them with a value of the objective.
+    /// The number of compared points with a value of the objective.
     fn with_value(&self) -> usize {
         self.compared().filter(|of| of.value.is_some()).count()
     }
@@ -190,7 +190,7 @@ impl<'a> Ranking<'a> {
         lacking.filter(|_| !is_result && self.with_value() > 0)
     }
 
-    /// The same of the speed, of points that can be compared by it.
+    /// How many completed trials lack a speed; `None` if all have one, or none has.
     fn lacking_rate(&self) -> Option<Lacking> {
         Lacking::of(self.compared(), self.rate).filter(|lacking| lacking.trials < lacking.all)
     }

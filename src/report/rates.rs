@@ -281,7 +281,7 @@ impl Rates {
         Self::within(points, &Blocks::of(points), rate)
     }
 
-    /// The same of points whose blocks are known already.
+    /// The rates of points whose blocks are known already.
     pub(super) fn within(
         points: &[Point<'_>],
         blocks: &Blocks<'_>,
@@ -355,7 +355,7 @@ impl Rates {
         })
     }
 
-    /// The same, only where it is clearly faster.
+    /// The gain of another point, only where it is clearly faster.
     pub(super) fn faster(&self, own: usize, other: usize, statements: usize) -> Option<Gain> {
         let (own_rate, own_runs) = (*self.middles.get(own)?)?;
         let (other_rate, other_runs) = (*self.middles.get(other)?)?;

@@ -27,7 +27,7 @@ impl Setting {
         self.short_text(usize::MAX)
     }
 
-    /// The same with at most so many values of an axis.
+    /// The value as text, with at most so many values of an axis.
     pub(super) fn short_text(&self, most: usize) -> String {
         let (is_zipped, values) = match self {
             Self::One(value) => return show(value),

@@ -60,7 +60,7 @@ impl KeyChange {
         self.is_in(&TOLD_BY_IDS)
     }
 
-    /// The same of trials that kiln trains.
+    /// Whether trainings with one id were run in the same way, although this key changed.
     pub(super) fn is_told_by_ids_of_trainings(&self) -> bool {
         self.is_in(&TOLD_BY_IDS_OF_TRAININGS)
     }
@@ -86,7 +86,7 @@ const TOLD_BY_IDS: [&str; 8] = [
     "name",
     "model.grows",
 ];
-/// The same of the trials of other kinds.
+/// Sections that are part of the id of a training, or change no trial.
 const TOLD_BY_IDS_OF_TRAININGS: [&str; 6] = [
     "model",
     "data",

@@ -143,7 +143,7 @@ pub(super) fn other_content(first: &Launch, here: &Launch) -> Vec<String> {
     programs.into_iter().chain(data).collect()
 }
 
-/// The same of the programs alone.
+/// The programs of a launch that are not those of the first one, in words.
 pub(super) fn other_programs(first: &Versions, here: &Versions) -> Vec<String> {
     let kiln = ("kiln", &first.kiln_sha256, &here.kiln_sha256);
     let trial = (

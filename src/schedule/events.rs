@@ -42,7 +42,7 @@ pub struct TrialProgress {
 pub enum LaunchEvent<'a> {
     /// Something that the user should know, in words.
     Notice(&'a str),
-    /// The same of one trial; the words do not name it.
+    /// Something about one trial that the user should know; the words do not name the trial.
     TrialNotice { trial: &'a Trial, text: &'a str },
     RunStarted {
         /// As the user would write it.

@@ -45,7 +45,7 @@ impl Lease {
 pub(super) enum Refusal {
     /// In use by others; it may be worth waiting.
     Busy(String),
-    /// The same, by other launches of kiln alone.
+    /// In use by other launches of kiln alone; it may be worth waiting.
     Leased(String),
     /// Lost since the launch began.
     Lost(String),

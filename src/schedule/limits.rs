@@ -10,7 +10,7 @@ use super::judge::StopCause;
 
 /// Time from SIGTERM to SIGKILL.
 const GRACE: Duration = Duration::from_secs(5);
-/// The same for a trial that writes a checkpoint first.
+/// Time from SIGTERM to SIGKILL for a trial that writes a checkpoint first.
 const CHECKPOINT_GRACE: Duration = Duration::from_secs(60);
 /// Longest time that a child may run after its `finished` message.
 const LINGER: Duration = Duration::from_secs(10);

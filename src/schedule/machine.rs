@@ -80,7 +80,8 @@ pub(super) fn made_elsewhere(launches: &[Launch], here: &MachineIdentity) -> Opt
     differences?.pop()
 }
 
-/// The same of one launch. A GPU in common means the same machine, else [`MachineTraces`] decide.
+/// How the machine of a launch differs from this one. A GPU in common means the same machine, else
+/// [`MachineTraces`] decide.
 pub(super) fn difference(launch: &Launch, here: &MachineIdentity) -> Option<String> {
     let listed = launch.devices.as_array().into_iter().flatten();
     let shares_gpu = listed

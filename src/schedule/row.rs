@@ -51,7 +51,7 @@ pub(super) struct AttemptFacts<'a> {
     pub(super) parameters: Option<u64>,
     /// Last reported step, for an attempt without a result.
     pub(super) step: Option<u64>,
-    /// The same for the step from which it resumed.
+    /// Reported step from which it resumed, for an attempt without a result.
     pub(super) resumed_at_step: Option<u64>,
     /// Further notes: column to reason.
     pub(super) notes: BTreeMap<String, String>,
@@ -162,7 +162,7 @@ pub(super) fn other_model(trial: &Trial, parameters: Option<u64>) -> Option<Othe
     matches!(trial.engine, Engine::Own(_)).then_some(other)
 }
 
-/// The same of an attempt, as its result says, else its messages.
+/// The other model that an attempt has built, by its result, else by its messages.
 fn built(facts: &AttemptFacts) -> Option<OtherModel> {
     let result = facts.result.and_then(|result| result.figures.parameters);
     other_model(facts.trial, result.or(facts.parameters))
@@ -308,7 +308,7 @@ fn joined(devices: &[LeasedGpu], text: fn(&LeasedGpu) -> &String) -> Option<Stri
     each_once(devices.iter().map(|device| text(device).as_str()))
 }
 
-/// The same for values that may be unknown.
+/// Returns each known text once, in the order of the devices; `None` if there is none.
 fn joined_known(devices: &[LeasedGpu], text: fn(&LeasedGpu) -> Option<&str>) -> Option<String> {
     each_once(devices.iter().filter_map(text))
 }
@@ -411,7 +411,7 @@ pub(super) fn is_on_cpu(started: Option<&AttemptFile>) -> bool {
     started.is_some_and(|started| started.device == "cpu")
 }
 
-/// Those of `devices` on which an attempt ran, as its file names them.
+/// The GPUs of `devices` on which an attempt ran, as its file names them.
 pub(super) fn used_gpus(started: Option<&AttemptFile>, devices: &[LeasedGpu]) -> Vec<LeasedGpu> {
     let named = started.map(|started| started.device.split(DEVICE_SEPARATOR));
     named

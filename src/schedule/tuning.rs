@@ -63,7 +63,7 @@ impl<'a> Tuning<'a> {
         self.progress_with(rows, self.retries)
     }
 
-    /// The same with the number of retries of the launches so far.
+    /// Replays the search as [`Self::progress`], with the number of retries of the launches so far.
     pub(super) fn progress_with(&self, rows: &[TableRow], retries: u64) -> Progressed {
         let ends: Vec<AttemptEnd> = rows.iter().map(AttemptEnd::of).collect();
         let history = History::of(&ends);

@@ -27,7 +27,7 @@ pub(super) struct Lacking {
 }
 
 impl Lacking {
-    /// Those of `ends` that a retry would run. `command` is that of the experiment of `run`.
+    /// The trials of `ends` that a retry would run. `command` is that of the experiment of `run`.
     pub(super) fn of(
         table: &TrialTable,
         ends: &[AttemptEnd],

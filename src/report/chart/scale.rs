@@ -311,7 +311,7 @@ fn places(values: &[&str]) -> (Vec<f64>, &'static str) {
     })
 }
 
-/// The same of values that are all numbers; `None` for others.
+/// The places of values that are all numbers; `None` for others.
 fn numbers(values: &[&str]) -> Option<(Vec<f64>, &'static str)> {
     let numbers: Option<Vec<f64>> = values
         .iter()

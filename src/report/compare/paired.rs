@@ -186,7 +186,7 @@ fn device(row: &TrialRow) -> String {
     row.device_uuid.clone().unwrap_or_else(name)
 }
 
-/// The same, where processors of one name in several hosts are several devices.
+/// The devices that a row ran on; processors of one name in several hosts are several devices.
 fn device_of_host(row: &TrialRow) -> String {
     match (&row.device_uuid, &row.host_id) {
         (None, Some(host)) => format!("{} of host {host}", device(row)),

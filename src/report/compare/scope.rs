@@ -152,7 +152,7 @@ pub(super) fn of_meaning(
     Redefinition::of_column(name).find_map(|change| of_change(change, pair, treatment))
 }
 
-/// The same for one change of the meaning.
+/// Why a number does not compare because of one change of its meaning.
 fn of_change(
     change: &Redefinition,
     pair: &MatchedPair<'_>,

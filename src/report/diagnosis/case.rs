@@ -108,12 +108,12 @@ impl<'a> RunContext<'a> {
         }
     }
 
-    /// The same, where it is known whether a search chose the trials.
+    /// Sets whether a search chose the trials.
     pub(super) fn searched(self, is_search: bool) -> Self {
         Self { is_search, ..self }
     }
 
-    /// The same, where it is known whether the experiment asks for the CPU.
+    /// Sets whether the experiment asks for the CPU.
     pub(super) fn with_cpu_chosen(self, is_cpu_chosen: bool) -> Self {
         Self {
             is_cpu_chosen,

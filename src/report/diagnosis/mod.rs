@@ -62,12 +62,12 @@ pub fn diagnose(table: &TrialTable) -> Vec<RuleFinding> {
     diagnose_asked(table, AskedRun::default())
 }
 
-/// The same for a run whose experiment may be known.
+/// Returns the findings on a run whose experiment may be known, most costly first.
 pub(super) fn diagnose_run(subject: Subject<'_>) -> Vec<RuleFinding> {
     diagnose_asked(subject.table, subject.asked())
 }
 
-/// The same for a run of which this is known.
+/// Returns the findings on a run of which `asked` is known, most costly first.
 pub(super) fn diagnose_asked(table: &TrialTable, asked: AskedRun) -> Vec<RuleFinding> {
     let run = points(table);
     // The next experiment of a search is not a search.

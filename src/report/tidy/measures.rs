@@ -113,7 +113,7 @@ const fn of_row(name: &'static str, of: RowNumber) -> Measure {
     }
 }
 
-/// The same; a command that resumed lacks it.
+/// A number of a row that a command which resumed lacks.
 const fn of_whole_work(name: &'static str, of: RowNumber) -> Measure {
     Measure {
         name,

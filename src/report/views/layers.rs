@@ -166,7 +166,7 @@ fn chart(name: &str, row: &TrialRow, all: &[Group]) -> Option<Chart> {
     })
 }
 
-/// Those with the most of the noise, in their order.
+/// The groups with the most of the noise, in their order.
 fn with_most_noise(known: Vec<(&Group, NoiseScale)>) -> Vec<(&Group, NoiseScale)> {
     let mut ranked: Vec<_> = known.into_iter().enumerate().collect();
     let noise = |(_, (group, _)): &(usize, (&Group, NoiseScale))| group.mean().noise;

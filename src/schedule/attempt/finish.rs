@@ -136,7 +136,7 @@ struct Reaped {
     stderr_tail: String,
     heard: ChildState,
     oom_killer_struck: bool,
-    /// Those that the child reported, and others that were seen in its processes.
+    /// The libraries that the child reported, and others that were seen in its processes.
     libraries: BTreeMap<String, String>,
     result: Result<TrialResult, ResultError>,
 }

@@ -36,7 +36,7 @@ pub(super) fn keeping(
     }
 }
 
-/// The same of a run of this experiment with another program.
+/// Says what `--keep --across programs` would save of a run of this experiment with another program.
 pub(super) fn keeping_across_programs(
     wanted: &WantedTrials,
     old: &Old,

@@ -40,7 +40,7 @@ const INTERPRETERS: [&str; 33] = [
     "stdbuf",
     "time",
 ];
-/// Those behind which the program itself follows among the arguments.
+/// Programs whose arguments name the program itself.
 pub(super) const WRAPPERS: [&str; 7] = [
     "env", "nice", "ionice", "taskset", "numactl", "stdbuf", "time",
 ];

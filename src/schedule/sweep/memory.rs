@@ -64,7 +64,7 @@ impl LaunchState<'_> {
         }
     }
 
-    /// The same of one of them.
+    /// Takes note of one trial that has run out of memory, where `run.on_oom` asks for it.
     pub(super) fn note_oom_trial(&mut self, index: usize) {
         if self.request.experiment.run.on_oom == OnOom::SkipLarger {
             self.oom_trials.note(index, &self.trials[index]);

@@ -31,7 +31,7 @@ const WITH_CHECKPOINT: Duration = Duration::from_secs(5 * 60);
 const LAST_WORDS: Duration = Duration::from_secs(5);
 /// Trials in a row that failed before they began, after which the node is to blame.
 const MOST_FAILED: u32 = 2;
-/// The same of commands, whose values may be at fault, and of a worker on which none has begun.
+/// That number for commands, whose values may be at fault; it counts only before a trial has begun.
 const MOST_FAILED_COMMANDS: u32 = 3;
 
 /// The limits of one worker; without a job of Slurm it has none.

@@ -14,7 +14,7 @@ pub(super) struct Neighbours {
     own: u64,
     here: ProcessNamespace,
     alive: Vec<(u64, ProcessId)>,
-    /// Those of other hosts, and those that have ended.
+    /// Launches of other hosts, and launches that have ended.
     left_out: HashSet<u64>,
 }
 

@@ -72,7 +72,7 @@ pub(in crate::schedule) struct Tickets {
     queue: TicketQueue,
     launch: u64,
     pub(in crate::schedule) own: Vec<OwnTicket>,
-    /// Those that were open when the queue was last listed.
+    /// The tickets that were open when the queue was last listed.
     open: Vec<Ticket>,
     /// Numbers of those that are left to others, because a trial takes longer than this worker has:
     /// why.

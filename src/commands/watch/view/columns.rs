@@ -4,7 +4,7 @@ use crate::output::frame::cut;
 
 /// Longest name of a GPU, in characters; a longer one is cut.
 const LONGEST_NAME: usize = 28;
-/// The same on a narrow terminal.
+/// Longest name of a GPU on a narrow terminal, in characters.
 const SHORT_NAME: usize = 12;
 /// Characters reserved for the last column, which has no fixed width.
 const HELD_WIDTH: usize = 12;
