@@ -338,7 +338,10 @@ fn best(option: &str, run: &str, source: &TableSource) -> Result<(TrialId, Strin
     }
     let (why, offered): (&str, Vec<&RankedTrial>) = match marked.is_empty() {
         true => ("no point is marked as the best", ranked.iter().collect()),
-        false => ("several points are marked as the best", marked),
+        false => (
+            "several points are on the Pareto front, so no single one is the best",
+            marked,
+        ),
     };
     let more = offered.len().saturating_sub(MOST_LISTED);
     let each = offered

@@ -62,8 +62,8 @@ const COLUMNS: [PointColumn; 16] = [
     PointColumn {
         name: BEST_BY,
         meaning: "In the row of the best point, the column by which it is the best: \
-                  `valid_loss`; `valid_loss and speed` in each row of a Pareto front. Empty in \
-                  all other rows.",
+                  `valid_loss`; `valid_loss and speed` in each of several rows on a Pareto front, \
+                  whose leads in speed are larger than noise. Empty in all other rows.",
         cell: PointCell::Table,
     },
     PointColumn {
@@ -271,7 +271,7 @@ pub fn point_table(table: &TrialTable, asked: Option<spec::Objective>) -> String
 /// The cells of `best_by`, point by point.
 fn best_by(ranking: &Ranking<'_>, points: usize) -> Vec<Option<String>> {
     let by = ranking.column();
-    let what = match ranking.objective.is_trade_off {
+    let what = match ranking.has_front() {
         true => format!("{by} and speed"),
         false => by.to_owned(),
     };

@@ -1,6 +1,7 @@
 //! Ranks the points of a run by its objective.
 
 mod certainty;
+mod front;
 mod peers;
 pub(super) mod words;
 
@@ -14,7 +15,10 @@ use kiln_core::{
     units::{decimals, without_controls},
 };
 
-use self::peers::{Apart, Peers};
+use self::{
+    front::Front,
+    peers::{Apart, Peers},
+};
 use super::{
     layout::significant,
     objective::{Objective, RankedBy},
@@ -39,6 +43,8 @@ pub(super) struct Ranking<'a> {
     metrics: &'a [String],
     /// Why the first point is not called the best, although its mean is.
     untold: Option<String>,
+    /// A sentence on points that are faster by their means and not on the Pareto front.
+    front_doubt: Option<String>,
 }
 
 /// How many completed trials lack a value.
@@ -146,6 +152,7 @@ impl<'a> Ranking<'a> {
             axes: &table.axes,
             metrics: &table.metrics,
             untold: None,
+            front_doubt: None,
         };
         ranking.untold = ranking
             .found_incomparable()
@@ -252,40 +259,26 @@ impl<'a> Ranking<'a> {
     }
 
     fn mark(&mut self) {
-        let front: Vec<bool> = match self.objective.is_trade_off {
-            _ if self.lacking().is_some() || self.untold.is_some() => Vec::new(),
-            _ if self.is_a_pair() => Vec::new(),
-            true if self.lacking_rate().is_some() => Vec::new(),
+        let Front { is_on, doubt } = match self.objective.is_trade_off {
+            _ if self.lacking().is_some() || self.untold.is_some() => Front::default(),
+            _ if self.is_a_pair() => Front::default(),
+            true if self.lacking_rate().is_some() => Front::default(),
             true => self.front(),
-            false => (0..self.rivals().len()).map(|place| place == 0).collect(),
+            false => Front {
+                is_on: (0..self.rivals().len()).map(|place| place == 0).collect(),
+                doubt: None,
+            },
         };
-        for (ranked, is_marked) in self.points.iter_mut().zip(front) {
+        for (ranked, is_marked) in self.points.iter_mut().zip(is_on) {
             ranked.is_marked = is_marked;
         }
+        self.front_doubt = doubt;
     }
 
-    /// Whether each rival is on the Pareto front: no other is at least as good in the metric and in
-    /// speed, and better in one of them. The points stand best first, so of those with one value
-    /// the fastest are on it if all better ones are slower. A point without a speed counts as 0.
-    fn front(&self) -> Vec<bool> {
-        let speed = |ranked: &RankedPoint<'_>| {
-            let speed = ranked.point.statistic(self.rate);
-            speed.map_or(0.0, |speed| speed.mean)
-        };
-        let rivals = self.rivals();
-        let mut front = Vec::with_capacity(rivals.len());
-        let mut fastest_of_better = f64::NEG_INFINITY;
-        for alike in rivals.chunk_by(|one, other| one.value == other.value) {
-            let fastest = alike.iter().map(speed).fold(f64::NEG_INFINITY, f64::max);
-            let is_ahead = fastest > fastest_of_better;
-            front.extend(
-                alike
-                    .iter()
-                    .map(|ranked| is_ahead && speed(ranked) == fastest),
-            );
-            fastest_of_better = fastest_of_better.max(fastest);
-        }
-        front
+    /// Whether several points are marked, so that the best of the metric is not the fastest.
+    pub(super) fn has_front(&self) -> bool {
+        let marked = self.points.iter().filter(|ranked| ranked.is_marked);
+        self.objective.is_trade_off && marked.count() > 1
     }
 
     fn name(&self, ranked: &RankedPoint<'_>) -> String {

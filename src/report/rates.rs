@@ -411,7 +411,8 @@ pub(super) enum Doubt {
 }
 
 impl Unknown {
-    fn in_words(self) -> &'static str {
+    /// In a clause.
+    pub(super) fn in_words(self) -> &'static str {
         match self {
             Self::Single => "one run per point: the order may be noise",
             Self::Apart => {

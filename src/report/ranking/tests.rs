@@ -1,6 +1,6 @@
 use kiln_core::{plan::Outcome, record::TableRow};
 
-use super::super::layout::PageStyle;
+use super::super::{layout::PageStyle, point_table};
 use super::{
     super::points::tests::{row, table},
     *,
@@ -115,6 +115,17 @@ fn a_point_that_leads_by_the_lowest_loss_of_each_training_is_named() {
     }
 }
 
+/// The run of a point in a round of a launch.
+fn in_round(point: u64, round: u64, speed: f64, loss: f64) -> TrialRow {
+    TrialRow {
+        valid_loss: Some(loss),
+        seed: round,
+        block: Some(round),
+        run_seconds: Some((round * 100 + point) as f64),
+        ..row(point * 10 + round, speed)
+    }
+}
+
 #[test]
 fn the_pareto_front_is_what_no_other_point_dominates() {
     let mut random = fastrand::Rng::with_seed(1);
@@ -123,22 +134,19 @@ fn the_pareto_front_is_what_no_other_point_dominates() {
         let wanted: Vec<(f64, f64)> = (0..random.usize(2..12))
             .map(|_| (f64::from(random.u32(1..5)), f64::from(random.u32(1..5))))
             .collect();
-        let rows = wanted.iter().enumerate().map(|(number, (loss, speed))| {
-            let fixed = TrialRow {
-                valid_loss: Some(*loss),
-                ..row(number as u64 + 1, *speed)
-            };
-            (fixed, number.to_string())
-        });
-        let rows: Vec<(TrialRow, String)> = rows.collect();
-        let cells: Vec<[&str; 2]> = rows.iter().map(|(_, name)| [name.as_str(); 2]).collect();
-        let table = table(
-            &["model.d_model", "train.batch_size"],
-            rows.iter()
-                .zip(&cells)
-                .map(|((fixed, _), cells)| (fixed.clone(), &cells[..]))
-                .collect(),
-        );
+        let names: Vec<[String; 2]> = (0..wanted.len())
+            .map(|number| [number.to_string(), number.to_string()])
+            .collect();
+        let cells: Vec<[&str; 2]> = names.iter().map(|names| [&*names[0], &*names[1]]).collect();
+        let mut rows = Vec::new();
+        for (number, (loss, speed)) in wanted.iter().enumerate() {
+            // Rounds without any spread: each difference is larger than noise.
+            for round in 1..=3_u64 {
+                let fixed = in_round(number as u64, round, *speed, *loss);
+                rows.push((fixed, &cells[number][..]));
+            }
+        }
+        let table = table(&["model.d_model", "train.batch_size"], rows);
         let all = points(&table);
         let ranking = Ranking::new(&all, &table, None);
         assert!(ranking.objective.is_trade_off);
@@ -151,6 +159,69 @@ fn the_pareto_front_is_what_no_other_point_dominates() {
             );
         }
     }
+}
+
+#[test]
+fn a_lead_in_speed_that_may_be_noise_is_not_on_the_front() {
+    /// The number of marked points, the verdict and the meaning of the mark.
+    fn told(speeds: [&[f64]; 2], launches: [u64; 2]) -> (usize, String, String) {
+        let cells = [["0.01", "16"], ["0.03", "16"]];
+        let mut rows = Vec::new();
+        for (point, speeds) in speeds.into_iter().enumerate() {
+            for (round, speed) in speeds.iter().enumerate() {
+                let loss = 1.0 + point as f64 + round as f64 / 100.0;
+                let fixed = TrialRow {
+                    launch: launches[point],
+                    ..in_round(point as u64, round as u64 + 1, *speed, loss)
+                };
+                rows.push((fixed, &cells[point][..]));
+            }
+        }
+        // The third point gives the batch size a second value; it is slower and worse.
+        for (round, speed) in [50.0, 55.0, 49.0].iter().enumerate().take(speeds[0].len()) {
+            let fixed = in_round(2, round as u64 + 1, *speed, 9.0);
+            rows.push((fixed, &["0.01", "8"][..]));
+        }
+        let table = table(&["train.optimizer.learning_rate", "train.batch_size"], rows);
+        let all = points(&table);
+        let ranking = Ranking::new(&all, &table, None);
+        let marked = ranking.points.iter().filter(|of| of.is_marked).count();
+        let page = point_table::point_table(&table, None);
+        assert_eq!(page.contains("valid_loss and speed"), marked > 1, "{page}");
+        (marked, ranking.verdict().unwrap(), ranking.mark_in_words())
+    }
+    let first = [100.0, 110.0, 98.0];
+    let (marked, verdict, mark) = told([&first, &[101.0, 108.0, 99.5]], [1, 1]);
+    assert_eq!((marked, mark.as_str()), (1, "* lowest validation loss"));
+    assert!(
+        verdict.starts_with("learning_rate 0.01, batch_size 16 has the lowest validation loss")
+            && verdict.ends_with(". no other point is faster by more than noise"),
+        "{verdict}"
+    );
+    let faster = [150.0, 166.0, 147.5];
+    let (marked, verdict, mark) = told([&first, &faster], [1, 1]);
+    assert_eq!(marked, 2);
+    assert!(
+        verdict.contains(". 2 points are on the Pareto front; learning_rate 0.03, batch_size 16")
+            && mark.starts_with("* Pareto front: "),
+        "{verdict}; {mark}"
+    );
+    let (marked, verdict, _) = told([&first, &faster], [1, 2]);
+    assert_eq!(marked, 1);
+    assert!(
+        verdict.ends_with(
+            ". cannot tell the Pareto front: no launch ran all of the points: the order may come \
+             from drift of the machine"
+        ),
+        "{verdict}"
+    );
+    let (marked, verdict, _) = told([&first[..1], &faster[..1]], [1, 1]);
+    assert_eq!(marked, 1);
+    assert!(
+        verdict
+            .ends_with(". cannot tell the Pareto front: one run per point: the order may be noise"),
+        "{verdict}"
+    );
 }
 
 #[test]

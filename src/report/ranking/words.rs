@@ -230,24 +230,21 @@ impl Ranking<'_> {
             let lacking = lacking.in_words("measured rate");
             return Some(format!(". cannot tell the Pareto front: {lacking}"));
         }
+        if !self.has_front() {
+            return self.front_doubt.as_ref().map(|doubt| format!(". {doubt}"));
+        }
         let marked: Vec<&RankedPoint<'_>> = self.points.iter().filter(|of| of.is_marked).collect();
-        let fastest = marked
+        let speeds = marked
             .iter()
-            .filter_map(|of| Some((of.point.statistic(self.rate)?.mean, of)))
-            .max_by(|one, other| one.0.total_cmp(&other.0))?
-            .1;
-        (self.objective.is_trade_off && marked.len() > 1).then(|| {
-            format!(
-                ". {} are on the Pareto front; {} is the fastest of them: {}",
-                counted(marked.len(), "point"),
-                without_controls(&fastest.point.short_name(self.axes)),
-                fastest
-                    .point
-                    .statistic(self.rate)
-                    .map(|rate| format!("{} {}", rate.with_spread(), self.unit))
-                    .unwrap_or_default()
-            )
-        })
+            .filter_map(|of| Some((of.point.statistic(self.rate)?, of)));
+        let (rate, fastest) = speeds.max_by(|one, other| one.0.mean.total_cmp(&other.0.mean))?;
+        Some(format!(
+            ". {} are on the Pareto front; {} is the fastest of them: {} {}",
+            counted(marked.len(), "point"),
+            self.name(fastest),
+            rate.with_spread(),
+            self.unit
+        ))
     }
 
     /// A point's value of the objective: `1901 ± 6.8 % samples/s`, `0.5120`.
@@ -295,10 +292,10 @@ impl Ranking<'_> {
 
     /// Meaning of the mark.
     pub(in crate::report) fn mark_in_words(&self) -> String {
-        match self.objective.is_trade_off {
+        match self.has_front() {
             true => format!(
                 "* Pareto front: no other point without failures is as good in {} and in speed, and \
-                 better in one",
+                 better in one; a lead in speed that may be noise does not count",
                 match self.objective.by {
                     RankedBy::Metric(metric, _) => words(metric),
                     RankedBy::Speed => "speed",

@@ -285,19 +285,23 @@ fn a_sweep_of_what_is_learned_puts_the_lowest_loss_first_and_says_so() {
 
 #[test]
 fn axes_of_both_kinds_mark_the_pareto_front() {
-    let trained = |id, rate, loss| TrialRow {
-        valid_loss: Some(loss),
-        ..row(id, rate)
-    };
+    let points: [(f64, f64, &[&str]); 3] = [
+        (100.0, 1.0, &["64", "4"]),
+        (300.0, 2.0, &["16", "4"]),
+        (90.0, 1.5, &["64", "8"]),
+    ];
+    let rows = (0..9_u64).map(|place| {
+        let (round, (rate, loss, cells)) = (place / 3 + 1, points[place as usize % 3]);
+        let fixed = TrialRow {
+            valid_loss: Some(loss),
+            seed: round,
+            block: Some(round),
+            ..row(place + 1, rate)
+        };
+        (fixed, cells)
+    });
     let page = summary(
-        &table(
-            &["model.d_model", "train.batch_size"],
-            vec![
-                (trained(1, 100.0, 1.0), &["64", "4"]),
-                (trained(2, 300.0, 2.0), &["16", "4"]),
-                (trained(3, 90.0, 1.5), &["64", "8"]),
-            ],
-        ),
+        &table(&["model.d_model", "train.batch_size"], rows.collect()),
         0,
         None,
         WIDE,
