@@ -82,6 +82,32 @@ fn only_the_added_value_runs_and_the_kept_rows_stay_as_they_are() {
 }
 
 #[test]
+fn kept_rows_are_not_compared_with_the_run_that_they_are_from() {
+    let place = Place::of_command(MODEL, &sweep("1, 2", ", repeats: 3"));
+    assert_eq!(place.run("", &[]).status, Some(0));
+    let run = || {
+        fs::canonicalize(place.latest())
+            .unwrap()
+            .display()
+            .to_string()
+    };
+    let old = run();
+    place.write_command(MODEL, &sweep("1, 2, 3", ", repeats: 3"));
+    assert_eq!(keep(&place, &[]).status, Some(0));
+    let compared = kiln(&place, &["compare", &old, &run()]);
+    assert!(
+        compared
+            .stdout
+            .contains("one of these runs kept 6 rows from the other")
+            && !compared.stdout.contains("2 same")
+            && !compared.stdout.contains("are one run"),
+        "{compared:?}"
+    );
+    let same = kiln(&place, &["compare", &old, &old]);
+    assert!(same.stdout.contains("are one run"), "{same:?}");
+}
+
+#[test]
 fn added_repeats_run_in_blocks_of_their_own() {
     let place = Place::of_command(MODEL, &sweep("1, 2", ""));
     place.run("", &[]);

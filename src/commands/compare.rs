@@ -186,6 +186,7 @@ pub(super) fn run(args: Args) -> Result<Status, Stop> {
     }
     options.is_other_mean = treatment.has_other_mean();
     options.treatment = Some(treatment);
+    options.is_one_record = are_one_run(&base, &new);
     // Keys that were set for one side are what the comparison is about.
     options
         .across_settings
@@ -203,6 +204,16 @@ pub(super) fn run(args: Args) -> Result<Status, Stop> {
         print(&short_tables(&base, &new).unwrap_or_default())?;
     }
     Ok(status)
+}
+
+/// Whether the records of both sides are of one run; `None` where one has no record. A run that kept
+/// trials of another has another number.
+fn are_one_run(base: &TableSource, new: &TableSource) -> Option<bool> {
+    let (base, new) = (base.run.as_ref()?, new.run.as_ref()?);
+    let is_one = base.experiment == new.experiment
+        && base.number == new.number
+        && base.kept_from == new.kept_from;
+    Some(is_one)
 }
 
 /// Stops before a long run if no point of it could be compared. The device, and whether data under

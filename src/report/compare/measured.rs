@@ -5,7 +5,7 @@ use std::collections::HashSet;
 use kiln_core::statistics::{self, Drift, Estimate, Nature, Question, Sides, TimedRun, estimates};
 
 use super::{
-    Compared, ComparedMetric, Comparison, Matchup, Verdict,
+    ComparedMetric, Comparison, Comparisons, Matchup, Verdict,
     differences::{Differences, mean},
     matching::MatchedPair,
     metric::RunReader,
@@ -171,12 +171,10 @@ impl MeasuredPair {
 }
 
 /// Adds the comparisons of all metrics, the intervals adjusted for all of them together. The pairs
-/// of all matchups are in `compared`, in their order.
-pub(super) fn fill(
-    matchups: &[Matchup<'_>],
-    metrics: &[ComparedMetric],
-    compared: &mut [Compared],
-) {
+/// of all matchups are in `found`, in their order.
+pub(super) fn fill(matchups: &[Matchup<'_>], found: &mut Comparisons) {
+    let is_one_run = found.is_one_run;
+    let (metrics, compared) = (&found.metrics, &mut found.pairs);
     let pairs = || {
         matchups
             .iter()
@@ -189,7 +187,6 @@ pub(super) fn fill(
             })
             .enumerate()
     };
-    let is_one_run = compared.iter().all(|pair| pair.is_one_run);
     let of_attempts: Vec<Option<String>> = pairs()
         .map(|(_, (_, pair))| scope::of_one_attempt(pair, is_one_run))
         .collect();
@@ -214,7 +211,7 @@ pub(super) fn fill(
         .filter(|(_, one)| is_judged(one))
         .map(|(place, _)| place)
         .collect();
-    let found = estimates(&questions(
+    let estimated = estimates(&questions(
         judged.iter().map(|place| &measured[*place]).collect(),
     ));
     // A drift is looked for once at each point, by its rate, else by its steps, else by the first
@@ -230,8 +227,8 @@ pub(super) fn fill(
     let mut estimate_of: Vec<Option<Estimate>> = vec![None; measured.len()];
     judged
         .into_iter()
-        .zip(found)
-        .for_each(|(place, found)| estimate_of[place] = Some(measured[place].estimate(found)));
+        .zip(estimated)
+        .for_each(|(place, one)| estimate_of[place] = Some(measured[place].estimate(one)));
     for (one, estimate) in measured.into_iter().zip(estimate_of) {
         let into = &mut compared[one.place];
         let is_comparable = into.unlike.is_empty();

@@ -79,6 +79,8 @@ pub struct Options {
     pub is_clean: bool,
     /// Columns to compare besides those of every comparison.
     pub columns: Vec<ColumnMetric>,
+    /// Whether the records of both tables are of one run; `None` where one has no record.
+    pub is_one_record: Option<bool>,
 }
 
 impl Options {
@@ -266,6 +268,9 @@ pub struct Comparisons {
     pub unnamed: Vec<String>,
     /// Whether disturbed runs were excluded.
     pub is_clean: bool,
+    /// Whether both tables are of one run.
+    #[serde(skip)]
+    pub is_one_run: bool,
     /// The axis whose values are the sides; `None` for two tables.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub between: Option<Between>,
@@ -278,6 +283,12 @@ impl Comparisons {
     /// Whether the tables have no point in common.
     pub fn is_empty(&self) -> bool {
         self.pairs.is_empty()
+    }
+
+    /// Whether all rows of the points that both runs have were kept by one from the other (`kiln run
+    /// --keep`).
+    fn has_kept_rows_only(&self) -> bool {
+        !self.is_one_run && self.pairs.iter().all(|pair| pair.is_one_run)
     }
 
     /// Whether a run has this metric, on one side at least.
@@ -339,13 +350,19 @@ fn judged(mut matchups: Vec<Matchup<'_>>, options: &Options) -> Comparisons {
         treatment: Vec::new(),
         unnamed: Vec::new(),
         is_clean: options.is_clean,
+        is_one_run: false,
         between: None,
         metrics,
     };
     for matchup in &mut matchups {
         matchup.without_numbers(&mut found);
     }
-    measured::fill(&matchups, &found.metrics, &mut found.pairs);
+    // A run that kept rows of another has other points too, or another record.
+    let is_one_record = options
+        .is_one_record
+        .unwrap_or(found.only_base.is_empty() && found.only_new.is_empty());
+    found.is_one_run = is_one_record && found.pairs.iter().all(|pair| pair.is_one_run);
+    measured::fill(&matchups, &mut found);
     found
 }
 

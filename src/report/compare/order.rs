@@ -14,7 +14,10 @@ pub(super) fn sentences(found: &Comparisons, page: &ComparisonPage<'_>) -> Vec<S
     if found.pairs.iter().all(|pair| pair.is_one_run)
         && let Some(shared) = shared(found)
     {
-        return vec![format!("{shared}: BASE and NEW are one run; name two runs")];
+        return vec![match found.has_kept_rows_only() {
+            true => kept(found),
+            false => format!("{shared}: BASE and NEW are one run; name two runs"),
+        }];
     }
     let orders = Orders::of(found);
     let again = how_to_rerun(page);
@@ -143,6 +146,16 @@ fn shared(found: &Comparisons) -> Option<String> {
             counted(shared, "run")
         )
     })
+}
+
+/// Says that one run has its rows from the other.
+fn kept(found: &Comparisons) -> String {
+    let rows: usize = found.pairs.iter().map(|pair| pair.shared).sum();
+    format!(
+        "one of these runs kept {} from the other, and no other rows are of points that both have: \
+         there is nothing to compare; `kiln run FILE --fresh` makes a run to compare with",
+        counted(rows, "row")
+    )
 }
 
 /// Whether the two runs recorded other contents of a file of their programs. Run again, each would

@@ -332,7 +332,7 @@ impl ComparisonPage<'_> {
         let (losses, equal) = pairs.iter().fold((0, 0), |(all, equal), pair| {
             (all + pair.losses, equal + pair.equal_losses)
         });
-        if losses > 0 {
+        if losses > 0 && !self.found.has_kept_rows_only() {
             remarks.push(format!(
                 "losses equal to the bit: {equal} of {} that both tables have",
                 counted(losses, "trial")

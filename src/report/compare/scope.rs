@@ -64,7 +64,7 @@ pub(super) fn refusal(
 }
 
 /// Numbers of attempts that both sides have, because the output of one was read again for the other,
-/// or because a run kept them from the other. `is_one_run`: no row of the two tables is of another.
+/// or because a run kept them from the other. `is_one_run`: both tables are of one run.
 pub(super) fn of_one_attempt(pair: &MatchedPair<'_>, is_one_run: bool) -> Option<String> {
     let base = by_trial(&pair.base);
     let is_in_base = |row: &&&TrialRow| {

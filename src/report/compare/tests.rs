@@ -806,6 +806,50 @@ fn rows_that_a_run_kept_are_those_of_the_run_before() {
 }
 
 #[test]
+fn a_run_that_kept_all_rows_of_another_has_nothing_to_compare_with_it() {
+    let told = "one of these runs kept 5 rows from the other";
+    let base = lasting(timed(rates(1, &STEADY), 0, 20), 9.0);
+    let mut added = lasting(timed(rates(11, &STEADY), 210, 20), 9.0).rows;
+    for row in &mut added {
+        row.axes = vec!["16".to_owned()];
+    }
+    let mut new = base.clone();
+    new.rows.extend(added);
+    let of_records = |new: &TrialTable, is_one_record| {
+        let options = Options {
+            is_one_record,
+            ..Options::default()
+        };
+        compare(&base, new, &options).unwrap()
+    };
+    for found in [
+        of_records(&new, None),
+        of_records(&new, Some(false)),
+        of_records(&base, Some(false)),
+    ] {
+        let one = &found.pairs[0].comparisons[0];
+        assert_eq!(
+            (found.pairs.len(), one.verdict),
+            (1, Verdict::NotComparable)
+        );
+        let page = page(&found);
+        assert!(
+            page.contains(told)
+                && page.contains("`kiln run FILE --fresh` makes a run to compare with")
+                && !page.contains("are one run")
+                && !page.contains("sweep.repeats"),
+            "{page}"
+        );
+    }
+    // An earlier state of the run has fewer rows.
+    let same = page(&of_records(&new, Some(true)));
+    assert!(
+        same.contains("BASE and NEW are one run") && !same.contains(told),
+        "{same}"
+    );
+}
+
+#[test]
 fn kept_runs_count_on_neither_side_and_added_repeats_alone_get_no_verdict() {
     let base = lasting(timed(rates(1, &STEADY), 0, 20), 9.0);
     let slower = STEADY.map(|rate| rate * 0.5);
