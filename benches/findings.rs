@@ -409,6 +409,7 @@ fn run_of(
         rows: trials.iter().enumerate().map(of).collect(),
         metrics: Vec::new(),
         others: Vec::new(),
+        varied: Vec::new(),
         torn: None,
     }
 }

@@ -55,7 +55,14 @@ fn the_best_point_goes_on_for_more_steps() {
     let command = ["run", "x.yaml", "--at", "x", "--continue", "x"];
     let ended = place.succeeds(&[&command[..], &LONGER].concat());
     let chosen = format!("`--at x`: using trial {best} (");
-    assert!(ended.stderr.contains(&chosen), "{}", ended.stderr);
+    assert!(
+        ended.stderr.contains(&chosen)
+            && ended
+                .stderr
+                .contains("), the point of the lowest validation loss"),
+        "{}",
+        ended.stderr
+    );
     let newest = place.newest();
     let continues = record(&newest).continues;
     let origins: Vec<String> = continues

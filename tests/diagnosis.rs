@@ -60,6 +60,7 @@ fn planted(experiment: &str, row: usize, plant: impl FnOnce(&mut TrialRow)) -> V
         }],
         metrics: Vec::new(),
         others: Vec::new(),
+        varied: Vec::new(),
         torn: None,
     })
 }
@@ -464,6 +465,7 @@ fn every_rule_has_a_row_and_its_next_experiment_is_one_that_check_takes() {
                 rows: std::iter::once(own).chain(beside).collect(),
                 metrics: Vec::new(),
                 others: Vec::new(),
+                varied: Vec::new(),
                 torn: None,
             };
             let findings: Vec<RuleFinding> = diagnose(&table)

@@ -325,8 +325,8 @@ fn best(option: &str, run: &str, source: &TableSource) -> Result<(TrialId, Strin
     let marked: Vec<&RankedTrial> = ranked.iter().filter(|trial| trial.is_marked).collect();
     if let [one] = marked[..] {
         let line = format!(
-            "`{option} {run}`: using trial {} ({}), the best point",
-            one.trial, one.point
+            "`{option} {run}`: using trial {} ({}), {}",
+            one.trial, one.point, one.best
         );
         return Ok((one.trial.clone(), line));
     }

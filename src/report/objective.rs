@@ -271,12 +271,14 @@ pub fn objective_not_searched(
     ))
 }
 
-/// The effects of the axes. An axis of one value decides nothing where another axis has several.
+/// The effects of the axes. An axis of one value decides nothing where another axis has several; the
+/// values that the run plans count, so that the ranking of an unfinished run is that of the whole.
 fn kinds(table: &TrialTable) -> Vec<AxisKind> {
     let first = table.rows.first().map(|row| &row.axes);
     let varies = |place: usize| {
         let cell = first.and_then(|axes| axes.get(place));
-        table.rows.iter().any(|row| row.axes.get(place) != cell)
+        table.varied.contains(&table.axes[place])
+            || table.rows.iter().any(|row| row.axes.get(place) != cell)
     };
     let varied: Vec<bool> = (0..table.axes.len()).map(varies).collect();
     let has_varied = varied.contains(&true);
@@ -400,6 +402,26 @@ mod tests {
         assert!(!rates.is_trade_off);
         let sizes = found(&axes, [&["16", "0.1"], &["32", "0.1"]]);
         assert_eq!(sizes.by, RankedBy::Speed);
+    }
+
+    #[test]
+    fn a_planned_value_that_no_row_has_yet_decides_how_an_unfinished_run_ranks() {
+        let fixed = |id| TrialRow {
+            valid_loss: Some(2.0),
+            ..row(id, 10.0)
+        };
+        let axes = ["train.batch_size", "train.optimizer.learning_rate"];
+        let rows = vec![
+            (fixed(1), &["16", "0.1"][..]),
+            (fixed(2), &["32", "0.1"][..]),
+        ];
+        let unfinished = TrialTable {
+            varied: axes.map(str::to_owned).to_vec(),
+            ..table(&axes, rows)
+        };
+        let found = Objective::of(&unfinished, None);
+        assert_eq!(found.superlative(), "lowest validation loss");
+        assert!(found.is_trade_off);
     }
 
     #[test]

@@ -442,6 +442,7 @@ pub(super) mod tests {
             rows,
             metrics: Vec::new(),
             others: Vec::new(),
+            varied: Vec::new(),
             torn: None,
         }
     }

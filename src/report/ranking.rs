@@ -344,18 +344,26 @@ pub struct RankedTrial {
     pub point: String,
     /// Whether the point is the best one, or one of the Pareto front.
     pub is_marked: bool,
+    /// What the best point of its run is: `the point of the lowest validation loss`.
+    pub best: String,
 }
 
 /// The points of a run with a completed trial, best first.
 pub fn ranked_trials(table: &TrialTable, asked: Option<spec::Objective>) -> Vec<RankedTrial> {
     let all = points(table);
     let ranking = Ranking::new(&all, table, asked);
+    let superlative = ranking.objective.superlative();
+    let best = match ranking.objective.by {
+        RankedBy::Speed => format!("the {superlative} point"),
+        RankedBy::Metric(..) => format!("the point of the {superlative}"),
+    };
     let of_point = |ranked: &RankedPoint<'_>| {
         let first = ranked.point.completed().min_by_key(|row| row.seed)?;
         Some(RankedTrial {
             trial: first.trial.clone(),
             point: ranking.name(ranked),
             is_marked: ranked.is_marked,
+            best: best.clone(),
         })
     };
     ranking.points.iter().filter_map(of_point).collect()

@@ -106,6 +106,7 @@ fn in_turns(axis: &str, points: &[(TrialRow, &str)], rates: &[&[f64]]) -> TrialT
         rows,
         metrics: Vec::new(),
         others: Vec::new(),
+        varied: Vec::new(),
         torn: None,
     }
 }

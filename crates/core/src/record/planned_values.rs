@@ -126,8 +126,10 @@ impl PlannedValues {
     }
 
     /// Writes each value of an axis as the experiment has it, or as the row's own column of that setting:
-    /// `8` and `8.0` are one point.
+    /// `8` and `8.0` are one point. Names the axes that have several values.
     pub fn unify(&self, table: &mut TrialTable) {
+        let varied = self.values.iter().filter(|(_, values)| values.is_varied());
+        table.varied = varied.map(|(axis, _)| axis.clone()).collect();
         for TableRow { fixed, axes } in &mut table.rows {
             for (axis, cell) in table.axes.iter().zip(axes) {
                 let setting = FixedSetting::of(fixed, axis);

@@ -298,6 +298,10 @@ pub struct TrialTable {
     pub metrics: Vec<String>,
     /// Columns with a dot that somebody added: they are not read.
     pub others: Vec<String>,
+    /// The axes that have several values in the run's experiment, in any order, also if no row has
+    /// them yet; empty where the experiment is not known
+    /// ([`PlannedValues::unify`](super::PlannedValues::unify)).
+    pub varied: Vec<String>,
     pub rows: Vec<TableRow>,
     /// A torn last line, which is not among the rows.
     pub torn: Option<TornLine>,
@@ -390,6 +394,7 @@ impl TrialTable {
             axes: axes.cloned().collect(),
             metrics: metrics.cloned().collect(),
             others: others.cloned().collect(),
+            varied: Vec::new(),
             rows,
             torn: head.torn.clone(),
         }

@@ -38,6 +38,11 @@ impl AxisValues {
         }
     }
 
+    /// Whether points have several values.
+    pub(super) fn is_varied(&self) -> bool {
+        self.values.len() + usize::from(self.is_open) > 1
+    }
+
     pub(super) fn has(&self, cell: &str) -> bool {
         self.is_open || self.texts.contains(cell) || self.equal(cell).is_some()
     }

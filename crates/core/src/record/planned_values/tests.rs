@@ -91,6 +91,24 @@ fn an_equal_number_in_another_form_becomes_that_of_the_sweep() {
     assert_eq!(cells, [["8", "1.10"], ["0.001", "1.1"], ["8", "1.1"]]);
 }
 
+#[test]
+fn the_axes_with_several_planned_values_are_named_whatever_the_rows_have() {
+    let varied = |sweep: Value| {
+        let mut read = of_cells(&[["8", "sgd"]]);
+        PlannedValues::of(&json!({"sweep": sweep})).unify(&mut read);
+        read.varied.sort();
+        read.varied
+    };
+    let grid = json!({"train.batch_size": [8], "train.optimizer": ["sgd", "adamw"]});
+    assert_eq!(varied(json!({"grid": grid})), ["train.optimizer"]);
+    let zip = json!({"train.batch_size": [8, 16], "train.optimizer": ["sgd", "adamw"]});
+    assert_eq!(
+        varied(json!({"zip": zip})),
+        ["train.batch_size", "train.optimizer"]
+    );
+    assert!(varied(Value::Null).is_empty());
+}
+
 /// A table of these cells of two axes.
 fn of_cells(cells: &[[&str; 2]]) -> TrialTable {
     let row = |cells: &[&str; 2]| (cells.map(|cell| json!(cell)), false);
