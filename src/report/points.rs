@@ -274,7 +274,8 @@ pub(super) struct Statistic {
 }
 
 impl Statistic {
-    /// `2171 ± 0.9 %`, and `-20.0 ± 10.0` where a value is not above 0; a single run has no spread.
+    /// Of a rate: `2171 ± 0.9 %`, and `-20.0 ± 10.0` where a value is not above 0; a single run has no
+    /// spread.
     pub(super) fn with_spread(&self) -> String {
         let mean = significant(self.mean);
         match self.deviation {
@@ -285,6 +286,42 @@ impl Statistic {
             Some(deviation) => format!("{mean} ± {}", significant(deviation)),
             None => mean,
         }
+    }
+
+    /// Of a metric: `0.9200 ± 0.0064`, the deviation in the metric's own unit. A share of the mean
+    /// would read as percentage points where the metric is an accuracy.
+    pub(super) fn in_own_unit(&self) -> String {
+        let mean = significant(self.mean);
+        let Some(deviation) = self.deviation.filter(|_| self.mean.is_finite()) else {
+            return mean;
+        };
+        match self.common_places(&mean, deviation) {
+            Some(places) => format!("{:.places$} ± {deviation:.places$}", self.mean),
+            None => format!("{mean} ± {}", significant(deviation)),
+        }
+    }
+
+    /// The decimals of the mean and its deviation: as many as show two digits of the deviation, and
+    /// at least those of the mean in `text`, unless the deviation is larger. `None` where they would be
+    /// too many.
+    fn common_places(&self, text: &str, deviation: f64) -> Option<usize> {
+        const MOST_MORE: usize = 3;
+        if text.contains('e') || !deviation.is_finite() {
+            return None;
+        }
+        let of_mean = text
+            .split_once('.')
+            .map_or(0, |(_, decimals)| decimals.len());
+        let of_deviation = match deviation > 0.0 {
+            // Negative from 100 on.
+            true => usize::try_from(1 - deviation.log10().floor() as i32).unwrap_or(0),
+            false => 0,
+        };
+        let least = match deviation > self.mean.abs() {
+            true => 0,
+            false => of_mean,
+        };
+        (of_deviation <= of_mean + MOST_MORE).then_some(of_deviation.max(least))
     }
 
     pub(super) fn of(values: Vec<f64>) -> Option<Self> {
@@ -506,6 +543,22 @@ pub(super) mod tests {
         assert_eq!(told(&[-1.0, 3.0]), "1.00 ± 2.83");
         assert_eq!(told(&[0.0, 0.0]), "0 ± 0");
         assert_eq!(told(&[-1.0]), "-1.00");
+    }
+
+    #[test]
+    fn a_metric_has_its_deviation_in_its_own_unit() {
+        let told = |values: &[f64]| Statistic::of(values.to_vec()).unwrap().in_own_unit();
+        assert_eq!(told(&[0.914, 0.92, 0.926]), "0.9200 ± 0.0060");
+        assert_eq!(told(&[0.8, 0.9, 1.0]), "0.900 ± 0.100");
+        assert_eq!(told(&[2150.0, 2171.0, 2190.0]), "2170 ± 20");
+        assert_eq!(told(&[-10.0, -20.0, -30.0]), "-20.0 ± 10.0");
+        assert_eq!(told(&[-1.0, 3.0]), "1.0 ± 2.8");
+        assert_eq!(told(&[0.5, 0.5]), "0.500 ± 0.000");
+        assert_eq!(told(&[0.0, 0.0]), "0 ± 0");
+        assert_eq!(told(&[0.5]), "0.500");
+        // As many decimals as the deviation needs are unreadable.
+        assert_eq!(told(&[0.5, 0.5 + 2e-9]), "0.500 ± 1.41e-9");
+        assert_eq!(told(&[1e300, 1e300]), "1.00e300 ± 0");
     }
 
     #[test]

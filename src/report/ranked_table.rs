@@ -45,13 +45,7 @@ impl RankedTable<'_> {
         if more > 0 {
             let _ = writeln!(page, "and {}; see trials.csv", counted(more, "more point"));
         }
-        let spread = match ranking.has_repeats {
-            true => {
-                "numbers are arithmetic means over the n runs of a point, memory is the highest; ± is \
-                 the standard deviation, and a single run has none"
-            }
-            false => "one run per point (n = 1), so the spread is unknown",
-        };
+        let spread = self.spread_in_words();
         let mark = ranking.points.iter().any(|ranked| ranked.is_marked);
         let mark = match mark {
             true => format!("{}; ", ranking.mark_in_words()),
@@ -71,6 +65,35 @@ impl RankedTable<'_> {
             let _ = writeln!(page, "{hidden}; see trials.csv");
         }
         page
+    }
+
+    /// Meaning of the numbers and their ±.
+    fn spread_in_words(&self) -> String {
+        if !self.0.has_repeats {
+            return "one run per point (n = 1), so the spread is unknown".to_owned();
+        }
+        let units = match self.has_deviations_of_both_kinds() {
+            true => " (of rates in % of the mean, of a metric in its own unit)",
+            false => "",
+        };
+        format!(
+            "numbers are arithmetic means over the n runs of a point, memory is the highest; ± is \
+             the standard deviation{units}, and a single run has none"
+        )
+    }
+
+    /// Whether both a rate and a metric have a deviation.
+    fn has_deviations_of_both_kinds(&self) -> bool {
+        let ranking = self.0;
+        let has = |of: &dyn Fn(&TrialRow) -> Option<f64>| {
+            let mut values = self.points().filter_map(|point| point.statistic(of));
+            values.any(|value| value.deviation.is_some())
+        };
+        let has_rate = has(&SAMPLES.0) || has(&TOKENS.0);
+        let mut of_command = ranking.metrics_of_command();
+        has_rate
+            && (has(&|row: &TrialRow| ranking.objective.value(row))
+                || of_command.any(|metric| has(&|row: &TrialRow| row.metric(metric))))
     }
 
     /// Why trials have no rate: how many, and the reason of the first. Nothing where none has a rate,

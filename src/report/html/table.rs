@@ -164,7 +164,7 @@ impl PointTable {
         for metric in metrics {
             let cell = |line: &HtmlLine<'_>| {
                 let value = line.point.statistic(|row| row.metric(*metric))?;
-                let text = of_runs(line.point, &value, value.with_spread());
+                let text = of_runs(line.point, &value, value.in_own_unit());
                 Some(sorted(text, value.mean))
             };
             let meaning = "metric of the command: mean over its runs ± standard deviation";
@@ -282,7 +282,7 @@ impl PointTable {
                 let text = of_runs(line.point, &rate, rate.with_spread());
                 Some(sorted(text, rate.mean))
             };
-            let meaning = "mean over its runs ± standard deviation";
+            let meaning = "mean over its runs ± standard deviation in % of it";
             self.add_filled(head, meaning, lines, cell);
         }
         let share = |line: &HtmlLine<'_>| {

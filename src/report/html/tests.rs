@@ -113,7 +113,7 @@ fn metrics_of_a_command_are_columns() {
     let page = page(&table);
     assert!(page.contains(">gflops</th>"), "{page}");
     assert!(
-        page.contains("12.8 ± 2.8 %") && page.contains(">14.4"),
+        page.contains("12.75 ± 0.35") && page.contains(">14.4"),
         "{page}"
     );
 }

@@ -331,7 +331,7 @@ fn is_plain(metric: Metric) -> bool {
 /// A metric with its standard deviation over the runs, in its own unit.
 pub(in crate::report) fn metric_with_spread(metric: Metric, value: Statistic) -> String {
     if let Metric::Own(_) = metric {
-        return value.with_spread();
+        return value.in_own_unit();
     }
     let print = |value: f64| match metric {
         Metric::ValidTop1 | Metric::ValidHitRate => format!("{} %", decimals(100.0 * value, 2)),

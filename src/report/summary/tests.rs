@@ -103,7 +103,7 @@ fn points_stand_fastest_first_with_mean_and_spread_of_their_repeats() {
         "4 100 ± 1.4 % 12800 ± 1.4 % 50 % 3.4 % 12.5 ms 4.500 4.750 3.0 GiB 41.0 % 2"
     );
     let means = "fastest; numbers are arithmetic means over the n runs of a point, memory is the \
-                 highest; ± is the standard deviation";
+                 highest; ± is the standard deviation, and a single run has none";
     assert!(page.contains(means), "{page}");
 }
 
@@ -273,6 +273,9 @@ fn a_sweep_of_what_is_learned_puts_the_lowest_loss_first_and_says_so() {
         .lines()
         .find(|line| line.trim_start().starts_with("* "))
         .unwrap();
+    let units =
+        "± is the standard deviation (of rates in % of the mean, of a metric in its own unit)";
+    assert!(page.contains(units), "{page}");
     assert!(best.contains("0.01") && best.contains("100 ±"), "{page}");
     assert!(
         page.contains("* lowest validation loss; ")
