@@ -54,9 +54,6 @@ pub(super) struct Args {
     format: JsonFormat,
 }
 
-/// Columns of the list where standard output is not a terminal.
-const WIDTH: usize = 80;
-
 pub(super) fn run(args: Args) -> Result<Status, Stop> {
     let named = args.folder.as_deref().or(args.results.as_deref());
     let results = named.unwrap_or(Path::new(RESULTS));
@@ -90,7 +87,7 @@ pub(super) fn run(args: Args) -> Result<Status, Stop> {
         print_line(&nothing_listed(&results))?;
         return Ok(Status::Success);
     }
-    let width = page_style().width.map_or(WIDTH, usize::from);
+    let width = page_style().width.map_or(usize::MAX, usize::from);
     if has_room_for_sizes(&lines, width) {
         measure_sizes(&mut lines, &runs);
     }
@@ -315,6 +312,30 @@ mod tests {
         measure_sizes(&mut lines, &runs);
         assert_eq!(lines[0].size_bytes, None);
         assert!(table(&lines, 80).contains("unknown"));
+    }
+
+    #[test]
+    fn failures_stand_beside_done_and_a_narrow_list_names_what_it_hides() {
+        let results = results();
+        let (runs, _) = newest_listed(results.path()).unwrap();
+        let mut lines = lines(results.path(), &runs);
+        lines[0].note = None;
+        lines[0].best = Some("12.5 samples/s".to_owned());
+        lines[0].age_seconds = Some(60.0);
+        (lines[0].trials, lines[0].done) = (Some(6), Some(6));
+        let done = |lines: &[RunLine]| table(lines, usize::MAX);
+        assert!(done(&lines).contains("6/6  "), "{}", done(&lines));
+        lines[0].failed = Some(2);
+        assert!(done(&lines).contains("6/6, 2 failed"), "{}", done(&lines));
+        let head = columns(&lines, usize::MAX);
+        assert!(!head.contains("failed") && head.contains("best"), "{head}");
+        let hidden = |width| table(&lines, width).lines().nth(2).map(str::to_owned);
+        assert_eq!(hidden(usize::MAX), None);
+        let widest = table(&lines, usize::MAX);
+        let widest = widest.lines().map(|line| line.chars().count()).max();
+        let hides = |text: &str| Some(format!("hidden for width: {text}"));
+        assert_eq!(hidden(widest.unwrap() - 1), hides("size"));
+        assert_eq!(hidden(60), hides("size, age, best"));
     }
 
     fn columns(lines: &[RunLine], width: usize) -> String {

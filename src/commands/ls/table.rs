@@ -1,70 +1,52 @@
 //! The table of the runs, with as many columns as fit.
 
+use std::fmt::Write;
+
 use kiln_core::units::{Bytes, without_controls};
 
 use super::run_line::RunLine;
-use crate::output::table::TextTable;
+use crate::output::table::{TextTable, hidden_for_width};
 
-/// A column of the table. Of columns that do not fit, the one with the highest number is left out
-/// first; those with 0 always stay.
+/// A column of the table.
 struct LsColumn {
     head: &'static str,
-    left_out: u8,
     cell: fn(&RunLine) -> String,
 }
 
-/// Head of the column of trials without a result.
-const FAILED: &str = "failed";
+const SIZE: &str = "size";
+const AGE: &str = "age";
+const BEST: &str = "best";
 
-const COLUMNS: [LsColumn; 8] = [
+/// Columns that a narrow terminal leaves out, in this order.
+const DISPENSABLE: [&str; 3] = [SIZE, AGE, BEST];
+
+const COLUMNS: [LsColumn; 7] = [
     LsColumn {
         head: "experiment",
-        left_out: 0,
         cell: |line| line.experiment.clone(),
     },
     LsColumn {
         head: "run",
-        left_out: 0,
         cell: |line| line.run.clone(),
     },
     LsColumn {
         head: "state",
-        left_out: 0,
         cell: |line| line.state.name().to_owned(),
     },
     LsColumn {
         head: "done",
-        left_out: 0,
-        cell: |line| {
-            let more = if line.is_searching { "+" } else { "" };
-            match (line.done, line.trials) {
-                (Some(done), Some(trials)) => format!("{done}/{trials}{more}"),
-                _ => String::new(),
-            }
-        },
+        cell: done,
     },
     LsColumn {
-        head: FAILED,
-        left_out: 1,
-        cell: |line| {
-            line.failed
-                .map(|failed| failed.to_string())
-                .unwrap_or_default()
-        },
-    },
-    LsColumn {
-        head: "age",
-        left_out: 3,
+        head: AGE,
         cell: |line| line.age_seconds.map(age).unwrap_or_default(),
     },
     LsColumn {
-        head: "best",
-        left_out: 2,
+        head: BEST,
         cell: |line| line.best.clone().unwrap_or_default(),
     },
     LsColumn {
-        head: "size",
-        left_out: 4,
+        head: SIZE,
         cell: |line| {
             let size = line.size_bytes.map(|bytes| Bytes(bytes).to_string());
             let unknown = if line.is_size_unknown { "unknown" } else { "" };
@@ -72,6 +54,19 @@ const COLUMNS: [LsColumn; 8] = [
         },
     },
 ];
+
+/// `5/6`, `5/6+` of a search that may plan more, `6/6, 2 failed` where trials have no result.
+fn done(line: &RunLine) -> String {
+    let (Some(done), Some(trials)) = (line.done, line.trials) else {
+        return String::new();
+    };
+    let more = if line.is_searching { "+" } else { "" };
+    let failed = match line.failed.unwrap_or(0) {
+        0 => String::new(),
+        failed => format!(", {failed} failed"),
+    };
+    format!("{done}/{trials}{more}{failed}")
+}
 
 /// An age in its largest unit: `45 s`, `5 min`, `3 h`, `12 d`.
 fn age(seconds: f64) -> String {
@@ -83,41 +78,26 @@ fn age(seconds: f64) -> String {
 
 /// Whether all columns fit before sizes are known; otherwise that column is not shown.
 pub(super) fn has_room_for_sizes(lines: &[RunLine], width: usize) -> bool {
-    fits(&columns_text(lines, u8::MAX), width)
+    whole_table(lines).fits(width)
 }
 
-fn fits(text: &str, width: usize) -> bool {
-    text.lines().all(|line| line.chars().count() <= width)
-}
-
-/// The columns whose `left_out` is at most `kept`, as text.
-fn columns_text(lines: &[RunLine], kept: u8) -> String {
-    // Zeros alone say nothing.
-    let is_empty = |column: &LsColumn| {
-        column.head == FAILED && lines.iter().all(|line| line.failed.unwrap_or(0) == 0)
-    };
-    let columns = || {
-        let fitting = COLUMNS.iter().filter(|column| column.left_out <= kept);
-        fitting.filter(|column| !is_empty(column))
-    };
-    let mut table = TextTable::plain(columns().map(|column| column.head));
+/// All columns.
+fn whole_table(lines: &[RunLine]) -> TextTable {
+    let mut table = TextTable::plain(COLUMNS.iter().map(|column| column.head));
     for line in lines {
-        table.add_row(columns().map(|column| (column.cell)(line)));
+        table.add_row(COLUMNS.iter().map(|column| (column.cell)(line)));
     }
-    table.text()
+    table
 }
 
-/// A table that fits into `width`, as far as names allow; notes stand below it.
+/// A table that fits into `width`, as far as names allow; hidden columns and notes stand below it.
 pub(super) fn table(lines: &[RunLine], width: usize) -> String {
-    let most = COLUMNS.iter().map(|column| column.left_out).max();
-    let mut text = String::new();
-    for kept in (0..=most.unwrap_or(0)).rev() {
-        text = columns_text(lines, kept);
-        if fits(&text, width) {
-            break;
-        }
+    let mut table = whole_table(lines);
+    let left_out = table.fit(width, &DISPENSABLE);
+    let mut text = table.text() + "\n";
+    if let Some(hidden) = hidden_for_width(&left_out, width) {
+        let _ = writeln!(text, "{hidden}");
     }
-    text.push('\n');
     for line in lines {
         if let Some(note) = &line.note {
             let note = format!("{}/{}: {note}", line.experiment, line.run);
