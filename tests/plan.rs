@@ -186,11 +186,14 @@ fn time_and_memory_are_those_of_trials_that_ran_here_before() {
     assert_eq!(ended.status, Some(0), "{ended:?}");
     // Another seed of the same point.
     let after = planned(&["--set", "sweep.repeats=2"]).stdout;
-    let head = after.lines().next().unwrap();
+    let mut lines = after.lines();
+    let (shared, head) = (lines.next().unwrap(), lines.next().unwrap());
     assert!(
         after.contains("as such trials took before")
-            && head.contains("time")
-            && head.contains("memory"),
+            && shared.starts_with("every trial: ")
+            && shared.contains(", time estimated from same settings, ")
+            && shared.ends_with(" of memory")
+            && head.contains("time"),
         "{after}"
     );
     let json: Value = serde_json::from_str(&planned(&["--json"]).stdout).unwrap();
@@ -203,7 +206,7 @@ fn time_and_memory_are_those_of_trials_that_ran_here_before() {
     let told =
         "one trial after the other, by steps: from trials that differ in their number of steps";
     assert!(
-        text.contains(told) && text.contains("  by steps\n"),
+        text.contains(told) && text.contains("  other steps\n"),
         "{text}"
     );
     let json: Value =

@@ -1,6 +1,7 @@
 //! `kiln plan`: prints the trials that would run, as a table or as JSON. Runs nothing and writes
 //! only the cache of counted data facts.
 
+mod before;
 mod columns;
 mod expectation;
 mod known_rows;
@@ -24,7 +25,9 @@ use serde::{
 use serde_json::{Map, Value, json};
 
 pub(super) use self::known_rows::known_times;
-use self::{expectation::Expectations, table::TrialsBefore, time_left::TimeLeft};
+use self::{
+    before::TrialsBefore, columns::PlanRows, expectation::Expectations, time_left::TimeLeft,
+};
 use super::{
     RESULTS, Status, Stop, continuation,
     copied_run::{CONTINUED_IS_NOT_KEPT, KeepArgs, refused_beside, refused_elsewhere, run_to_copy},
@@ -190,11 +193,16 @@ fn show(planned: &mut Planned, args: &Args, time_left: Option<&mut TimeLeft>) ->
         return print_json(&text.map_err(|error| Stop::new(Status::Failed, error))?);
     }
     let folder = args.results.join(&planned.loaded.experiment.name);
-    let before = TrialsBefore {
-        ended: &ended,
-        kept: kept.as_deref(),
+    let rows = PlanRows {
+        plan: &planned.plan,
+        expected: &expected,
+        before: TrialsBefore {
+            ended: &ended,
+            kept: kept.as_deref(),
+        },
+        has_ranges: true,
     };
-    let footer = table::footer(&folder, &planned.plan, &planned.notes, before, &expected);
+    let footer = table::footer(&folder, rows, &planned.notes);
     let lines = |fault: &String| -> Vec<String> {
         let whole = format!("cannot run here: {fault}");
         whole.lines().map(str::to_owned).collect()
@@ -208,7 +216,7 @@ fn show(planned: &mut Planned, args: &Args, time_left: Option<&mut TimeLeft>) ->
     let place = place(planned).map(|line| line + "\n").unwrap_or_default();
     print(&format!(
         "{}\n\n{footer}{fits}{place}{remarks}",
-        table::table(&planned.plan, &expected, page_style().width)
+        table::table(rows, page_style().width)
     ))
 }
 

@@ -3,93 +3,139 @@
 
 use kiln_core::{
     plan::{Plan, Trial, show},
-    units::{Bytes, Count},
+    units::{Bytes, Count, Seconds},
 };
 
-use super::expectation::{Expectations, Expected, sum_in_words};
-use crate::output::table::TextTable;
+use super::{
+    before::TrialsBefore,
+    expectation::{Expectations, Expected, sum_in_words},
+};
+use crate::{output::table::TextTable, schedule::EstimateGrade};
+
+/// A plan, and what is known of its trials.
+#[derive(Clone, Copy)]
+pub(super) struct PlanRows<'a> {
+    pub(super) plan: &'a Plan,
+    pub(super) expected: &'a Expectations,
+    pub(super) before: TrialsBefore<'a>,
+    /// Whether a time has its range; without, it is the middle alone.
+    pub(super) has_ranges: bool,
+}
 
 /// A column that is not an axis.
 struct PlanColumn {
     head: &'static str,
-    /// Whether the table of this plan has it.
-    is_shown: fn(&Plan, &Expectations) -> bool,
-    cell: fn(&Trial, &Expected) -> String,
+    /// Whether this plan has it.
+    is_shown: fn(&PlanRows<'_>) -> bool,
+    cell: fn(&Trial, &PlanRows<'_>) -> String,
     /// A narrow terminal leaves out the columns with a place, in this order.
     left_out: Option<u8>,
+    /// A value in words; where it is that of all rows, it stands above the table.
+    in_words: Option<fn(&str) -> String>,
 }
 
-static BEFORE_AXES: [PlanColumn; 3] = [
+static BEFORE_AXES: [PlanColumn; 4] = [
     PlanColumn {
         head: "#",
-        is_shown: |_, _| true,
+        is_shown: |_| true,
         cell: |trial, _| trial.number.to_string(),
         left_out: None,
+        in_words: None,
     },
     PlanColumn {
         head: "block",
-        is_shown: |plan, _| !plan.together.is_empty(),
+        is_shown: |rows| !rows.plan.together.is_empty(),
         cell: |trial, _| trial.block.to_string(),
         left_out: None,
+        in_words: None,
     },
     PlanColumn {
         head: "trial",
-        is_shown: |_, _| true,
+        is_shown: |_| true,
         cell: |trial, _| trial.id.to_string(),
         left_out: None,
+        in_words: None,
+    },
+    PlanColumn {
+        head: "state",
+        is_shown: |rows| {
+            let mut trials = rows.plan.trials.iter();
+            trials.any(|trial| rows.before.state(trial).is_some())
+        },
+        cell: |trial, rows| rows.before.state(trial).unwrap_or_default().to_owned(),
+        left_out: None,
+        in_words: Some(str::to_owned),
     },
 ];
 
 static AFTER_AXES: [PlanColumn; 8] = [
     PlanColumn {
         head: "seed",
-        is_shown: |plan, _| plan.repeats > 1,
+        is_shown: |rows| rows.plan.repeats > 1,
         cell: |trial, _| trial.train.seed.to_string(),
-        left_out: None,
+        left_out: Some(8),
+        in_words: None,
     },
     PlanColumn {
         head: "parameters",
-        is_shown: |plan, _| has_trainings(plan),
+        is_shown: has_trainings,
         cell: |trial, _| of_training(trial, count(trial.parameters)),
-        left_out: Some(2),
+        left_out: Some(4),
+        in_words: Some(|number| format!("{number} parameters")),
     },
     PlanColumn {
         head: "FLOPs/sample",
-        is_shown: |plan, _| has_trainings(plan),
+        is_shown: has_trainings,
         cell: |trial, _| of_training(trial, count(trial.flops_per_sample)),
-        left_out: Some(1),
+        left_out: Some(3),
+        in_words: Some(|number| format!("{number} FLOPs/sample")),
     },
     PlanColumn {
         head: "effective batch",
-        is_shown: |plan, _| has_trainings(plan),
+        is_shown: has_trainings,
         cell: |trial, _| of_training(trial, trial.effective_batch_size.to_string()),
-        left_out: Some(3),
+        left_out: Some(5),
+        in_words: Some(|size| format!("effective batch {size}")),
     },
     PlanColumn {
         head: "steps",
-        is_shown: |plan, _| has_trainings(plan),
+        is_shown: has_trainings,
         cell: |trial, _| of_training(trial, known(trial.steps, |steps| steps.to_string())),
-        left_out: Some(5),
+        left_out: Some(7),
+        in_words: Some(|number| format!("{number} steps")),
     },
     PlanColumn {
         head: "time",
         is_shown: has_times,
-        cell: |_, expected| known(expected.time, |time| sum_in_words(&[time])),
-        left_out: None,
+        cell: |trial, rows| {
+            let time = rows.expected.of_trial(&trial.id).time;
+            known(time, |time| match rows.has_ranges {
+                true => sum_in_words(&[time]),
+                false => Seconds(time.median).to_string(),
+            })
+        },
+        left_out: Some(2),
+        in_words: None,
     },
     PlanColumn {
-        head: "time is",
+        head: "estimated from",
         is_shown: has_times,
-        cell: |_, expected| known(expected.time, |time| time.grade.name().to_owned()),
-        left_out: Some(6),
+        cell: |trial, rows| {
+            let time = rows.expected.of_trial(&trial.id).time;
+            known(time, |time| source(time.grade).to_owned())
+        },
+        left_out: Some(1),
+        in_words: Some(|source| format!("time estimated from {source}")),
     },
     PlanColumn {
         head: "memory",
-        is_shown: |plan, expected| {
-            has_expected(plan, expected, |expected| expected.memory_bytes.is_some())
+        is_shown: |rows| has_expected(rows, |expected| expected.memory_bytes.is_some()),
+        cell: |trial, rows| {
+            let memory = rows.expected.of_trial(&trial.id).memory_bytes;
+            known(memory, |bytes| Bytes(bytes).to_string())
         },
-        cell: |_, expected| known(expected.memory_bytes, |bytes| Bytes(bytes).to_string()),
-        left_out: Some(4),
+        left_out: Some(6),
+        in_words: Some(|bytes| format!("{bytes} of memory")),
     },
 ];
 
@@ -109,13 +155,40 @@ pub(super) fn dispensable() -> Vec<&'static str> {
     ranked.into_iter().map(|(_, head)| head).collect()
 }
 
-/// All columns; `axes` are the heads of the axes.
-pub(super) fn whole_table(plan: &Plan, expected: &Expectations, axes: &[String]) -> TextTable {
-    let shown = |columns: &'static [PlanColumn]| -> Vec<&'static PlanColumn> {
-        let is_shown = |column: &&PlanColumn| (column.is_shown)(plan, expected);
-        columns.iter().filter(is_shown).collect()
+/// The columns that this plan has.
+fn shown(columns: &'static [PlanColumn], rows: &PlanRows<'_>) -> Vec<&'static PlanColumn> {
+    let is_shown = |column: &&PlanColumn| (column.is_shown)(rows);
+    columns.iter().filter(is_shown).collect()
+}
+
+/// The value of a column in words, if it is the same in all rows, of which there are several.
+fn shared(column: &PlanColumn, rows: &PlanRows<'_>) -> Option<String> {
+    let in_words = column.in_words?;
+    let (first, others) = rows.plan.trials.split_first()?;
+    let value = (column.cell)(first, rows);
+    let is_shared = others
+        .iter()
+        .all(|trial| (column.cell)(trial, rows) == value);
+    (is_shared && !others.is_empty() && !value.is_empty()).then(|| in_words(&value))
+}
+
+/// `every trial: 15.9 k parameters, 80 steps`; `None` if no such value is the same in all rows.
+pub(super) fn every_trial(rows: &PlanRows<'_>) -> Option<String> {
+    let columns = [shown(&BEFORE_AXES, rows), shown(&AFTER_AXES, rows)].concat();
+    let columns = columns.into_iter();
+    let words: Vec<String> = columns.filter_map(|column| shared(column, rows)).collect();
+    (!words.is_empty()).then(|| format!("every trial: {}", words.join(", ")))
+}
+
+/// The columns whose values are not the same in all rows; `axes` are the heads of the axes.
+pub(super) fn whole_table(rows: &PlanRows<'_>, axes: &[String]) -> TextTable {
+    let own = |columns: &'static [PlanColumn]| -> Vec<&'static PlanColumn> {
+        let shown = shown(columns, rows).into_iter();
+        shown
+            .filter(|column| shared(column, rows).is_none())
+            .collect()
     };
-    let (before, after) = (shown(&BEFORE_AXES), shown(&AFTER_AXES));
+    let (before, after) = (own(&BEFORE_AXES), own(&AFTER_AXES));
     let names = |columns: &[&PlanColumn]| -> Vec<String> {
         columns
             .iter()
@@ -123,9 +196,8 @@ pub(super) fn whole_table(plan: &Plan, expected: &Expectations, axes: &[String])
             .collect()
     };
     let mut table = TextTable::plain([names(&before), axes.to_vec(), names(&after)].concat());
-    for trial in &plan.trials {
-        let expected = expected.of_trial(&trial.id);
-        let cell = |column: &&PlanColumn| (column.cell)(trial, &expected);
+    for trial in &rows.plan.trials {
+        let cell = |column: &&PlanColumn| (column.cell)(trial, rows);
         let mut cells: Vec<String> = before.iter().map(cell).collect();
         cells.extend(trial.axes.iter().map(|(_, value)| show(value)));
         cells.extend(after.iter().map(cell));
@@ -135,8 +207,16 @@ pub(super) fn whole_table(plan: &Plan, expected: &Expectations, axes: &[String])
     table
 }
 
-fn has_trainings(plan: &Plan) -> bool {
-    plan.trials.iter().any(|trial| !is_command(trial))
+/// The trials that an estimate is from, by how they differ from this one.
+fn source(grade: EstimateGrade) -> &'static str {
+    match grade {
+        EstimateGrade::AsBefore => "same settings",
+        EstimateGrade::BySteps => "other steps",
+    }
+}
+
+fn has_trainings(rows: &PlanRows<'_>) -> bool {
+    rows.plan.trials.iter().any(|trial| !is_command(trial))
 }
 
 fn is_command(trial: &Trial) -> bool {
@@ -152,13 +232,13 @@ fn of_training(trial: &Trial, text: String) -> String {
     }
 }
 
-fn has_times(plan: &Plan, expected: &Expectations) -> bool {
-    has_expected(plan, expected, |expected| expected.time.is_some())
+fn has_times(rows: &PlanRows<'_>) -> bool {
+    has_expected(rows, |expected| expected.time.is_some())
 }
 
-fn has_expected(plan: &Plan, expected: &Expectations, has: fn(&Expected) -> bool) -> bool {
-    let mut trials = plan.trials.iter();
-    trials.any(|trial| has(&expected.of_trial(&trial.id)))
+fn has_expected(rows: &PlanRows<'_>, has: fn(&Expected) -> bool) -> bool {
+    let mut trials = rows.plan.trials.iter();
+    trials.any(|trial| has(&rows.expected.of_trial(&trial.id)))
 }
 
 fn count(number: Option<u64>) -> String {

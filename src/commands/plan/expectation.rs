@@ -176,6 +176,18 @@ fn least_memory(trial: &Trial) -> Option<u64> {
 }
 
 #[cfg(test)]
+impl Expectations {
+    /// The same for each trial of a plan.
+    pub(super) fn of_each(plan: &Plan, expected: Expected) -> Self {
+        let trials = plan.trials.iter();
+        Self {
+            of_trials: trials.map(|trial| (trial.id.clone(), expected)).collect(),
+            ..Self::default()
+        }
+    }
+}
+
+#[cfg(test)]
 mod tests {
     use super::*;
 

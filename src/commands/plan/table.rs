@@ -1,38 +1,54 @@
 //! Formats a plan as text: one line per trial, then a summary.
 
-use std::{collections::HashMap, fmt::Write, path::Path};
+use std::{fmt::Write, path::Path};
 
 use kiln_core::{
     kinds::command::Placeholders,
-    plan::{Outcome, Plan, TrialId, show},
+    plan::{Plan, show},
     statistics::FEWEST_RUNS,
     units::{Bytes, without_controls},
 };
 
 use super::{
-    columns::{dispensable, heads, whole_table},
-    expectation::{Expectations, has_ended},
+    before::TrialsBefore,
+    columns::{PlanRows, dispensable, every_trial, heads, whole_table},
+    expectation::has_ended,
 };
 use crate::{output::table::hidden_for_width, report::short_names_beside};
 
-/// One line per trial. A terminal of too small a width shows fewer columns; where that is not
-/// enough, only the last part of each axis, and then fewer axes, from the last to the second. A line
-/// below names the others.
-pub(super) fn table(plan: &Plan, expected: &Expectations, width: Option<u16>) -> String {
+/// One line per trial, below a line of what is the same in all of them. On a terminal of too small a
+/// width times lose their range, then axes have only the last part of their keys, then columns are
+/// hidden: those that are not axes first, then axes, from the last to the second. A line below names
+/// them.
+pub(super) fn table(rows: PlanRows<'_>, width: Option<u16>) -> String {
     let width = width.map_or(usize::MAX, usize::from);
-    let short = short_names_beside(&plan.axes, &heads());
-    let dispensable = dispensable();
-    let mut table = whole_table(plan, expected, &plan.axes);
-    let mut left_out: Vec<&str> = table.fit(width, &dispensable);
-    if !table.fits(width) {
-        table = whole_table(plan, expected, &short);
-        let axes = short.iter().skip(1).rev().map(String::as_str);
-        let dispensable: Vec<&str> = dispensable.into_iter().chain(axes).collect();
-        left_out = table.fit(width, &dispensable);
+    let axes = &rows.plan.axes;
+    let short = short_names_beside(axes, &heads());
+    let mut table = whole_table(&rows, axes);
+    let middles = PlanRows {
+        has_ranges: false,
+        ..rows
+    };
+    for axes in [axes, &short] {
+        if !table.fits(width) {
+            table = whole_table(&middles, axes);
+        }
     }
-    let mut text = table.text();
-    if let Some(hidden) = hidden_for_width(&left_out, width) {
-        let _ = write!(text, "\n{hidden}");
+    let hideable = short.iter().skip(1).rev().map(String::as_str);
+    let dispensable: Vec<&str> = dispensable().into_iter().chain(hideable).collect();
+    let left_out = table.fit(width, &dispensable);
+    // A reader misses an axis most.
+    let (mut hidden, others): (Vec<&str>, Vec<&str>) = left_out
+        .into_iter()
+        .partition(|head| short.iter().any(|axis| axis == head));
+    hidden.extend(others);
+    let mut text = String::new();
+    if let Some(line) = every_trial(&rows) {
+        let _ = writeln!(text, "{line}");
+    }
+    text += &table.text();
+    if let Some(line) = hidden_for_width(&hidden, width) {
+        let _ = write!(text, "\n{line}");
     }
     text
 }
@@ -73,23 +89,14 @@ fn shell_words(argv: &[String]) -> String {
     argv.iter().map(word).collect::<Vec<_>>().join(" ")
 }
 
-/// The trials that would not run.
-#[derive(Clone, Copy)]
-pub(super) struct TrialsBefore<'a> {
-    /// The outcomes in the run that would be resumed, or whose trials would be kept.
-    pub(super) ended: &'a HashMap<TrialId, Outcome>,
-    /// Sentence on the number of trials that would be kept; `None` without `--keep`.
-    pub(super) kept: Option<&'a str>,
-}
-
 /// `folder` is the folder of the run; `notes` say why some cells are unknown.
-pub(super) fn footer(
-    folder: &Path,
-    plan: &Plan,
-    notes: &[String],
-    TrialsBefore { ended, kept }: TrialsBefore<'_>,
-    expected: &Expectations,
-) -> String {
+pub(super) fn footer(folder: &Path, rows: PlanRows<'_>, notes: &[String]) -> String {
+    let PlanRows {
+        plan,
+        expected,
+        before: TrialsBefore { ended, kept },
+        ..
+    } = rows;
     let mut text = String::new();
     let disk = match plan.expected_disk_bytes() {
         Some(bytes) => {
@@ -187,8 +194,18 @@ fn plural(count: u64, noun: &str) -> String {
 
 #[cfg(test)]
 mod tests {
+    use std::collections::HashMap;
+
+    use kiln_core::{
+        plan::{Outcome, TrialId},
+        spec::Experiment,
+    };
+
     use super::*;
-    use kiln_core::spec::Experiment;
+    use crate::{
+        commands::plan::expectation::{Expectations, Expected},
+        schedule::{Estimate, EstimateGrade},
+    };
 
     fn plan(sweep: &str) -> Plan {
         let yaml = format!(
@@ -200,25 +217,58 @@ mod tests {
         kiln_core::plan::expand(&experiment, &|_| None).unwrap()
     }
 
-    fn before(ended: &HashMap<TrialId, Outcome>) -> TrialsBefore<'_> {
-        TrialsBefore { ended, kept: None }
+    /// The table, of a plan of which nothing has run.
+    fn table_of(plan: &Plan, expected: &Expectations, width: Option<u16>) -> String {
+        let ended = HashMap::new();
+        table(rows(plan, expected, &ended, None), width)
+    }
+
+    fn footer_of(plan: &Plan, ended: &HashMap<TrialId, Outcome>, kept: Option<&str>) -> String {
+        let expected = Expectations::default();
+        footer(
+            Path::new("results/x"),
+            rows(plan, &expected, ended, kept),
+            &[],
+        )
+    }
+
+    fn rows<'a>(
+        plan: &'a Plan,
+        expected: &'a Expectations,
+        ended: &'a HashMap<TrialId, Outcome>,
+        kept: Option<&'a str>,
+    ) -> PlanRows<'a> {
+        PlanRows {
+            plan,
+            expected,
+            before: TrialsBefore { ended, kept },
+            has_ranges: true,
+        }
+    }
+
+    /// The same time for each trial.
+    fn expected(plan: &Plan) -> Expectations {
+        let time = Estimate {
+            grade: EstimateGrade::AsBefore,
+            lowest: 0.62,
+            median: 0.654,
+            highest: 0.7,
+        };
+        Expectations::of_each(
+            plan,
+            Expected {
+                time: Some(time),
+                memory_bytes: None,
+                least_memory_bytes: None,
+            },
+        )
     }
 
     #[test]
     fn kept_trials_are_told_in_place_of_those_that_a_resume_skips() {
         let plan = plan("grid: {model.size: [1000, 2000]}");
         let ended = HashMap::from([(plan.trials[0].id.clone(), Outcome::Completed)]);
-        let before = TrialsBefore {
-            kept: Some("1 of 2 trials are kept"),
-            ..before(&ended)
-        };
-        let text = footer(
-            Path::new("results/x"),
-            &plan,
-            &[],
-            before,
-            &Expectations::default(),
-        );
+        let text = footer_of(&plan, &ended, Some("1 of 2 trials are kept"));
         assert!(text.ends_with("\n1 of 2 trials are kept\n"), "{text}");
         assert!(!text.contains("already ended"), "{text}");
     }
@@ -228,14 +278,8 @@ mod tests {
         let plan = plan("grid: {model.size: [1000, 2000]}");
         let ended = |outcome| HashMap::from([(plan.trials[0].id.clone(), outcome)]);
         let says = |outcome| {
-            footer(
-                Path::new("results/x"),
-                &plan,
-                &[],
-                before(&ended(outcome)),
-                &Expectations::default(),
-            )
-            .contains("1 of them has already ended")
+            let text = footer_of(&plan, &ended(outcome), None);
+            text.contains("1 of them has already ended")
         };
         assert!(says(Outcome::Completed) && says(Outcome::Failed));
         assert!(
@@ -252,17 +296,17 @@ mod tests {
                  together: [train.cpu_threads]"
             ))
         };
-        let shown = table(&of(2), &Expectations::default(), None);
+        let shown = table_of(&of(2), &Expectations::default(), None);
         let columns = |line: &str| -> Vec<String> {
             line.split_whitespace().take(2).map(str::to_owned).collect()
         };
-        let lines: Vec<Vec<String>> = shown.lines().map(columns).collect();
+        let table = shown.lines().skip_while(|line| !line.starts_with(" #"));
+        let lines: Vec<Vec<String>> = table.map(columns).collect();
         assert_eq!(lines[0], ["#", "block"]);
         let blocks: Vec<&str> = lines[1..].iter().map(|cells| cells[1].as_str()).collect();
         assert_eq!(blocks, ["1", "1", "2", "2", "3", "3", "4", "4"], "{shown}");
         let says = |plan: &Plan| {
-            let (results, ended) = (Path::new("results/x"), HashMap::new());
-            let text = footer(results, plan, &[], before(&ended), &Expectations::default());
+            let text = footer_of(plan, &HashMap::new(), None);
             text.lines().nth(1).unwrap().to_owned()
         };
         assert_eq!(
@@ -275,20 +319,109 @@ mod tests {
     #[test]
     fn a_narrow_terminal_shows_fewer_columns_and_says_which() {
         let plan = plan("grid: {model.size: [64, 128]}");
-        let shown = |width| table(&plan, &Expectations::default(), width);
+        let shown = |width| table_of(&plan, &Expectations::default(), width);
         let whole = shown(None);
-        assert!(!whole.contains("not shown"), "{whole}");
-        let widest = whole.lines().map(|line| line.chars().count()).max();
-        let widest = u16::try_from(widest.unwrap()).unwrap();
+        assert!(!whole.contains("hidden"), "{whole}");
+        let widest = widest(&whole);
         assert_eq!(shown(Some(widest)), whole);
-        let narrow = shown(Some(widest - 1));
+        // The last part of the axis has room for all columns.
+        let short = shown(Some(widest - 1));
+        assert!(
+            short.contains("  size  FLOPs/sample\n") && !short.contains("hidden"),
+            "{short}"
+        );
+        let narrow = shown(Some(widest - 7));
         let (table, note) = narrow.rsplit_once('\n').unwrap();
         assert_eq!(note, "hidden for width: FLOPs/sample");
-        let fits = |line: &str| line.chars().count() < usize::from(widest);
+        assert!(self::widest(table) <= widest - 7, "{narrow}");
+    }
+
+    /// The length of the longest line of a table, without what stands above it.
+    fn widest(shown: &str) -> u16 {
+        let lines = shown.lines().filter(|line| line.starts_with(' '));
+        let widest = lines.map(|line| line.chars().count()).max();
+        u16::try_from(widest.unwrap()).unwrap()
+    }
+
+    #[test]
+    fn a_narrow_terminal_hides_the_range_of_times_first_and_axes_last() {
+        let plan = plan("grid: {model.size: [64, 128], train.batch_size: [1, 2]}, repeats: 2");
+        let expected = expected(&plan);
+        let shown = |width| table_of(&plan, &expected, width);
+        let whole = shown(None);
+        assert!(whole.contains("654 ms (620 ms to 700 ms)"), "{whole}");
+        assert!(whole.contains("time estimated from same settings"));
+        let widest = widest(&whole);
+        let middle = shown(Some(widest - 1));
         assert!(
-            table.lines().all(fits) && table.contains("parameters"),
-            "{narrow}"
+            middle.contains("  654 ms") && !middle.contains("700 ms") && !middle.contains("hidden"),
+            "{middle}"
         );
+        let last_line = |width| {
+            let shown = shown(Some(width));
+            shown.lines().last().unwrap().to_owned()
+        };
+        let narrower = (1..widest).rev().map(last_line);
+        let mut hidden: Vec<String> = narrower.filter(|line| line.starts_with("hidden")).collect();
+        hidden.dedup();
+        assert_eq!(hidden[0], "hidden for width: time");
+        assert_eq!(hidden[1], "hidden for width: time, FLOPs/sample");
+        let narrowest = hidden.last().unwrap();
+        assert!(
+            narrowest.starts_with("hidden for width: batch_size"),
+            "{hidden:?}"
+        );
+        assert!(hidden[..2].iter().all(|line| !line.contains("batch_size")));
+    }
+
+    #[test]
+    fn values_that_all_trials_share_stand_above_the_table() {
+        let shown = |sweep: &str| table_of(&plan(sweep), &Expectations::default(), None);
+        let several = shown("grid: {model.size: [64, 128]}");
+        let (above, table) = several.split_once('\n').unwrap();
+        assert!(
+            above.starts_with("every trial: 0 parameters, "),
+            "{several}"
+        );
+        assert!(above.ends_with(", 10 steps"), "{several}");
+        let head = table.lines().next().unwrap();
+        assert!(
+            head.contains("FLOPs/sample") && !head.contains("steps"),
+            "{several}"
+        );
+        let one = shown("grid: {model.size: [64]}");
+        assert!(
+            one.starts_with(" #") && one.contains("  steps"),
+            "a single trial: {one}"
+        );
+    }
+
+    #[test]
+    fn trials_that_are_kept_or_have_ended_are_marked() {
+        let plan = plan("grid: {model.size: [1000, 2000, 3000]}");
+        let expected = Expectations::default();
+        let states = |outcomes: &[Outcome], kept: Option<&str>| {
+            let ids = plan.trials.iter().map(|trial| trial.id.clone());
+            let ended = ids.zip(outcomes.iter().copied()).collect();
+            table(rows(&plan, &expected, &ended, kept), None)
+        };
+        let cells = |shown: &str| -> Vec<String> {
+            let rows = shown.lines().skip_while(|line| !line.starts_with(" #"));
+            let cell = |line: &str| line.split_whitespace().nth(2).map(str::to_owned);
+            rows.filter_map(cell).collect()
+        };
+        let ended = [Outcome::Completed, Outcome::Oom, Outcome::Interrupted];
+        let resumed = states(&ended, None);
+        assert_eq!(
+            cells(&resumed),
+            ["state", "done", "oom", "3000"],
+            "{resumed}"
+        );
+        let kept = states(&ended[..1], Some("1 of 3 trials are kept"));
+        assert_eq!(cells(&kept), ["state", "kept", "2000", "3000"], "{kept}");
+        assert!(!states(&[], None).contains("state"));
+        let all = states(&[Outcome::Completed; 3], None);
+        assert!(all.starts_with("every trial: done, "), "{all}");
     }
 
     #[test]
@@ -306,7 +439,7 @@ mod tests {
         let value: serde_json::Value = serde_yaml::from_str(&yaml).unwrap();
         let experiment: Experiment = serde_json::from_value(value).unwrap();
         let plan = kiln_core::plan::expand(&experiment, &|_| None).unwrap();
-        let shown = |width| table(&plan, &Expectations::default(), width);
+        let shown = |width| table_of(&plan, &Expectations::default(), width);
         let narrow = shown(Some(80));
         let fits = |line: &str| line.chars().count() <= 80;
         assert!(narrow.lines().all(fits), "{narrow}");
@@ -324,18 +457,13 @@ mod tests {
 
     #[test]
     fn seeds_are_shown_where_there_are_repeats() {
-        let seen = |repeats| table(&plan(repeats), &Expectations::default(), None).contains("seed");
+        let seen =
+            |repeats| table_of(&plan(repeats), &Expectations::default(), None).contains("seed");
         assert!(!seen("repeats: 1"));
         assert!(seen("repeats: 2"));
         assert!(
-            footer(
-                Path::new("results/x"),
-                &plan("repeats: 2"),
-                &[],
-                before(&HashMap::new()),
-                &Expectations::default(),
-            )
-            .starts_with("1 point × 2 repeats = 2 trials, order interleaved; about")
+            footer_of(&plan("repeats: 2"), &HashMap::new(), None)
+                .starts_with("1 point × 2 repeats = 2 trials, order interleaved; about")
         );
     }
 }
