@@ -310,7 +310,9 @@ fn runs_of_different_settings_match_by_named_axes_alone() {
         "processor",
     ]);
     assert!(
-        named.status == Some(0) && named.stdout.contains("data.num_workers 1"),
+        named.status == Some(0)
+            && named.stdout.contains("\n   num_workers  verdict  ")
+            && named.stdout.contains("\n             1   faster  "),
         "{named:?}"
     );
     let vague = compare(&[

@@ -1,5 +1,4 @@
-//! The parts of a page that compares the values of one axis: its sides, its blocks, the columns of
-//! its points.
+//! The parts of a page that compares the values of one axis: its sides and its blocks.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -11,7 +10,6 @@ use kiln_core::{
 use super::{
     Between, Compared, Comparisons, PairedBlocks, Unlike, order::drifts, words::difference,
 };
-use crate::report::points::shown;
 
 /// Most reasons that a page names for one point.
 const MOST_REASONS: usize = 3;
@@ -52,31 +50,6 @@ fn not_paired(found: &Comparisons) -> String {
 
 fn enough(pair: &Compared) -> Option<&PairedBlocks> {
     pair.blocks.as_ref().filter(|blocks| blocks.are_enough)
-}
-
-/// The axes whose values name the points, and that of the sides where there are several; `None`
-/// where the name of a point says more, or where it is the only one.
-pub(super) fn axes(found: &Comparisons) -> Option<Vec<String>> {
-    let between = found.between.as_ref()?;
-    let first = found.pairs.first()?;
-    let mut axes: Vec<String> = first.values.iter().map(|(axis, _)| axis.clone()).collect();
-    let is_whole = |pair: &Compared| !pair.is_in_pieces;
-    if between.sides.len() > 1 {
-        axes.push(between.axis.clone());
-    }
-    (!axes.is_empty() && found.pairs.iter().all(is_whole)).then_some(axes)
-}
-
-/// The value of a point on one of these axes.
-pub(super) fn value<'a>(pair: &'a Compared, found: &Comparisons, axis: &str) -> Option<&'a str> {
-    let is_of_sides = found.between.as_ref().is_some_and(|one| one.axis == axis);
-    if is_of_sides {
-        return pair.side.as_deref();
-    }
-    let mut values = pair.values.iter();
-    values
-        .find(|(own, _)| own == axis)
-        .map(|(_, value)| shown(value))
 }
 
 /// Sentences on how the runs lie in time, where they are not in blocks or the blocks do not balance

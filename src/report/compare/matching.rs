@@ -13,7 +13,7 @@ use super::super::points::{BatchPieces, Point, SETTINGS, number, pieces, points,
 #[derive(Clone, Debug)]
 pub(super) struct MatchedPair<'a> {
     pub(super) name: String,
-    /// The values of the axes by which it was matched.
+    /// Its values of the axes of base, or of the keys by which it was matched.
     pub(super) values: Vec<(String, String)>,
     pub(super) base: Vec<&'a TrialRow>,
     pub(super) new: Vec<&'a TrialRow>,
@@ -40,11 +40,14 @@ pub(super) struct Matched<'a> {
     pub(super) only_new: Vec<String>,
 }
 
+/// The name of a point, and its values by axis or key.
+type NamedValues = (String, Vec<(String, String)>);
+
 impl<'a> MatchedPair<'a> {
-    fn new(name: String, base: Vec<&'a TrialRow>, new: Vec<&'a TrialRow>) -> Self {
+    fn new((name, values): NamedValues, base: Vec<&'a TrialRow>, new: Vec<&'a TrialRow>) -> Self {
         Self {
             name,
-            values: Vec::new(),
+            values,
             base,
             new,
             keys: RunKeys::Order,
@@ -54,10 +57,12 @@ impl<'a> MatchedPair<'a> {
 
 impl<'a> Matched<'a> {
     /// Adds a point of base, with the point of new that belongs to it, if there is one.
-    fn add(&mut self, name: String, base: Point<'a>, new: Option<Point<'a>>) {
+    fn add(&mut self, named: NamedValues, base: Point<'a>, new: Option<Point<'a>>) {
         match new {
-            Some(new) => self.pairs.push(MatchedPair::new(name, base.rows, new.rows)),
-            None => self.only_base.push(name),
+            Some(new) => self
+                .pairs
+                .push(MatchedPair::new(named, base.rows, new.rows)),
+            None => self.only_base.push(named.0),
         }
     }
 }
@@ -78,12 +83,15 @@ pub(super) fn by_id<'a>(base: &'a TrialTable, new: &'a TrialTable) -> Matched<'a
     }
     let mut matched = Matched::default();
     for point in old_points {
-        let name = point.name(&base.axes);
+        let named = (
+            point.name(&base.axes),
+            with_keys(&base.axes, point.values.iter().cloned()),
+        );
         let same = point
             .rows
             .iter()
             .find_map(|row| new_points[*place_of.get(&row.trial)?].take());
-        matched.add(name, point, same);
+        matched.add(named, point, same);
     }
     matched.only_new = new_points
         .into_iter()
@@ -116,15 +124,16 @@ pub(super) fn by_settings<'a>(
         }
         .name(axes);
         let same = place_of.get(&key).and_then(|place| others[*place].take());
-        let is_matched = same.is_some();
-        matched.add(name, point, same);
-        if let Some(pair) = matched.pairs.last_mut().filter(|_| is_matched) {
-            pair.values = axes.iter().cloned().zip(key.0).collect();
-        }
+        matched.add((name, with_keys(axes, key.0)), point, same);
     }
     let left = others.into_iter().flatten();
     matched.only_new = left.map(|point| point.name(&new.axes)).collect();
     matched
+}
+
+/// Values beside their axes or keys.
+fn with_keys(keys: &[String], values: impl IntoIterator<Item = String>) -> Vec<(String, String)> {
+    keys.iter().cloned().zip(values).collect()
 }
 
 /// Values of the axes, and whether the point ran in smaller micro-batches.
@@ -165,7 +174,11 @@ pub(super) fn by_keys<'a>(
     for (values, base) in std::mem::take(&mut groups) {
         let name = spelled(keys, &values);
         match others.remove(&values) {
-            Some(new) => matched.pairs.push(MatchedPair::new(name, base, new)),
+            Some(new) => {
+                let values = with_keys(keys, values.into_iter().map(|value| value.0));
+                let pair = MatchedPair::new((name, values), base, new);
+                matched.pairs.push(pair);
+            }
             None => matched.only_base.push(name),
         }
     }

@@ -159,7 +159,7 @@ pub struct Comparison {
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct Compared {
     pub name: String,
-    /// The values of the axes by which its points match, where points match by axes.
+    /// Its values of the axes of base, or of the keys by which its points match.
     #[serde(skip)]
     pub values: Vec<(String, String)>,
     /// True if its trials are fallbacks: smaller batches in the place of trials that ran out of memory. Its

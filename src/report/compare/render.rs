@@ -2,6 +2,7 @@
 //! could not be compared.
 
 mod metric_verdicts;
+mod point_columns;
 
 use std::fmt::Write;
 

@@ -1997,12 +1997,49 @@ fn what_is_in_one_table_alone_and_what_ended_otherwise_is_told() {
         ),
         (&1.into(), &"too-few-runs".into())
     );
+    let markdown = page.markdown();
     assert!(
-        page.markdown()
-            .contains("| a.b 2 | too few runs | 10.0 | 10.0 |"),
-        "{}",
-        page.markdown()
+        markdown.contains("| b | verdict |")
+            && markdown.contains("| 2 | too few runs | 10.0 | 10.0 |"),
+        "{markdown}"
     );
+}
+
+#[test]
+fn a_table_has_a_column_per_axis_by_its_short_name_and_other_outputs_the_whole_keys() {
+    let side = |rate: f64| {
+        let axes = ["train.optimizer.learning_rate", "model.values.base"];
+        let rows = vec![
+            (row(1, rate), &["0.001", "8"][..]),
+            (row(2, rate), &["0.01", "8"]),
+        ];
+        table(&axes, rows)
+    };
+    let name = "train.optimizer.learning_rate 0.001, model.values.base 8";
+    let by = ["train.optimizer.learning_rate", "model.values.base"].map(str::to_owned);
+    let by_keys = Options {
+        by: by.to_vec(),
+        ..Options::default()
+    };
+    for options in [Options::default(), by_keys] {
+        let found = compare(&side(10.0), &side(11.0), &options).unwrap();
+        assert_eq!(found.pairs[0].name, name);
+        let text = page(&found);
+        // The key whose last part is the head of another column stays whole.
+        let head = "\n   learning_rate  model.values.base  ";
+        assert!(text.contains(head), "{text}");
+        assert!(text.contains("\n           0.001  "), "{text}");
+        let csv = ComparisonPage {
+            base: "a",
+            new: "b",
+            facts: None,
+            can_rerun: true,
+            has_data_by_name: false,
+            found: &found,
+        }
+        .csv();
+        assert!(csv.contains(name), "{csv}");
+    }
 }
 
 #[test]

@@ -282,7 +282,8 @@ fn losses_after_other_numbers_of_samples_are_not_compared_and_rates_are() {
     // The values are shown without a verdict.
     let page = page(&found);
     assert!(
-        page.contains("data.num_workers 0  not comparable  2.0199  2.0199")
+        page.contains("   num_workers         verdict")
+            && page.contains("            0  not comparable  2.0199  2.0199")
             && page.contains(
                 "\nnot compared: it was reached after 100 samples in base and 200 in new\n"
             ),
@@ -606,7 +607,7 @@ fn points_of_one_run_show_their_change_without_an_interval() {
     );
     let line = text
         .lines()
-        .find(|line| line.contains("data.num_workers 0"))
+        .find(|line| line.contains(" 0  too few runs"))
         .unwrap();
     assert!(
         line.contains("too few runs") && line.contains("+100.0 %") && line.contains("none (1 run)"),

@@ -4,10 +4,13 @@ use std::fmt::Write;
 
 use kiln_core::units::{Change, counted};
 
-use super::TableForm;
+use super::{
+    TableForm,
+    point_columns::{PointVerdict, point_columns},
+};
 use crate::report::{
     compare::{
-        Compared, ComparedMetric, Comparison, Comparisons, Verdict, between_page,
+        Compared, ComparedMetric, Comparison, Comparisons, Verdict,
         words::{beside, heading, interval_of, reach, refusals, shown, verdict, visible, words},
     },
     layout::{MUST_STAY, PageColumn, as_markdown, fitting, hidden, layout},
@@ -19,9 +22,6 @@ const MOST_LINES: usize = 200;
 /// Said where the numbers of a table are not those of a report on the same rows.
 const GEOMETRIC: &str = "base and new are geometric means, whose ratio is the change; `kiln report` \
                          shows arithmetic means";
-
-/// A pair of points, and its comparison by the metric.
-type PointVerdict<'a> = (&'a Compared, &'a Comparison);
 
 /// The comparisons by one metric.
 pub(super) struct MetricVerdicts<'a> {
@@ -177,17 +177,7 @@ fn columns(
             .iter()
             .map(|(_, comparison)| comparison.verdict == Verdict::Worse),
     );
-    let points = match between_page::axes(found) {
-        Some(axes) => axes
-            .iter()
-            .map(|axis| {
-                column(axis, u8::MAX, &|pair, _| {
-                    between_page::value(pair, found, axis).map(str::to_owned)
-                })
-            })
-            .collect(),
-        None => vec![column("point", u8::MAX, &|pair, _| Some(pair.name.clone()))],
-    };
+    let points = point_columns(comparisons, found);
     let numbers = [
         column("verdict", MUST_STAY, &|pair, comparison| {
             Some(verdict(comparison) + if is_clean { "" } else { beside(pair) })
