@@ -2,8 +2,9 @@
 
 use std::{collections::HashMap, fmt::Write};
 
-use kiln_core::units::{
-    Bytes, Fraction, Seconds, counted, decimals, significant, without_controls,
+use kiln_core::{
+    record::note::BusyHost,
+    units::{Bytes, Fraction, Seconds, counted, decimals, significant, without_controls},
 };
 
 use super::{
@@ -131,12 +132,13 @@ pub(super) struct ToldCell {
 const MOST_POINTS: usize = 8;
 
 /// One finding per rule that fired, most costly first: in full on the point where it weighs most,
-/// and a line for each other point.
-pub(super) fn told(findings: &[RuleFinding]) -> Vec<WordedFinding> {
-    by_rule(findings)
-        .iter()
-        .map(|group| WordedFinding::of(&by_point(&group.findings)))
-        .collect()
+/// and a line for each other point. `trials` is how many have ended.
+pub(super) fn told(findings: &[RuleFinding], trials: usize) -> Vec<WordedFinding> {
+    let worded = |group: &FindingGroup<'_>| {
+        let is_of_all = group.findings.len() == trials;
+        WordedFinding::of(&by_point(&group.findings), is_of_all)
+    };
+    by_rule(findings).iter().map(worded).collect()
 }
 
 fn by_point<'a>(findings: &[&'a RuleFinding]) -> Vec<Vec<&'a RuleFinding>> {
@@ -153,7 +155,8 @@ fn by_point<'a>(findings: &[&'a RuleFinding]) -> Vec<Vec<&'a RuleFinding>> {
 }
 
 impl WordedFinding {
-    fn of(points: &[Vec<&RuleFinding>]) -> Self {
+    /// `is_of_all`: the rule holds for each trial that has ended.
+    fn of(points: &[Vec<&RuleFinding>], is_of_all: bool) -> Self {
         let (point, others) = (&points[0], &points[1..]);
         let worst = point[0];
         let cell = |cell: &Evidence| ToldCell {
@@ -163,7 +166,10 @@ impl WordedFinding {
         };
         Self {
             head: without_controls(&head(point, points.len())),
-            also: also(others),
+            also: match all_busy(others).filter(|_| is_of_all) {
+                Some(line) => vec![line],
+                None => also(others),
+            },
             is_fault: worst.is_fault,
             says: without_controls(&worst.says),
             means: worst.means,
@@ -187,13 +193,19 @@ impl WordedFinding {
     }
 }
 
-/// Full text of each finding, repeats of a point grouped; `head` stands above each next experiment.
-pub(super) fn in_full(findings: &[RuleFinding], form: FindingForm, head: &str) -> String {
+/// Full text of each finding, repeats of a point grouped; `head` stands above each next experiment,
+/// and `trials` have ended.
+pub(super) fn in_full(
+    findings: &[RuleFinding],
+    trials: usize,
+    form: FindingForm,
+    head: &str,
+) -> String {
     let write = match form {
         FindingForm::Text => as_text,
         FindingForm::Markdown => as_markdown,
     };
-    let worded = told(findings).into_iter();
+    let worded = told(findings, trials).into_iter();
     worded.map(|finding| write(&finding.below(head))).collect()
 }
 
@@ -202,6 +214,20 @@ pub(super) fn in_full(findings: &[RuleFinding], form: FindingForm, head: &str) -
 pub(super) enum FindingForm {
     Text,
     Markdown,
+}
+
+/// One line for several points, if each of their trials ran on a busy host.
+fn all_busy(points: &[Vec<&RuleFinding>]) -> Option<String> {
+    let trials = || points.iter().flatten();
+    let busy: Option<Vec<BusyHost>> = trials()
+        .map(|finding| BusyHost::parse(&finding.says))
+        .collect();
+    let busy = BusyHost::range(&busy?).filter(|_| points.len() > 1)?;
+    Some(format!(
+        "the {} ({}): {busy}; their timings are unreliable",
+        counted(points.len(), "other point"),
+        counted(trials().count(), "trial")
+    ))
 }
 
 /// A line for each point, a handful at most.
@@ -405,6 +431,41 @@ mod tests {
     }
 
     #[test]
+    fn points_that_all_ran_on_a_busy_host_are_told_in_one_line() {
+        let row = |id: u64| TrialRow {
+            notes: Some(format!(
+                "samples_per_second: other processes kept 1.{} of 2 cores busy in the window",
+                id % 2
+            )),
+            ..row(id, 10.0)
+        };
+        let rows = [(1, "8"), (2, "16"), (3, "16"), (4, "32")];
+        let rows = rows.map(|(id, size)| (row(id), [size]));
+        let rows = rows.iter().map(|(row, axes)| (row.clone(), &axes[..]));
+        let findings = diagnose(&table(&["train.batch_size"], rows.collect()));
+        let also = |trials| {
+            let mut told = told(&findings, trials).into_iter();
+            let busy = told.find(|finding| finding.head.starts_with("busy-host"));
+            busy.unwrap().also
+        };
+        let of_all = also(4);
+        assert_eq!(of_all.len(), 1, "{of_all:?}");
+        let end = "of 2 cores busy in the window; their timings are unreliable";
+        assert!(
+            of_all[0].starts_with("the 2 other points (") && of_all[0].ends_with(end),
+            "{of_all:?}"
+        );
+        // Where some trials were not disturbed, a reader needs to know which ones were.
+        let of_some = also(5);
+        assert_eq!(of_some.len(), 2, "{of_some:?}");
+        assert!(
+            of_some
+                .iter()
+                .all(|line| line.starts_with("train.batch_size "))
+        );
+    }
+
+    #[test]
     fn a_rule_is_told_once_with_the_other_points_of_which_it_holds() {
         let rows = (1..=12)
             .map(|number| {
@@ -423,7 +484,7 @@ mod tests {
             .map(|((row, _), values)| (row.clone(), &values[..]))
             .collect();
         let findings = diagnose(&table(&["model.hidden"], rows));
-        let told = told(&findings);
+        let told = told(&findings, 12);
         let of_rule: Vec<&WordedFinding> = told
             .iter()
             .filter(|finding| finding.head.starts_with("validation-above-training"))
@@ -444,7 +505,7 @@ mod tests {
         );
         assert_eq!(finding.also[MOST_POINTS], "3 points more");
         for form in [FindingForm::Text, FindingForm::Markdown] {
-            let page = in_full(&findings, form, "");
+            let page = in_full(&findings, 12, form, "");
             assert_eq!(
                 page.matches("validation-above-training").count(),
                 1,

@@ -87,7 +87,12 @@ pub fn text(subject: Subject<'_>, style: PageStyle) -> String {
         "{}\n\n{page}{}{}",
         without_controls(subject.name),
         subject.how_to_compare().unwrap_or_default(),
-        in_full(&findings, FindingForm::Text, &subject.next_head())
+        in_full(
+            &findings,
+            subject.ended(),
+            FindingForm::Text,
+            &subject.next_head()
+        )
     )
 }
 
@@ -104,7 +109,12 @@ pub fn markdown(subject: Subject<'_>) -> String {
         "# {}\n\n{}{}",
         markdown::inline(subject.name),
         markdown::fenced("", &page),
-        in_full(&findings, FindingForm::Markdown, &subject.next_head())
+        in_full(
+            &findings,
+            subject.ended(),
+            FindingForm::Markdown,
+            &subject.next_head()
+        )
     )
 }
 

@@ -74,6 +74,11 @@ impl<'a> Subject<'a> {
         })
     }
 
+    /// Number of trials that have ended.
+    pub(super) fn ended(&self) -> usize {
+        self.table.last_attempts().len()
+    }
+
     /// Number of trials of the plan; 0 if unknown.
     pub(super) fn planned(&self) -> usize {
         self.run.map_or(0, |run| run.plan.len())

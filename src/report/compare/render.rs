@@ -15,8 +15,8 @@ use self::metric_verdicts::MetricVerdicts;
 use super::{
     Compared, ComparedMetric, Comparison, Comparisons, Fact, Verdict, between_page, order,
     words::{
-        USABLE, changes_without_interval, difference, disturbed, missing, of_differences, treated,
-        words,
+        USABLE, all_disturbed, changes_without_interval, difference, disturbed, missing,
+        of_differences, treated, words,
     },
 };
 use crate::{output::markdown, report::layout::PageStyle};
@@ -322,7 +322,11 @@ impl ComparisonPage<'_> {
 
     fn remarks(&self) -> Vec<String> {
         let pairs = &self.found.pairs;
-        let mut remarks: Vec<String> = pairs.iter().flat_map(|pair| self.about(pair)).collect();
+        let disturbed = all_disturbed(pairs).filter(|_| !self.found.is_clean);
+        let of_points = pairs
+            .iter()
+            .flat_map(|pair| self.about(pair, disturbed.is_some()));
+        let mut remarks: Vec<String> = disturbed.iter().cloned().chain(of_points).collect();
         let left_out = remarks.len().saturating_sub(MOST_REMARKS);
         if left_out > 0 {
             remarks.truncate(MOST_REMARKS);
@@ -356,8 +360,8 @@ impl ComparisonPage<'_> {
         remarks
     }
 
-    /// Remarks on one pair of points.
-    fn about(&self, pair: &Compared) -> Vec<String> {
+    /// Remarks on one pair of points. `are_all_disturbed`: one sentence tells that of all pairs.
+    fn about(&self, pair: &Compared, are_all_disturbed: bool) -> Vec<String> {
         let mut remarks: Vec<String> = Vec::new();
         if !pair.unlike.is_empty() {
             let fields = pair.unlike.iter().map(|unlike| unlike.field.name());
@@ -392,7 +396,9 @@ impl ComparisonPage<'_> {
         };
         remarks.extend(pair.one_sided.iter().map(one_sided));
         remarks.extend(between_page::unpaired(pair));
-        remarks.extend(disturbed(pair, self.found.is_clean));
+        if !are_all_disturbed {
+            remarks.extend(disturbed(pair, self.found.is_clean));
+        }
         let outliers = pair.outliers.iter();
         remarks.extend(outliers.map(|outlier| format!("outlier: {}: {outlier}", pair.name)));
         remarks

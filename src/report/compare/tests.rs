@@ -237,6 +237,42 @@ fn disturbance_stands_beside_the_verdict_and_can_be_left_out() {
 }
 
 #[test]
+fn runs_that_are_all_disturbed_by_one_kind_of_cause_are_told_in_one_line() {
+    let busy = |row: &mut TrialRow, cores: &str| {
+        let note = format!("other processes kept {cores} of 2 cores busy in the window");
+        row.notes = Some(format!("samples_per_second: {note}"));
+    };
+    let side = |first: u64, is_new: bool| {
+        let rows = [(1, "8"), (2, "8"), (3, "16"), (4, "16")].map(|(id, size)| {
+            let mut row = row(id, 100.0 + first as f64);
+            busy(&mut row, if is_new && id == 4 { "1.1" } else { "1.0" });
+            (row, [size])
+        });
+        let rows = rows.iter().map(|(row, axes)| (row.clone(), &axes[..]));
+        timed(table(&["train.batch_size"], rows.collect()), first, 2)
+    };
+    let told = |base: &TrialTable, new: &TrialTable| -> Vec<String> {
+        let text = page(&compare(base, new, &Options::default()).unwrap());
+        let lines = text.lines().filter(|line| line.starts_with("disturbed"));
+        lines.map(str::to_owned).collect()
+    };
+    let cause = "other processes kept 1.0 to 1.1 of 2 cores busy in the window";
+    let (base, mut new) = (side(0, false), side(1, true));
+    let all = format!("disturbed: all 4 runs of each side ({cause})");
+    assert_eq!(told(&base, &new), [all]);
+    // A point that one run disturbs less has a line again, with the cause once.
+    new.rows[0].fixed.notes = None;
+    let cause = "other processes kept 1.0 of 2 cores busy in the window";
+    let point = format!("disturbed: train.batch_size 8: 2 runs of base and 1 run of new ({cause})");
+    assert_eq!(told(&base, &new)[0], point);
+    // The other side may be undisturbed as a whole.
+    let mut quiet = side(1, true);
+    quiet.rows.iter_mut().for_each(|row| row.fixed.notes = None);
+    let one_side = format!("disturbed: all 4 runs of base ({cause})");
+    assert_eq!(told(&base, &quiet), [one_side]);
+}
+
+#[test]
 fn an_interval_without_meaning_prints_no_large_numbers() {
     let wild = one_after_the_other(&[100.0, 150.0, 60.0], &[110.0, 70.0, 160.0]);
     let text = page(&wild);

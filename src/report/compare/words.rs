@@ -1,6 +1,7 @@
 //! Words and numbers of a comparison, as pages show them.
 
 use kiln_core::{
+    record::note::BusyHost,
     statistics::Design,
     units::{Bytes, Change, Fraction, Seconds, counted, decimals, listed},
 };
@@ -220,28 +221,82 @@ pub(super) fn beside(pair: &Compared) -> &'static str {
     }
 }
 
+/// Sentence on all runs of one or both sides, if all of them were disturbed by one kind of cause and
+/// no run of the other side was. A point then needs no sentence of its own.
+pub(super) fn all_disturbed(pairs: &[Compared]) -> Option<String> {
+    let count = |side: usize| -> Option<usize> {
+        let disturbed = |pair: &Compared| pair.disturbed[side].len();
+        let count: usize = pairs.iter().map(disturbed).sum();
+        let is_all = |pair: &Compared| completed_runs(pair, side) == Some(disturbed(pair));
+        (count == 0 || pairs.iter().all(is_all)).then_some(count)
+    };
+    let who = match [count(0)?, count(1)?] {
+        [0, 0] | [1, _] | [_, 1] => return None,
+        [base, 0] => format!("all {base} runs of base"),
+        [0, new] => format!("all {new} runs of new"),
+        [base, new] if base == new => format!("all {base} runs of each side"),
+        [base, new] => format!("all {base} runs of base and all {new} of new"),
+    };
+    let runs = pairs.iter().flat_map(|pair| &pair.disturbed).flatten();
+    let cause = common_cause(runs)?;
+    Some(format!("disturbed: {who} ({cause})"))
+}
+
+/// The completed runs of a side; `None` if no number of them depends on the state of the machine.
+fn completed_runs(pair: &Compared, side: usize) -> Option<usize> {
+    let one = pair.timed()?;
+    let runs = [
+        one.base_runs + one.base_missing,
+        one.new_runs + one.new_missing,
+    ];
+    Some(runs[side])
+}
+
+/// The kind of cause that all these runs have in common, in words; `None` if there are several.
+fn common_cause<'r>(runs: impl Iterator<Item = &'r DisturbedRun>) -> Option<String> {
+    let only = |run: &'r DisturbedRun| match &run.by[..] {
+        [only] => Some(only.as_str()),
+        _ => None,
+    };
+    let causes: Vec<&str> = runs.map(only).collect::<Option<_>>()?;
+    let busy = causes.iter().map(|cause| BusyHost::parse(cause));
+    let busy: Option<Vec<BusyHost>> = busy.collect();
+    if let Some(words) = busy.and_then(|busy| BusyHost::range(&busy)) {
+        return Some(words);
+    }
+    let first = *causes.first()?;
+    let is_one = causes.iter().all(|cause| *cause == first);
+    is_one.then(|| first.to_owned())
+}
+
 /// Runs of a point that were disturbed: how many of each side, and by what.
 pub(super) fn disturbed(pair: &Compared, is_clean: bool) -> Option<String> {
+    let cause = common_cause(pair.disturbed.iter().flatten());
     let sides = [("base", &pair.disturbed[0]), ("new", &pair.disturbed[1])];
     let of_side = |(side, runs): (&str, &Vec<DisturbedRun>)| {
         let first = runs.first()?;
+        let count = format!("{} of {side}", counted(runs.len(), "run"));
+        if cause.is_some() {
+            return Some(count);
+        }
         let more = if runs.len() > 1 {
             format!(" and {} more", runs.len() - 1)
         } else {
             String::new()
         };
-        Some(format!(
-            "{} of {side} ({first}{more})",
-            counted(runs.len(), "run")
-        ))
+        Some(format!("{count} ({first}{more})"))
     };
     let sides: Vec<String> = sides.into_iter().filter_map(of_side).collect();
+    let runs = match &cause {
+        Some(cause) => format!("{} ({cause})", sides.join(" and ")),
+        None => sides.join("; "),
+    };
     let what = match (is_clean, pair.has_enough_clean_runs()) {
         (true, _) => "excluded as disturbed",
         (false, true) => "disturbed (`--clean` judges without these runs)",
         (false, false) => "disturbed",
     };
-    (!sides.is_empty()).then(|| format!("{what}: {}: {}", pair.name, sides.join("; ")))
+    (!sides.is_empty()).then(|| format!("{what}: {}: {runs}", pair.name))
 }
 
 /// Name of a design in tables.

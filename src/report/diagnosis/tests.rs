@@ -918,7 +918,7 @@ fn failing_memory_and_two_energies_of_one_window_are_doubted() {
         &[],
         vec![(errors(0, 17), &[][..]), (errors(2, 0), &[])],
     ));
-    let pages = super::super::findings::told(&both);
+    let pages = super::super::findings::told(&both, 2);
     assert!(
         pages[0].says.starts_with("2 uncorrected memory errors"),
         "{}",

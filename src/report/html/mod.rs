@@ -152,7 +152,7 @@ impl<'a> Album<'a> {
     fn told(&self, findings: &[Vec<RuleFinding>]) -> Vec<WordedFinding> {
         let of = |((subject, run), findings): ((&Subject<'_>, &RunView<'_>), &Vec<RuleFinding>)| {
             let head = subject.next_head();
-            let worded = told(findings).into_iter();
+            let worded = told(findings, subject.ended()).into_iter();
             let mut worded: Vec<WordedFinding> =
                 worded.map(|finding| finding.below(&head)).collect();
             if self.runs.len() > 1 {

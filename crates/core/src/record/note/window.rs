@@ -22,11 +22,40 @@ impl BusyHost {
 
     /// Reads the note of a row; `None` if it has another one, or none.
     pub fn of(row: &TrialRow) -> Option<Self> {
-        let rest = row.note(Self::COLUMN)?.strip_prefix(Self::BEGINNING)?;
+        Self::parse(row.note(Self::COLUMN)?)
+    }
+
+    /// Reads such a note, or a sentence that begins with one.
+    pub fn parse(note: &str) -> Option<Self> {
+        let rest = note.strip_prefix(Self::BEGINNING)?;
         let (others, rest) = rest.split_once(" of ")?;
         Some(Self {
             other_cores: others.parse().ok()?,
             cores: rest.split(' ').next()?.parse().ok()?,
+        })
+    }
+
+    /// Several in words: `other processes kept 1.0 to 1.1 of 2 cores busy in the window`; `None` if
+    /// the hosts have different numbers of cores, or if there are none.
+    pub fn range(all: &[Self]) -> Option<String> {
+        let cores = all.first()?.cores;
+        let others = || all.iter().map(|busy| busy.other_cores);
+        let least = Self {
+            other_cores: others().fold(f64::INFINITY, f64::min),
+            cores,
+        };
+        let most = others().fold(f64::NEG_INFINITY, f64::max);
+        if all.iter().any(|busy| busy.cores != cores) {
+            return None;
+        }
+        let least_in_words = format!("{:.1}", least.other_cores);
+        let most_in_words = format!("{most:.1}");
+        Some(match least_in_words == most_in_words {
+            true => least.to_string(),
+            false => format!(
+                "{}{least_in_words} to {most_in_words} of {cores} cores busy in the window",
+                Self::BEGINNING
+            ),
         })
     }
 }
@@ -87,6 +116,7 @@ mod tests {
         };
         let row = noted(&[(BusyHost::COLUMN, &busy.to_string())]);
         assert_eq!(BusyHost::of(&row), Some(busy));
+        assert_eq!(BusyHost::parse(&format!("{busy}; a sentence")), Some(busy));
         let grew = MemoryGrowth {
             bytes: Bytes(1 << 30),
             last: Bytes(2 << 30),
@@ -104,6 +134,17 @@ mod tests {
             (BusyHost::of(&other), MemoryGrowth::told(&other, column)),
             (None, None)
         );
+    }
+
+    #[test]
+    fn several_busy_hosts_are_told_by_their_range() {
+        let busy = |other_cores, cores| BusyHost { other_cores, cores };
+        let words = "other processes kept 0.9 to 1.1 of 2 cores busy in the window";
+        let all = [busy(1.0, 2), busy(0.9, 2), busy(1.1, 2)];
+        assert_eq!(BusyHost::range(&all).as_deref(), Some(words));
+        assert_eq!(BusyHost::range(&all[..1]), Some(all[0].to_string()));
+        assert_eq!(BusyHost::range(&[busy(1.0, 2), busy(1.0, 4)]), None);
+        assert_eq!(BusyHost::range(&[]), None);
     }
 
     #[test]
