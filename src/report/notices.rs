@@ -302,7 +302,7 @@ mod tests {
         let line = repeated(40.0);
         assert!(
             line.starts_with("the input pipeline costs 25.")
-                && line.contains("1 - real / synthetic, interval 2"),
+                && line.contains("1 - real / synthetic, 95 % interval 2"),
             "{line}"
         );
         let line = repeated(30.0);

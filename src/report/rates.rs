@@ -246,7 +246,11 @@ impl Gain {
 
     pub(super) fn interval(&self, scale: Scale) -> String {
         let Estimate { low, high, .. } = self.estimate;
-        format!("interval {} to {}", scale.words(low), scale.words(high))
+        format!(
+            "95 % interval {} to {}",
+            scale.words(low),
+            scale.words(high)
+        )
     }
 
     /// The interval beside a lead by the means. The interval is of the mean logarithm of the ratios
@@ -268,7 +272,7 @@ impl Gain {
     }
 }
 
-/// `interval 12.3 % to 32.5 %`.
+/// `95 % interval 12.3 % to 32.5 %`.
 impl fmt::Display for Gain {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(&self.interval(Scale::Ratio))

@@ -551,7 +551,7 @@ fn a_larger_batch_of_the_run_that_gains_nothing_says_that_this_one_is_large_enou
     assert!(
         gained[0]
             .says
-            .contains("; batch 32 made 12.0 % more samples/s (interval 1"),
+            .contains("; batch 32 made 12.0 % more samples/s (95 % interval 1"),
         "{}",
         gained[0].says
     );
@@ -695,7 +695,7 @@ fn others_are_seen_by_their_processes_or_by_calmer_repeats() {
     assert_eq!(names(&slowed), ["shared-device"; 3]);
     assert!(
         slowed[0].says.starts_with(
-            "8 trials ran at once; repeats with 1 made 32.9 % more samples/s (interval 3"
+            "8 trials ran at once; repeats with 1 made 32.9 % more samples/s (95 % interval 3"
         ),
         "{}",
         slowed[0].says
@@ -1028,7 +1028,7 @@ fn workers_are_too_many_by_the_run_or_else_by_the_cores() {
     assert!(
         found[0]
             .says
-            .starts_with("4 workers made 12.0 % more samples/s than 40 workers (interval 1"),
+            .starts_with("4 workers made 12.0 % more samples/s than 40 workers (95 % interval 1"),
         "{}",
         found[0].says
     );
@@ -1130,7 +1130,7 @@ fn points_of_equal_speed_give_no_finding_and_12_percent_over_five_repeats_are_fo
             .says
     };
     assert!(waiting(&FIVE_AGAIN).ends_with("; try more `data.num_workers`"));
-    assert!(waiting(&FIVE_FASTER).contains("; 1 worker made 12.0 % more samples/s (interval"));
+    assert!(waiting(&FIVE_FASTER).contains("; 1 worker made 12.0 % more samples/s (95 % interval"));
 }
 
 #[test]

@@ -21,8 +21,8 @@ pub(super) fn input_pipeline(points: &[Point<'_>], axes: &[String]) -> Option<St
     if let Some((gain, real)) = largest {
         let (cost, [least, most]) = gain.cost();
         return Some(format!(
-            "the input pipeline costs {} of the speed ({}; 1 - real / synthetic, interval {} to \
-             {})",
+            "the input pipeline costs {} of the speed ({}; 1 - real / synthetic, 95 % interval {} \
+             to {})",
             Fraction(cost),
             points[real].name(axes),
             Fraction(least),

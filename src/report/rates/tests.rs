@@ -56,7 +56,7 @@ fn points_in_blocks_are_compared_and_a_change_under_3_percent_is_none() {
         (gain.ratio - 1.12).abs() < 0.01 && gain.is_ahead(),
         "{gain:?}"
     );
-    assert!(gain.to_string().starts_with("interval 1"), "{gain}");
+    assert!(gain.to_string().starts_with("95 % interval 1"), "{gain}");
     let little: Vec<f64> = QUIET[0].iter().map(|rate| rate * 1.02).collect();
     let table = run_of(&[QUIET[0], &little, QUIET[2]], in_turns, true);
     assert_eq!(faster(&table), None);

@@ -391,7 +391,7 @@ fn a_best_that_chance_may_have_put_first_is_said_to_be() {
     };
     let chance = page([[100.0, 99.0], [110.0, 108.0], [98.0, 101.0], [105.0, 103.0]]);
     assert!(
-        chance.contains("; the best is 0.5 % ahead of the next (interval -"),
+        chance.contains("; the best is 0.5 % ahead of the next (95 % interval -"),
         "{chance}"
     );
     let sure = page([[100.0, 90.0], [110.0, 99.5], [98.0, 88.0], [105.0, 94.0]]);
@@ -633,7 +633,7 @@ fn values_that_are_not_above_0_are_judged_by_their_differences() {
     assert!(
         noise.contains(
             "x a has the highest reward: -20.0 ± 10.0; the best is 0.333 ahead of the next \
-             (interval -63.9 to 64.6): their order may be noise\n"
+             (95 % interval -63.9 to 64.6): their order may be noise\n"
         ),
         "{noise}"
     );
