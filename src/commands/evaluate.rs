@@ -35,6 +35,9 @@ pub(super) struct Args {
     json: JsonFlag,
 }
 
+/// Decimals of a score for a person, as of a loss in a report.
+const SCORE_DECIMALS: usize = 4;
+
 /// An evaluation and what it is compared with.
 struct EvaluationPage {
     step: u64,
@@ -107,7 +110,7 @@ impl EvaluationPage {
     /// The name and the value of each score that there is; numbers are rounded for people.
     fn cells(&self, is_text: bool) -> Vec<(&'static str, String)> {
         let number = |value: f64| match is_text {
-            true => decimals(value, 6),
+            true => decimals(value, SCORE_DECIMALS),
             false => value.to_string(),
         };
         let share = |value: f64| match is_text {
@@ -220,6 +223,19 @@ mod tests {
         let exact: Vec<String> = names(false).into_iter().map(|(_, cell)| cell).collect();
         assert_eq!(exact, ["20", "validation", "4", "31", "2", "2", "0.75"]);
         assert!(names(true).contains(&("top1", "75.0 %".to_owned())));
+    }
+
+    #[test]
+    fn a_person_reads_losses_with_the_decimals_of_a_report_and_a_program_reads_all() {
+        let mut page = evaluation(2.959168);
+        page.scores.perplexity = Some(19.281915);
+        let cell = |is_text: bool, head: &str| {
+            let mut cells = page.cells(is_text).into_iter();
+            cells.find(|(own, _)| *own == head).unwrap().1
+        };
+        let both = |is_text| [cell(is_text, "loss"), cell(is_text, "perplexity")];
+        assert_eq!(both(true), ["2.9592", "19.2819"]);
+        assert_eq!(both(false), ["2.959168", "19.281915"]);
     }
 
     #[test]
