@@ -33,6 +33,7 @@ const SLOWDOWNS: [f64; 4] = [0.0, 0.05, 0.10, 0.20];
 const MOST_FALSE: f64 = 0.05;
 const MOST_LESS: f64 = 0.10;
 const RUNS_FOR_POWER: usize = 5;
+const RUNS_OF_LAUNCH: usize = 3;
 
 /// What noise does from run to run; spreads are standard deviations of logarithms.
 #[derive(Clone, Copy, Debug)]
@@ -49,7 +50,8 @@ enum Noise {
     HeavyTails(f64),
     /// One run in seven is slower by five spreads.
     RareSlow(f64),
-    /// Sides that ran one after the other meet machines that differ by so much.
+    /// Sides that ran one after the other meet machines that differ by so much, and each launch one
+    /// of its own.
     Session(f64, f64),
     Measured(Place),
 }
@@ -176,13 +178,16 @@ enum Order {
     /// A B, A B, …
     Alternating,
     Shuffled,
+    /// A A A, B B B, A A A, …: each three a launch.
+    Launches,
     OneAfterTheOther,
 }
 
-const ORDERS: [Order; 4] = [
+const ORDERS: [Order; 5] = [
     Order::InTurns,
     Order::Alternating,
     Order::Shuffled,
+    Order::Launches,
     Order::OneAfterTheOther,
 ];
 
@@ -192,6 +197,7 @@ impl Order {
             Self::InTurns => "in-turns",
             Self::Alternating => "alternating",
             Self::Shuffled => "shuffled",
+            Self::Launches => "launches-of-three",
             Self::OneAfterTheOther => "one-after-the-other",
         }
     }
@@ -203,6 +209,13 @@ impl Order {
                 .map(|place| [false, true, true, false][place % 4])
                 .collect(),
             Self::Alternating => (0..2 * base).map(|place| place % 2 == 1).collect(),
+            Self::Launches => {
+                let sides = (0..base.div_ceil(RUNS_OF_LAUNCH)).flat_map(|launch| {
+                    let runs = RUNS_OF_LAUNCH.min(base - launch * RUNS_OF_LAUNCH);
+                    [false, true].map(|side| vec![side; runs]).concat()
+                });
+                sides.collect()
+            }
             Self::OneAfterTheOther => (0..base + new).map(|place| place >= base).collect(),
             Self::Shuffled => {
                 let mut sides: Vec<bool> = (0..base + new).map(|place| place >= base).collect();
@@ -226,8 +239,12 @@ fn main() {
     for noise in NOISES {
         for order in ORDERS {
             for runs in RUNS {
-                let is_possible = runs[0] == runs[1]
-                    || matches!(order, Order::Shuffled | Order::OneAfterTheOther);
+                let is_possible = match order {
+                    Order::InTurns | Order::Alternating => runs[0] == runs[1],
+                    // One launch of each side is one after the other.
+                    Order::Launches => runs[0] == runs[1] && runs[0] > RUNS_OF_LAUNCH,
+                    Order::Shuffled | Order::OneAfterTheOther => true,
+                };
                 let most = if let Noise::Measured(place) = noise {
                     measured[place as usize].len()
                 } else {
@@ -317,11 +334,22 @@ fn cell(
                 jump
             };
             let of_new = (1.0 - slowdown).ln() - jump;
-            let runs: Vec<(f64, bool)> = drawn
-                .iter()
-                .zip(&sides)
-                .map(|((log, _), is_new)| (log + if *is_new { of_new } else { 0.0 }, *is_new))
-                .collect();
+            let launches = launches(order, &sides);
+            let of_launch: Vec<f64> = match order {
+                Order::Launches => launches
+                    .iter()
+                    .map(|_| noise.jump() * normal(&mut random))
+                    .collect(),
+                _ => vec![0.0; launches.len()],
+            };
+            let state = |place: usize| launches[place].map_or(0.0, |launch| of_launch[launch]);
+            let log = |(place, ((log, _), is_new)): (usize, (&(f64, bool), &bool))| {
+                (
+                    log + state(place) + if *is_new { of_new } else { 0.0 },
+                    *is_new,
+                )
+            };
+            let runs: Vec<(f64, bool)> = drawn.iter().zip(&sides).enumerate().map(log).collect();
             let side = |wanted: bool| -> Vec<TimedRun> {
                 let placed = runs
                     .iter()
@@ -330,6 +358,7 @@ fn cell(
                 let run = |(place, (log, _)): (usize, &(f64, bool))| TimedRun {
                     seconds: Some(place as f64),
                     is_disturbed: drawn[place].1,
+                    launch: launches[place].map(|launch| launch as u64),
                     ..TimedRun::of(100.0 * log.exp())
                 };
                 placed.map(run).collect()
@@ -381,7 +410,7 @@ fn cell(
         // Of sixty runs there are too few stretches for a share of slowdowns found.
         let is_weak = slowdown > 0.0
             && !matches!(noise, Noise::Measured(_))
-            && order != Order::OneAfterTheOther
+            && !matches!(order, Order::OneAfterTheOther | Order::Launches)
             && runs[0].min(runs[1]) >= RUNS_FOR_POWER;
         // Of shuffles that put one side after the other nothing is told, by design.
         let in_reach = best_slower * (1.0 - share(counts[4]));
@@ -390,6 +419,16 @@ fn cell(
         }
         let _ = writeln!(text, "{line}");
     }
+}
+
+/// The launch of each run, where each stretch of a side is one.
+fn launches(order: Order, sides: &[bool]) -> Vec<Option<usize>> {
+    let mut launch = 0;
+    let of = |place: usize| {
+        launch += usize::from(place > 0 && sides[place] != sides[place - 1]);
+        (order == Order::Launches).then_some(launch)
+    };
+    (0..sides.len()).map(of).collect()
 }
 
 fn half_width(error: f64, freedom: f64) -> f64 {

@@ -19,9 +19,9 @@ use super::{
 use crate::{
     output::markdown,
     report::compare::{
-        ComparisonPage, Comparisons, Fact, MOST_TREATED, Options, Reproduction, RowFact, SplitTable,
-        Treatment, Verdict, between, compare, facts, has_data_by_name, has_match, is_treatable,
-        keys_in_common, tell_machines_apart,
+        ComparisonPage, Comparisons, Fact, MOST_TREATED, Options, Reproduction, RowFact,
+        SplitTable, Treatment, Verdict, between, compare, facts, has_data_by_name, has_match,
+        is_treatable, keys_in_common, tell_machines_apart,
     },
 };
 use kiln_core::units::{listed, without_controls};

@@ -297,6 +297,7 @@ impl Rates {
                 value,
                 seconds: row.started_seconds(),
                 block,
+                launch: Some(row.launch),
                 is_disturbed: blocks.within == Within::Blocks && !row.disturbances().is_empty(),
                 is_at_once: false,
             })

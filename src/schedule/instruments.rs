@@ -397,9 +397,8 @@ impl Instruments {
             }
         };
         let found = self.patience.each(uuids, read);
-        let answer = |found: Option<DeviceUse>| {
-            found.ok_or_else(|| self.patience.silence().to_string())
-        };
+        let answer =
+            |found: Option<DeviceUse>| found.ok_or_else(|| self.patience.silence().to_string());
         found.into_iter().map(answer).collect()
     }
 

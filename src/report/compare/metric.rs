@@ -271,6 +271,7 @@ impl ComparedMetric {
                 .started_seconds()
                 .filter(|_| reader.keys != RunKeys::Nothing),
             block,
+            launch: Some(row.launch),
             is_disturbed: is_at_once || !row.disturbances().is_empty(),
             is_at_once,
         }

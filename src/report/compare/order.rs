@@ -53,6 +53,7 @@ pub(super) fn sentences(found: &Comparisons, page: &ComparisonPage<'_>) -> Vec<S
             )
         }),
         orders.in_turns(),
+        orders.launches_in_turns(),
         orders.told(Design::Mixed, |part| {
             format!(
                 "order: {part}the runs of both sides are mixed in time, not in pairs; a linear drift \
@@ -90,21 +91,35 @@ impl Orders {
     }
 
     fn in_turns(&self) -> Option<String> {
-        let pairs = self.0.iter().filter_map(|design| match design {
-            Design::Paired { pairs } => Some(*pairs),
+        let (part, pairs) = self.pairs(|design| match design {
+            Design::Paired { pairs } => Some(pairs),
             _ => None,
-        });
-        let pairs: Vec<usize> = pairs.collect();
-        let (least, most) = (pairs.iter().min()?, pairs.iter().max()?);
-        let count = if least == most {
-            counted(*most, "pair")
-        } else {
-            format!("{least} to {most} pairs")
-        };
+        })?;
         Some(format!(
-            "order: {}the two sides ran in turns; {count} of neighboring runs are compared",
-            self.part(pairs.len())
+            "order: {part}the two sides ran in turns; {pairs} of neighboring runs are compared"
         ))
+    }
+
+    fn launches_in_turns(&self) -> Option<String> {
+        let (part, pairs) = self.pairs(|design| match design {
+            Design::PairedLaunches { pairs } => Some(pairs),
+            _ => None,
+        })?;
+        Some(format!(
+            "order: {part}the two sides ran in turns, each in launches of its own; {pairs} of \
+             neighboring launches are compared, each launch by the mean of its runs"
+        ))
+    }
+
+    /// Of the points that have pairs of this kind: which part of all they are, and `3 pairs`.
+    fn pairs(&self, of: fn(Design) -> Option<usize>) -> Option<(String, String)> {
+        let pairs: Vec<usize> = self.0.iter().copied().filter_map(of).collect();
+        let (least, most) = (pairs.iter().min()?, pairs.iter().max()?);
+        let count = match least == most {
+            true => counted(*most, "pair"),
+            false => format!("{least} to {most} pairs"),
+        };
+        Some((self.part(pairs.len()), count))
     }
 }
 

@@ -2147,11 +2147,8 @@ fn changes(runs: usize, spread: f64, factor: f64, comparisons: usize) -> f64 {
     let mut random = fastrand::Rng::with_seed(11);
     let mut side = |factor: f64, first: usize| -> Vec<TimedRun> {
         let run = |place: usize| TimedRun {
-            value: factor * (spread * normal(&mut random)).exp(),
             seconds: Some((first + 2 * place) as f64),
-            block: None,
-            is_disturbed: false,
-            is_at_once: false,
+            ..TimedRun::of(factor * (spread * normal(&mut random)).exp())
         };
         (0..runs).map(run).collect()
     };

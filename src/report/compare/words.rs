@@ -303,6 +303,7 @@ pub(super) fn disturbed(pair: &Compared, is_clean: bool) -> Option<String> {
 pub(super) fn design(design: Design) -> &'static str {
     match design {
         Design::Paired { .. } => "paired",
+        Design::PairedLaunches { .. } => "paired-launches",
         Design::Mixed => "mixed",
         Design::Apart => "apart",
         Design::OrderUnknown => "unknown",

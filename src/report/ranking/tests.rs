@@ -186,7 +186,7 @@ fn a_lead_in_speed_that_may_be_noise_is_not_on_the_front() {
         let all = points(&table);
         let ranking = Ranking::new(&all, &table, None);
         let marked = ranking.points.iter().filter(|of| of.is_marked).count();
-        let page = point_table::point_table(&table, None);
+        let page = point_table(&table, None);
         assert_eq!(page.contains("valid_loss and speed"), marked > 1, "{page}");
         (marked, ranking.verdict().unwrap(), ranking.mark_in_words())
     }

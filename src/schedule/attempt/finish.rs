@@ -75,7 +75,10 @@ impl Lost {
     pub(in crate::schedule) fn of(gpu: &LeasedGpu, message: &str) -> Self {
         Self {
             uuid: gpu.uuid.clone(),
-            words: format!("GPU {} ({}) was lost (NVML: {message})", gpu.index, gpu.name),
+            words: format!(
+                "GPU {} ({}) was lost (NVML: {message})",
+                gpu.index, gpu.name
+            ),
         }
     }
 }

@@ -88,10 +88,12 @@ impl LaunchState<'_> {
                 }
                 return;
             }
-            Some(Refusal::Busy(users) | Refusal::Leased(users) | Refusal::Broken(users)) => format!(
-                "no other device is idle for the waiting trials: {users}; run the same command to \
+            Some(Refusal::Busy(users) | Refusal::Leased(users) | Refusal::Broken(users)) => {
+                format!(
+                    "no other device is idle for the waiting trials: {users}; run the same command to \
                  resume when one is free, or wait for it with `--set run.wait=10m`"
-            ),
+                )
+            }
             Some(Refusal::Lost(others)) => format!(
                 "no other device is left for the waiting trials: {others}; reset the devices or \
                  reboot, then run the same command to resume"

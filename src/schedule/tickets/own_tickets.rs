@@ -11,8 +11,8 @@ use fastrand::Rng;
 use kiln_core::{
     plan::{Outcome, TrialId},
     record::{
-        AttemptEnd, RunFolder, StopAsked, TableRow, Ticket, TicketContent, TicketEntry, TicketQueue,
-        TicketState,
+        AttemptEnd, RunFolder, StopAsked, TableRow, Ticket, TicketContent, TicketEntry,
+        TicketQueue, TicketState,
     },
 };
 

@@ -64,21 +64,23 @@ impl Analysis {
             (Design::Paired { .. }, Nature::Settled) => {
                 vec![(1.0, vec![Contrast::of_pairs(&pairs)])]
             }
-            (Design::Paired { .. }, Nature::Drifting) => match line(0.0) {
-                // Only the line takes out a drift within blocks, and only pairs take out jumps
-                // between them.
-                Some(line) if is_lopsided => {
-                    vec![(1.0, vec![Contrast::of_pairs(&pairs), line])]
+            (Design::Paired { .. }, Nature::Drifting) | (Design::PairedLaunches { .. }, _) => {
+                match line(0.0) {
+                    // Only the line takes out a drift within blocks, and only pairs take out jumps
+                    // between them.
+                    Some(line) if is_lopsided => {
+                        vec![(1.0, vec![Contrast::of_pairs(&pairs), line])]
+                    }
+                    Some(line) => {
+                        let (of_line, of_pairs) = shares(pairs.len());
+                        vec![
+                            (of_line, vec![line]),
+                            (of_pairs, vec![Contrast::of_pairs(&pairs)]),
+                        ]
+                    }
+                    None => vec![(1.0, vec![Contrast::of_pairs(&pairs)])],
                 }
-                Some(line) => {
-                    let (of_line, of_pairs) = shares(pairs.len());
-                    vec![
-                        (of_line, vec![line]),
-                        (of_pairs, vec![Contrast::of_pairs(&pairs)]),
-                    ]
-                }
-                None => vec![(1.0, vec![Contrast::of_pairs(&pairs)])],
-            },
+            }
             (Design::Mixed, _) => {
                 let own = has_own_spread(&runs).then(|| Contrast::of_groups(&runs));
                 vec![(OF_MIXED, line(0.0).into_iter().chain(own).collect())]

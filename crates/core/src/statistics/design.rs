@@ -1,5 +1,7 @@
 //! The order of the runs of two sides in time, and the conclusions it allows.
 
+use std::collections::HashMap;
+
 use serde::Serialize;
 
 use super::{FEWEST_RUNS, MUCH_DISTURBED, Nature, SESSION_JUMP, Sides, TimedRun, median};
@@ -10,6 +12,9 @@ use super::{FEWEST_RUNS, MUCH_DISTURBED, Nature, SESSION_JUMP, Sides, TimedRun, 
 pub enum Design {
     /// Alternating: this many pairs of adjacent runs, one of each side.
     Paired { pairs: usize },
+    /// As [`Design::Paired`], of launches that ran one side each: each counts as one run, by the mean of
+    /// its runs.
+    PairedLaunches { pairs: usize },
     /// Mixed in time, without pairs.
     Mixed,
     /// One side after the other: a change of the machine cannot be separated from a difference of
@@ -42,7 +47,9 @@ impl Design {
         match self {
             Self::Apart | Self::OrderUnknown => SESSION_JUMP.ln_1p(),
             Self::ApartDisturbed | Self::AtOnce => f64::INFINITY,
-            Self::Paired { .. } | Self::Mixed | Self::Independent => 0.0,
+            Self::Paired { .. } | Self::PairedLaunches { .. } | Self::Mixed | Self::Independent => {
+                0.0
+            }
         }
     }
 }
@@ -100,6 +107,9 @@ pub(super) fn lay(sides: &Sides) -> Laid {
         });
     }
     let (design, pairs) = design(sides, &all, is_timed);
+    if let Design::PairedLaunches { .. } = design {
+        all = launches_as_runs(&all);
+    }
     // Between sessions time says nothing about a drift; the order does.
     let has_times = is_timed && !design.is_apart();
     let position =
@@ -137,6 +147,13 @@ fn design(sides: &Sides, all: &[(TimedRun, bool)], is_timed: bool) -> (Design, V
         ),
         Nature::Drifting if !is_timed => (Design::OrderUnknown, Vec::new()),
         Nature::Drifting if are_sessions(all) => (Design::Apart, Vec::new()),
+        Nature::Drifting if launches_as_runs(all).len() < all.len() => {
+            let neighbours = neighbours(&launches_as_runs(all));
+            match neighbours.len() {
+                pairs if pairs >= FEWEST_RUNS => (Design::PairedLaunches { pairs }, neighbours),
+                _ => (Design::Apart, Vec::new()),
+            }
+        }
         Nature::Drifting => {
             let neighbours = neighbours(all);
             match neighbours.len() {
@@ -216,6 +233,40 @@ fn neighbours(all: &[(TimedRun, bool)]) -> Vec<(f64, f64)> {
         place += 2;
     }
     pairs
+}
+
+/// The runs in order, with one in place of those of each launch that lie together, by their mean: the
+/// machine may have changed from one launch to the next, and the runs of one have that change in common.
+/// A launch between whose runs the other side ran has nothing in common that the other side lacks.
+fn launches_as_runs(all: &[(TimedRun, bool)]) -> Vec<(TimedRun, bool)> {
+    let launch = |(run, is_new): &(TimedRun, bool)| run.launch.map(|launch| (launch, *is_new));
+    let mut runs_of: HashMap<(u64, bool), usize> = HashMap::new();
+    for launch in all.iter().filter_map(launch) {
+        *runs_of.entry(launch).or_default() += 1;
+    }
+    let lies_together = |stretch: &[(TimedRun, bool)]| {
+        let runs = launch(&stretch[0]).and_then(|launch| runs_of.get(&launch));
+        runs == Some(&stretch.len())
+    };
+    let merged = |stretch: &[(TimedRun, bool)]| {
+        let mean = |of: fn(&TimedRun) -> f64| {
+            stretch.iter().map(|(run, _)| of(run)).sum::<f64>() / stretch.len() as f64
+        };
+        let run = TimedRun {
+            value: mean(|run| run.value.ln()).exp(),
+            seconds: Some(mean(|run| run.seconds.unwrap_or_default())),
+            is_disturbed: stretch.iter().any(|(run, _)| run.is_disturbed),
+            is_at_once: stretch.iter().any(|(run, _)| run.is_at_once),
+            ..stretch[0].0
+        };
+        (run, stretch[0].1)
+    };
+    all.chunk_by(|one, other| launch(one) == launch(other))
+        .flat_map(|stretch| match lies_together(stretch) {
+            true => vec![merged(stretch)],
+            false => stretch.to_vec(),
+        })
+        .collect()
 }
 
 /// Whether most changes of the side lie in long pauses: each side ran in sessions of its own, and a session

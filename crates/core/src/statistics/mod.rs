@@ -47,6 +47,8 @@ pub struct TimedRun {
     /// Block of repeats, or seed: runs of both sides with one key are a pair. `None` if only the
     /// order decides.
     pub block: Option<u64>,
+    /// The launch of its side in which it ran; `None` if unknown.
+    pub launch: Option<u64>,
     /// Whether a known disturbance affected it.
     pub is_disturbed: bool,
     /// True if a run of the other side was running on the same machine at the same time.
@@ -60,6 +62,7 @@ impl TimedRun {
             value,
             seconds: None,
             block: None,
+            launch: None,
             is_disturbed: false,
             is_at_once: false,
         }

@@ -19,11 +19,8 @@ fn in_order(order: &str, value: impl Fn(usize, bool) -> f64) -> Question {
     let (mut base, mut new) = (Vec::new(), Vec::new());
     for (place, letter) in order.chars().enumerate() {
         let run = TimedRun {
-            value: value(place, letter == 'n'),
             seconds: Some(place as f64),
-            block: None,
-            is_disturbed: false,
-            is_at_once: false,
+            ..TimedRun::of(value(place, letter == 'n'))
         };
         if letter == 'n' { &mut new } else { &mut base }.push(run);
     }
@@ -96,11 +93,8 @@ fn blocks_pair_runs_of_one_table_whatever_their_times_and_seeds_pair_losses() {
             .iter()
             .zip(1..)
             .map(|(value, block)| TimedRun {
-                value: *value,
-                seconds: None,
                 block: Some(block),
-                is_disturbed: false,
-                is_at_once: false,
+                ..TimedRun::of(*value)
             })
             .collect::<Vec<_>>()
     };
@@ -277,6 +271,64 @@ fn sides_in_sessions_of_their_own_are_apart_however_often_they_alternate() {
         1.0 + 0.001 * (place % 3) as f64
     }));
     assert_eq!(in_turns.design, Design::Paired { pairs: 4 });
+}
+
+/// Each stretch of a side is a launch of its own.
+fn in_launches(order: &str, value: impl Fn(usize, usize) -> f64) -> Question {
+    let mut question = in_sessions(order, 40.0, value);
+    let mut launches = [0, 0];
+    let letters: Vec<char> = order.chars().collect();
+    let mut places = [0, 0];
+    for (place, letter) in letters.iter().enumerate() {
+        let side = usize::from(*letter == 'n');
+        let is_turn = place == 0 || letters[place - 1] != *letter;
+        launches[side] += u64::from(is_turn);
+        let runs = [&mut question.sides.base, &mut question.sides.new];
+        runs.into_iter().nth(side).unwrap()[places[side]].launch = Some(launches[side]);
+        places[side] += 1;
+    }
+    question
+}
+
+#[test]
+fn runs_of_a_launch_with_one_side_count_as_one_run() {
+    let mut normal = normals(12);
+    let paired = |pairs| Design::PairedLaunches { pairs };
+    for (order, design) in [
+        ("bbbnnnbbbnnn", Design::Apart),
+        ("bbbnnnbbbnnnbbbnnn", paired(3)),
+        ("bbnnbbnnbbnn", paired(3)),
+        ("bbbnnnnnnbbbbbbnnnnnnbbb", Design::Apart),
+        ("bbnnbbnnbbnnbbnnbbnn", paired(5)),
+    ] {
+        let mut said = 0;
+        for _ in 0..1000 {
+            let noise: Vec<f64> = (0..order.len()).map(|_| 0.01 * normal()).collect();
+            let jumps: Vec<f64> = (0..order.len()).map(|_| 0.04 * normal()).collect();
+            let value = |place: usize, session: usize| (noise[place] + jumps[session]).exp();
+            let found = one(&in_launches(order, value));
+            assert_eq!(found.design, design, "{order}");
+            said += usize::from(found.is_higher(WORTH) || found.is_lower(WORTH));
+        }
+        assert!(said <= 60, "{order}: {said} of 1000");
+    }
+    let slower = one(&in_launches("bbbnnnbbbnnnbbbnnn", |place, session| {
+        (if session % 2 == 1 { 0.8 } else { 1.0 }) + 0.002 * (place % 3) as f64
+    }));
+    assert!(slower.is_lower(WORTH), "{slower:?}");
+    // Launches between whose runs the other side ran, as of `kiln compare --rerun`, and of one run each.
+    let mut in_turns = in_order("bnnbbnnb", |place, _| 100.0 + (place * 7 % 5) as f64);
+    for run in in_turns
+        .sides
+        .base
+        .iter_mut()
+        .chain(&mut in_turns.sides.new)
+    {
+        run.launch = Some(1);
+    }
+    assert_eq!(one(&in_turns).design, Design::Paired { pairs: 4 });
+    let single = in_launches("bnbnbn", |place, _| 1.0 + 0.001 * (place % 3) as f64);
+    assert_eq!(one(&single).design, Design::Paired { pairs: 3 });
 }
 
 #[test]
@@ -541,13 +593,12 @@ fn the_points_of_a_run_share_one_spread_and_blocks_are_taken_out() {
         [-0.3, 0.0, 0.3],
     ];
     let run = |point: usize, block: usize| TimedRun {
-        value: [100.0, 120.0, 144.0][block]
-            * if point == 3 { 1.1 } else { 1.0 }
-            * (1.0 + noise[point][block] / 100.0),
-        seconds: None,
         block: Some(block as u64 + 1),
-        is_disturbed: false,
-        is_at_once: false,
+        ..TimedRun::of(
+            [100.0, 120.0, 144.0][block]
+                * if point == 3 { 1.1 } else { 1.0 }
+                * (1.0 + noise[point][block] / 100.0),
+        )
     };
     let runs: Vec<Vec<TimedRun>> = (0..4)
         .map(|point| (0..3).map(|block| run(point, block)).collect())
@@ -591,11 +642,8 @@ fn two_points_in_blocks_are_compared_as_pairs() {
             .iter()
             .zip(1..)
             .map(|(value, block)| TimedRun {
-                value: *value,
-                seconds: None,
                 block: Some(block),
-                is_disturbed: false,
-                is_at_once: false,
+                ..TimedRun::of(*value)
             })
             .collect::<Vec<_>>()
     };
@@ -644,11 +692,9 @@ fn a_noisy_point_among_quiet_ones_has_the_spread_of_its_own() {
 fn blocks_that_share_no_point_are_not_taken_out_and_what_ran_apart_is_widened() {
     let runs = |values: [f64; 3], first: u64| {
         let run = |(value, place): (&f64, u64)| TimedRun {
-            value: *value,
             seconds: Some(place as f64),
             block: Some(place),
-            is_disturbed: false,
-            is_at_once: false,
+            ..TimedRun::of(*value)
         };
         values.iter().zip(first..).map(run).collect::<Vec<_>>()
     };

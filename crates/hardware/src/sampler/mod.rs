@@ -595,7 +595,10 @@ mod tests {
         must_wait.store(true, Ordering::Relaxed);
         sampler.mark("a");
         let marked = rows(&sampler, 2);
-        assert!(marked.iter().all(|row| row.tick.gpu.is_some()), "{marked:?}");
+        assert!(
+            marked.iter().all(|row| row.tick.gpu.is_some()),
+            "{marked:?}"
+        );
     }
 
     #[test]
