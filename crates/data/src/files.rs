@@ -156,6 +156,23 @@ fn read_stream(path: &Path, opened: io::Result<Box<dyn Read>>) -> Result<Vec<u8>
         .map_err(|error| DataError::unreadable(path, error))
 }
 
+/// The bytes of a file in a tar archive.
+///
+/// # Errors
+/// They cannot be read, or the archive ends within them: it would look like one with a shorter file.
+pub(super) fn read_entry<R: Read>(entry: &mut tar::Entry<'_, R>) -> io::Result<Vec<u8>> {
+    let mut bytes = Vec::new();
+    entry.read_to_end(&mut bytes)?;
+    if (bytes.len() as u64) < entry.size() {
+        let name = String::from_utf8_lossy(&entry.path_bytes()).into_owned();
+        return Err(io::Error::new(
+            io::ErrorKind::UnexpectedEof,
+            format!("it ends in the middle of {name}"),
+        ));
+    }
+    Ok(bytes)
+}
+
 /// Returns SHA-256 of a file's uncompressed bytes, in hex, and their number. `named` is as in
 /// [`super::source::checksum_of`].
 ///

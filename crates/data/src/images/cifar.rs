@@ -3,7 +3,7 @@
 //! 2009, "Learning multiple layers of features from tiny images".
 
 use std::{
-    io::{self, Read},
+    io,
     path::{Path, PathBuf},
 };
 
@@ -104,9 +104,7 @@ fn entries(archive: &Path) -> io::Result<[Option<Vec<u8>>; Cifar10::BATCHES.len(
             .file_name()
             .and_then(|name| Cifar10::BATCHES.iter().position(|batch| name == *batch));
         if let Some(place) = place {
-            let mut bytes = Vec::new();
-            entry.read_to_end(&mut bytes)?;
-            found[place] = Some(bytes);
+            found[place] = Some(files::read_entry(&mut entry)?);
         }
     }
     Ok(found)
@@ -171,7 +169,11 @@ mod tests {
             std::fs::File::create(folder.join("cifar-10-binary.tar.gz")).unwrap(),
             flate2::Compression::fast(),
         );
-        let mut archive = tar::Builder::new(gz);
+        packed(gz, names).finish().unwrap();
+    }
+
+    fn packed<W: std::io::Write>(into: W, names: &[&str]) -> W {
+        let mut archive = tar::Builder::new(into);
         for name in names {
             let bytes = Cifar10::BATCHES
                 .iter()
@@ -191,7 +193,22 @@ mod tests {
                 )
                 .unwrap();
         }
-        archive.into_inner().unwrap().finish().unwrap();
+        archive.into_inner().unwrap()
+    }
+
+    #[test]
+    fn an_archive_that_ends_between_two_records_is_not_a_shorter_one() {
+        let folder = tempfile::tempdir().unwrap();
+        let mut archive = packed(Vec::<u8>::new(), &Cifar10::BATCHES);
+        let last = batch(&[5, 9]);
+        let begin = archive.windows(last.len()).position(|bytes| bytes == last);
+        archive.truncate(begin.unwrap() + RECORD);
+        std::fs::write(folder.path().join("cifar-10-binary.tar"), archive).unwrap();
+        assert_eq!(
+            fault(folder.path()),
+            "set/cifar-10-binary.tar could not be read: it ends in the middle of \
+             cifar-10-batches-bin/test_batch.bin"
+        );
     }
 
     #[test]

@@ -286,16 +286,7 @@ fn tar_members(archive: &Path, named: &Path) -> io::Result<Vec<Member>> {
                  (`tar --dereference --hard-dereference`)"
             )));
         }
-        let mut bytes = Vec::new();
-        entry.read_to_end(&mut bytes)?;
-        // A truncated archive would look like one with a shorter file.
-        if (bytes.len() as u64) < entry.size() {
-            return Err(io::Error::new(
-                io::ErrorKind::UnexpectedEof,
-                format!("it ends in the middle of {name}"),
-            ));
-        }
-        members.push((name, bytes));
+        members.push((name, files::read_entry(&mut entry)?));
     }
     Ok(members)
 }
