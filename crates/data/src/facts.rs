@@ -20,7 +20,7 @@ use sha2::{Digest, Sha256};
 use super::{dataset, error::DataError, images, pairs, panel, text};
 
 /// Changes when counting changes, so that old counts are ignored.
-const CACHE_VERSION: &str = "facts-3";
+const CACHE_VERSION: &str = "facts-4";
 
 /// Returns the facts of `data`; `Ok(None)` for `kind: none`.
 /// `data_folder` is `$KILN_DATA`, `cache` the folder for counts ([`cache_folder`]).

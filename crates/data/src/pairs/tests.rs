@@ -325,6 +325,22 @@ fn a_tokenizer_that_cannot_be_used_is_refused() {
 }
 
 #[test]
+fn an_unknown_token_of_the_other_usual_name_is_counted() {
+    let place = ten();
+    let counted = |keys: &str| {
+        let loaded = place.load(keys).unwrap();
+        let shape = loaded.facts.input_shape().pairs().unwrap();
+        (loaded.tokens.unknown(), shape.train.unknown_tokens)
+    };
+    let by_default = counted("");
+    assert_eq!(by_default, (Some(1), 9));
+    place.write("tokenizer.json", &TOKENIZER.replace("[UNK]", "<unk>"));
+    assert_eq!(counted(""), by_default);
+    // Every row ends with it, so it says nothing.
+    assert_eq!(counted(", end_token: <unk>"), (None, 0));
+}
+
+#[test]
 fn a_tokenizer_of_bytes_needs_no_unknown_token() {
     let place = ten();
     let bytes = r#"{"version": "1.0", "truncation": null, "padding": null, "normalizer": null, "post_processor": null,

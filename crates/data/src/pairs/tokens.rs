@@ -38,8 +38,9 @@ impl TokenFile {
     /// `special` holds the key and the name of the end, the padding and the unknown token.
     ///
     /// # Errors
-    /// The bytes are not a tokenizer, or the tokenizer is random; it lacks a named token. A
-    /// tokenizer that can encode everything has no unknown token: its default name may be absent.
+    /// The bytes are not a tokenizer, or the tokenizer is random; it lacks a named token. The default
+    /// name of the unknown token may be absent: then it has its other usual name, or the tokenizer can
+    /// encode everything.
     pub(super) fn read(
         file: &Path,
         bytes: &[u8],
@@ -57,7 +58,7 @@ impl TokenFile {
         };
         let (end, pad) = (id(special[0])?, id(special[1])?);
         let unknown = match id(special[2]) {
-            Err(_) if special[2].1 == UNKNOWN_TOKEN => None,
+            Err(_) if special[2].1 == UNKNOWN_TOKEN => found.unknown.filter(|it| *it != end),
             known => Some(known?),
         };
         (found.end, found.pad, found.unknown) = (end, pad, unknown);
