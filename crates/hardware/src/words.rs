@@ -142,7 +142,7 @@ fn power(gpu: &Gpu) -> Option<String> {
 fn heat(gpu: &Gpu) -> Option<String> {
     let found = &gpu.temperature;
     let now = *found.gpu.value()?;
-    let left = match (found.gpu_margin.value(), found.slowdown.value()) {
+    let (left, source) = match (found.gpu_margin.value(), found.slowdown.value()) {
         (Some(margin), _) => (*margin, format!("temperature.gpu.tlimit {margin}")),
         (None, Some(slowdown)) => (slowdown - now, format!("slowdown at {slowdown} C")),
         (None, None) => {
@@ -161,14 +161,15 @@ fn heat(gpu: &Gpu) -> Option<String> {
             "temperature: {now} °C, too hot: the clocks are lowered (temperature.gpu {now})"
         ));
     }
-    let near = if left.0 <= HOT_MARGIN_CELSIUS {
+    let near = if left <= HOT_MARGIN_CELSIUS {
         "hot"
     } else {
         "normal"
     };
+    let side = if left < 0 { "above" } else { "below" };
     Some(format!(
-        "temperature: {now} °C, {near}, {} °C below the limit (temperature.gpu {now}, {})",
-        left.0, left.1
+        "temperature: {now} °C, {near}, {} °C {side} the limit (temperature.gpu {now}, {source})",
+        left.abs()
     ))
 }
 
@@ -327,7 +328,7 @@ mod tests {
         gpu.temperature.slowdown = Reading::Value(88);
         gpu.activity.event_reasons = Reading::Value(Activity::SW_POWER_CAP);
         gpu.remapped_rows.has_failed = Reading::Value(true);
-        let said = words(&[gpu]);
+        let said = words(std::slice::from_ref(&gpu));
         for sentence in [
             "activity: busy",
             "power: at the limit, 99 %",
@@ -337,5 +338,8 @@ mod tests {
         ] {
             assert!(said.contains(sentence), "{sentence}\n{said}");
         }
+        gpu.temperature.gpu = Reading::Value(90);
+        let said = words(&[gpu]);
+        assert!(said.contains("90 °C, hot, 2 °C above the limit"), "{said}");
     }
 }
