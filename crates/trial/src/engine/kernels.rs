@@ -138,26 +138,34 @@ pub(super) enum Operation {
     },
 }
 
+/// The handle of the input at an index; null where there is none.
+fn handle_at(inputs: &[&Tensor], at: usize) -> Handle {
+    inputs
+        .get(at)
+        .map_or(ptr::null_mut(), |tensor| handle(tensor))
+}
+
+/// Where the shim puts the state of a forward pass; null, so that it saves none, without `save`.
+fn state_place(state: &mut *mut CSaved, save: bool) -> *mut *mut CSaved {
+    if save {
+        &raw mut *state
+    } else {
+        ptr::null_mut()
+    }
+}
+
 /// Runs the forward pass of `operation`; with `save`, also what its backward pass needs.
 pub(super) fn forward(
     operation: Operation,
     inputs: &[&Tensor],
     indices: Option<&Tensor>,
     save: bool,
-) -> Result<(Tensor, Option<SavedForward>), TrialError> {
-    let input = |at: usize| {
-        inputs
-            .get(at)
-            .map_or(ptr::null_mut(), |tensor| handle(tensor))
-    };
+) -> Result<Made, TrialError> {
+    let input = |at: usize| handle_at(inputs, at);
     let indices = indices.map_or(ptr::null_mut(), handle);
     let mut out = ptr::null_mut();
-    let mut state: *mut CSaved = ptr::null_mut();
-    let saved = if save {
-        &raw mut state
-    } else {
-        ptr::null_mut()
-    };
+    let mut state = ptr::null_mut();
+    let saved = state_place(&mut state, save);
     let out_place = &raw mut out;
     // SAFETY: the handles are borrowed from live tensors for the call; optional ones may be null;
     // `out` and `saved` are places.
@@ -244,13 +252,7 @@ pub(super) fn residual_norm(
     let [stream, branch, weight, bias] = inputs.map(handle);
     let (mut sum, mut normed) = (ptr::null_mut(), ptr::null_mut());
     let mut states: [*mut CSaved; 2] = [ptr::null_mut(); 2];
-    let [saved_sum, saved_norm] = states.each_mut().map(|state| {
-        if save {
-            &raw mut *state
-        } else {
-            ptr::null_mut()
-        }
-    });
+    let [saved_sum, saved_norm] = states.each_mut().map(|state| state_place(state, save));
     // SAFETY: the handles are borrowed from live tensors for the call; the rest are places.
     let code = unsafe {
         kiln_residual_norm(
@@ -305,23 +307,17 @@ pub(super) fn biased_attention(
     has_bias: bool,
     settings: AttentionSettings,
     save: bool,
-) -> Result<(Tensor, Option<SavedForward>), TrialError> {
+) -> Result<Made, TrialError> {
     let parts = &inputs[..inputs.len() - usize::from(has_bias)];
     let mut out = ptr::null_mut();
-    let mut state: *mut CSaved = ptr::null_mut();
-    let saved = if save {
-        &raw mut state
-    } else {
-        ptr::null_mut()
-    };
+    let mut state = ptr::null_mut();
+    let saved = state_place(&mut state, save);
     // SAFETY: the handles are borrowed from live tensors for the call; the second's and the mask's
     // may be null; the rest are places.
     let code = unsafe {
         kiln_biased_attention(
             handle(parts[0]),
-            parts
-                .get(1)
-                .map_or(ptr::null_mut(), |tensor| handle(tensor)),
+            handle_at(parts, 1),
             mask.map_or(ptr::null_mut(), handle),
             c_int::from(has_bias),
             settings.heads,
@@ -352,12 +348,8 @@ pub(super) fn lstm(
     let inputs: Vec<Handle> = inputs.iter().map(|tensor| handle(tensor)).collect();
     let mut places = [ptr::null_mut(); 3];
     let [out, hidden, cell] = &mut places;
-    let mut state: *mut CSaved = ptr::null_mut();
-    let saved = if save {
-        &raw mut state
-    } else {
-        ptr::null_mut()
-    };
+    let mut state = ptr::null_mut();
+    let saved = state_place(&mut state, save);
     // SAFETY: the handles are borrowed from live tensors for the call; the rest are places.
     let code = unsafe {
         kiln_lstm(
@@ -399,19 +391,11 @@ pub(super) fn conv_norm(
     stats: &[Tensor; 2],
     settings: ConvSettings,
     save: bool,
-) -> Result<(Tensor, Option<SavedForward>), TrialError> {
-    let input = |at: usize| {
-        inputs
-            .get(at)
-            .map_or(ptr::null_mut(), |tensor| handle(tensor))
-    };
+) -> Result<Made, TrialError> {
+    let input = |at: usize| handle_at(inputs, at);
     let mut out = ptr::null_mut();
-    let mut state: *mut CSaved = ptr::null_mut();
-    let saved = if save {
-        &raw mut state
-    } else {
-        ptr::null_mut()
-    };
+    let mut state = ptr::null_mut();
+    let saved = state_place(&mut state, save);
     // SAFETY: the handles are borrowed from live tensors for the call; the residual's may be null;
     // the statistics belong to the caller, who lets them be written; the rest are places.
     let code = unsafe {
