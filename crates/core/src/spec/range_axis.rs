@@ -169,8 +169,14 @@ impl NumberRange {
             return self.value(fraction);
         }
         // Every integer is equally likely, the ends too.
-        let (low, high) = (self.ends.0.min(self.ends.1), self.ends.0.max(self.ends.1));
+        let (low, high) = self.bounds();
         self.node((low + fraction * (high - low + 1.0)).floor().min(high))
+    }
+
+    /// The lower and the higher end.
+    fn bounds(&self) -> (f64, f64) {
+        let (from, to) = self.ends;
+        (from.min(to), from.max(to))
     }
 
     fn node(&self, value: f64) -> Node {
@@ -179,7 +185,9 @@ impl NumberRange {
         } else {
             let rounded = format!("{value:.*e}", DIGITS - 1);
             let rounded: f64 = rounded.parse().unwrap_or(value);
-            serde_json::Value::from(rounded).to_string()
+            // An end with more digits, such as 0.9999999, may be rounded past itself.
+            let (low, high) = self.bounds();
+            serde_json::Value::from(rounded.clamp(low, high)).to_string()
         };
         Node {
             content: NodeContent::Scalar(Scalar::plain(&text)),
@@ -362,9 +370,24 @@ mod tests {
                 "{from: 1000001, to: 3000003, steps: 3}",
                 "[1000001,2000002,3000003]",
             ),
+            (
+                "train.optimizer.beta2",
+                "{from: 0.999999, to: 0.9999999, steps: 4}",
+                "[0.999999,0.9999999]",
+            ),
         ];
         for (key, text, expected) in cases {
             assert_eq!(range(key, text).as_deref(), Ok(expected), "{key}: {text}");
+        }
+    }
+
+    #[test]
+    fn a_random_value_is_not_rounded_past_an_end() {
+        let text = "{from: 0.9999994, to: 0.9999999}";
+        let tree = read_text_as_tree(text, &"x".into()).unwrap().tree;
+        let range = NumberRange::read("axis", "train.optimizer.beta2", &tree, false).unwrap();
+        for (bits, end) in [(0, 0.999_999_4), (u64::MAX, 0.999_999_9)] {
+            assert_eq!(range.random(bits).to_json(), serde_json::json!(end));
         }
     }
 
