@@ -43,17 +43,9 @@ pub(super) fn given_keys<'a>(tree: &'a Node, section: &[&str]) -> Vec<&'a str> {
 
 /// The keys that vary: axes, derived keys, and the keys of the search.
 pub(super) fn axis_keys(tree: &Node) -> Vec<&str> {
-    let section = |name| {
-        tree.get_path(&["sweep", name])
-            .map(Node::entries)
-            .unwrap_or_default()
-    };
-    let sampled = tree.get_path(SAMPLE_AXES).map(Node::entries);
-    section("grid")
-        .iter()
-        .chain(section("zip"))
-        .chain(sampled.unwrap_or_default())
-        .map(|entry| entry.key.as_str())
+    [AXES[0], AXES[1], SAMPLE_AXES]
+        .into_iter()
+        .flat_map(|section| given_keys(tree, section))
         .chain(derived_keys(tree))
         .chain(searched_keys(tree))
         .collect()

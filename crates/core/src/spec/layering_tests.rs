@@ -265,6 +265,30 @@ fn null_restores_the_default_and_removes_an_axis() {
 }
 
 #[test]
+fn an_axis_that_the_last_layer_removes_is_none_beside_the_others() {
+    let problems = |sweep: &str, set: &[&str]| {
+        Case::new(&format!("{BASE}sweep: {{{sweep}}}\n"))
+            .set(set)
+            .problems()
+    };
+    let seeds = "grid: {train.seed: [1, 2]}";
+    let repeated = ["sweep.repeats=2", "sweep.grid.train.seed=null"];
+    assert_eq!(problems(seeds, &repeated), "");
+    let steps = "grid: {train.steps: [5, 6]}";
+    let epochs = [
+        "sweep.grid.train.epochs=[1, 2]",
+        "sweep.grid.train.steps=null",
+    ];
+    assert_eq!(problems(steps, &epochs), "");
+    let together = "grid: {train.batch_size: [4, 8], train.seed: [1, 2]}, together: [train.seed]";
+    let alone = problems(together, &["sweep.grid.train.seed=null"]);
+    assert!(
+        alone.contains("`train.seed`, which is not an axis of this sweep"),
+        "{alone}"
+    );
+}
+
+#[test]
 fn a_set_on_a_swept_key_replaces_its_axis_and_axes_keep_file_order() {
     let swept = format!(
         "{BASE}sweep:\n  grid: {{train.seed: [1, 2], train.batch_size: [4, 8], data.num_workers: \

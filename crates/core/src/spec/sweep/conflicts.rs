@@ -45,8 +45,6 @@ impl<'a> SweepChecker<'a> {
         let Some(grid) = self.sweep.get("grid") else {
             return;
         };
-        // `null` removes an axis from one of them, so that a layer can move it to the other.
-        let stays = |entry: &&NodeEntry| !entry.value.is_null();
         for entry in self
             .sweep
             .get("zip")
@@ -74,7 +72,6 @@ impl<'a> SweepChecker<'a> {
         let Some(axes) = self.tree.get_path(SAMPLE_AXES) else {
             return;
         };
-        let stays = |entry: &&NodeEntry| !entry.value.is_null();
         if let Some(zip) = self.sweep.entry("zip")
             && zip.value.entries().iter().any(|entry| stays(&entry))
         {
@@ -174,7 +171,7 @@ impl<'a> SweepChecker<'a> {
     /// Checks for two axes of which one would replace the other.
     fn displacing(&mut self) {
         let sections = varying_sections().filter_map(|place| self.tree.get_path(place));
-        let axes: Vec<&'a NodeEntry> = sections.flat_map(Node::entries).collect();
+        let axes: Vec<&'a NodeEntry> = sections.flat_map(Node::entries).filter(stays).collect();
         let undoes = |a: &str, b: &str| {
             (a, b) == ("train.steps", "train.epochs") || b.strip_suffix(".kind") == Some(a)
         };
@@ -206,7 +203,7 @@ impl<'a> SweepChecker<'a> {
                 .tree
                 .get_path(place)
                 .and_then(|node| node.entry("train.seed"))
-                .filter(|_| repeats > 1)
+                .filter(|entry| repeats > 1 && stays(entry))
             {
                 let message = format!(
                     "`train.seed` is {} while `{around}.repeats` is {repeats}, and repeats vary the \
@@ -221,6 +218,11 @@ impl<'a> SweepChecker<'a> {
             }
         }
     }
+}
+
+/// Whether an axis stays: `null` removes it, so that a layer can move it to another section.
+fn stays(entry: &&NodeEntry) -> bool {
+    !entry.value.is_null()
 }
 
 fn is_empty(node: &Node) -> bool {
