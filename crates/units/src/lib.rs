@@ -300,7 +300,8 @@ impl fmt::Display for Bytes {
         }
         let mut value = self.0 as f64 / 1024.0;
         let mut unit = 0;
-        while value >= 1024.0 && unit + 1 < UNITS.len() {
+        // From here on the number would be printed as 1024.0.
+        while value >= 1023.95 && unit + 1 < UNITS.len() {
             value /= 1024.0;
             unit += 1;
         }
@@ -378,7 +379,7 @@ impl fmt::Display for Seconds {
             s if s < 0.999_5 => write!(f, "{:.0} ms", s * 1e3),
             s if s < 9.995 => write!(f, "{s:.2} s"),
             s if s < 59.5 => write!(f, "{s:.0} s"),
-            s if s < 3569.5 => write!(
+            s if s < 3599.5 => write!(
                 f,
                 "{} min {} s",
                 (s.round() as u64) / 60,
@@ -400,14 +401,15 @@ pub struct Count(pub f64);
 
 impl fmt::Display for Count {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        // Each unit ends where its number would be printed as 1000.0.
         let (value, unit) = match self.0 {
             n if n <= -MOST_PLAIN => return f.write_str(&with_exponent(n)),
             n if n < 1e4 => return write!(f, "{n:.0}"),
-            n if n < 1e6 => (n / 1e3, "k"),
-            n if n < 1e9 => (n / 1e6, "M"),
-            n if n < 1e12 => (n / 1e9, "G"),
-            n if n < 1e15 => (n / 1e12, "T"),
-            n if n < 1e18 => (n / 1e15, "P"),
+            n if n < 999_950.0 => (n / 1e3, "k"),
+            n if n < 999_950_000.0 => (n / 1e6, "M"),
+            n if n < 9.9995e11 => (n / 1e9, "G"),
+            n if n < 9.9995e14 => (n / 1e12, "T"),
+            n if n < 9.9995e17 => (n / 1e15, "P"),
             n => return f.write_str(&with_exponent(n)),
         };
         write!(f, "{value:.1} {unit}")
@@ -576,5 +578,21 @@ mod tests {
         assert_eq!(Seconds(725.0).to_string(), "12 min 5 s");
         assert_eq!(Seconds(59.7).to_string(), "1 min 0 s");
         assert_eq!(Count(854_770_176.0).to_string(), "854.8 M");
+    }
+
+    #[test]
+    fn a_number_that_rounds_up_to_the_next_unit_has_that_unit() {
+        assert_eq!(
+            [1023, (1 << 20) - 1].map(|bytes| Bytes(bytes).to_string()),
+            ["1023 B", "1.0 MiB"]
+        );
+        assert_eq!(
+            [999_900.0, 999_999.0].map(|count| Count(count).to_string()),
+            ["999.9 k", "1.0 M"]
+        );
+        assert_eq!(
+            [3569.7, 3599.7].map(|seconds| Seconds(seconds).to_string()),
+            ["59 min 30 s", "1 h 0 min"]
+        );
     }
 }
