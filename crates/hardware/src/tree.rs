@@ -136,7 +136,11 @@ pub fn children(pid: u32) -> Vec<u32> {
 /// The memory maps of a process and of what it started, as the kernel lists them, each with its
 /// process id: of so many processes at most.
 pub fn maps(pid: u32, most: usize) -> Vec<(u32, String)> {
-    let text = |pid: u32| Some((pid, fs::read_to_string(format!("/proc/{pid}/maps")).ok()?));
+    let text = |pid: u32| {
+        // The name of a mapped file may be any bytes.
+        let maps = fs::read(format!("/proc/{pid}/maps")).ok()?;
+        Some((pid, String::from_utf8_lossy(&maps).into_owned()))
+    };
     family(pid)
         .into_iter()
         .filter_map(text)
@@ -197,7 +201,8 @@ fn peak_of_members(pid: u32, without_root: bool) -> Option<u64> {
 pub(super) mod tests {
     use std::{
         cell::Cell,
-        os::unix::process::CommandExt,
+        ffi::OsStr,
+        os::unix::{ffi::OsStrExt, process::CommandExt},
         process::{Child, Command},
         thread,
         time::{Duration, Instant},
@@ -254,6 +259,32 @@ pub(super) mod tests {
         let alone = process::read(wrapper.id()).map(|used| used.peak_resident_bytes);
         end(&mut wrapper);
         assert!(alone.is_some_and(|bytes| bytes < 20_000_000), "{alone:?}");
+    }
+
+    #[test]
+    fn the_maps_of_a_process_with_a_file_whose_name_is_not_utf_8_are_read() {
+        let own = fs::read_to_string("/proc/self/maps").unwrap();
+        let library = own.lines().find_map(|line| {
+            let path = &line[line.find('/')?..];
+            path.contains("/libgcc_s.so").then_some(path)
+        });
+        let folder = tempfile::tempdir().unwrap();
+        let copy = folder.path().join(OsStr::from_bytes(b"lib\xff.so"));
+        fs::copy(library.unwrap(), &copy).unwrap();
+        let mut waiting = Command::new("sleep")
+            .arg("300")
+            .env("LD_PRELOAD", &copy)
+            .process_group(0)
+            .spawn()
+            .unwrap();
+        wait_for(|| {
+            let found = maps(waiting.id(), 8);
+            let mut texts = found.iter().map(|(_, text)| text);
+            texts
+                .any(|text| text.contains("/lib\u{fffd}.so"))
+                .then_some(())
+        });
+        end(&mut waiting);
     }
 
     #[test]

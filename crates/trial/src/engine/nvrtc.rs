@@ -196,7 +196,13 @@ fn text(text: &str) -> Result<CString, TrialError> {
 
 #[cfg(test)]
 mod tests {
+    use std::{
+        ffi::OsStr,
+        os::unix::ffi::{OsStrExt, OsStringExt},
+    };
+
     use super::*;
+    use crate::engine::loaded::own_maps;
 
     /// The files that are found among `files`, relative to a folder of packages with `torch/lib`.
     fn found(files_there: &[&str]) -> Vec<String> {
@@ -303,6 +309,23 @@ mod tests {
             .unwrap_err()
             .to_string();
         assert!(error.contains("too short"), "{error}");
+    }
+
+    #[test]
+    fn a_loaded_file_whose_name_is_not_utf_8_hides_no_library() {
+        let maps = own_maps();
+        let paths = maps
+            .lines()
+            .filter_map(|line| Some(&line[line.find('/')?..]));
+        let known: Vec<&str> = paths.filter(|path| path.contains("/libm.so")).collect();
+        let folder = tempfile::tempdir().unwrap();
+        let mut name = folder.path().join("lib").into_os_string().into_vec();
+        name.extend(b"\xff.so");
+        fs::copy(known[0], OsStr::from_bytes(&name)).unwrap();
+        let name = CString::new(name).unwrap();
+        // SAFETY: a NUL-terminated text that lives through the call.
+        checked(unsafe { kiln_load_library(name.as_ptr()) }).unwrap();
+        assert!(library_files().contains_key("libtorch_cpu"));
     }
 
     #[test]

@@ -1,16 +1,14 @@
 //! Facts about the build of the loaded libtorch and about the CUDA driver. No input. Output: facts
 //! for `examine`; nothing here computes.
 
-use std::{
-    ffi::{CStr, c_char, c_int},
-    fs,
-};
+use std::ffi::{CStr, c_char, c_int};
 
 use kiln_core::record::examination::{Cuda, CudaDevice, CudaDriver, Libtorch};
 
 use super::{
     cuda::{self, NoCuda},
     libtorch::{build as config, headers_version},
+    loaded::own_maps,
     shim::checked,
     version_numbers::{build_setting, cuda as cuda_version, cudnn as cudnn_version},
 };
@@ -169,7 +167,7 @@ fn architectures(config: &str) -> Vec<String> {
 }
 
 fn loaded_path() -> Option<String> {
-    let maps = fs::read_to_string("/proc/self/maps").ok()?;
+    let maps = own_maps();
     let line = maps
         .lines()
         .find(|line| line.contains("/libtorch_cpu.so"))?;
