@@ -15,8 +15,8 @@ use super::{
 
 /// Versions by name, of the libraries that are in this process now, by their own words: `libtorch`
 /// and `libtorch_build` (CUDA version and commit it was built from), `cudnn`, `cublas`, `nccl`,
-/// `cudart`, `nvrtc`; of libtorch's files (`libtorch_cpu`) the build ids. A library that tells none has its file's name. Some are loaded with CUDA
-/// only, so they are there once the device is open.
+/// `cudart`, `nvrtc`; of libtorch's files (`libtorch_cpu`) the build ids. A library that tells none
+/// has its file's name. Some are loaded with CUDA only, so they are there once the device is open.
 pub fn libraries() -> BTreeMap<String, String> {
     let burn = ("burn".to_owned(), "0.22.1".to_owned());
     std::iter::once(burn).chain(beside_burn()).collect()

@@ -1,6 +1,6 @@
 //! Batches on their way to the device, and values on their way back. Input: numbers on the host.
-//! Output: tensors on the device;
-//! the kind of host memory they were copied from is kept for the result.
+//! Output: tensors on the device; the kind of host memory they were copied from is kept for the
+//! result.
 
 #![allow(
     deprecated,

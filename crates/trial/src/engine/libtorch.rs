@@ -87,7 +87,7 @@ pub(super) fn library_version(path: &str, function: &CStr, asking: VersionCall) 
     .map(|()| number)
 }
 
-/// Figures of the one visible CUDA device.
+/// Figures of the allocator of a CUDA device.
 pub(super) fn allocator_stats(device: usize) -> Result<AllocatorStats, TrialError> {
     let mut figures = [0_i64; 6];
     // SAFETY: the shim writes six numbers.

@@ -1,6 +1,7 @@
 // Updates of many parameters at once: libtorch's fused kernels and list operations. Where `found` is given and holds 1 on the device, an
-// update leaves everything as it was. Where `divisor` is given, f32 without axes, gradients are divided by it, in place. The learning rate is `rate`, or, where it is given, the number that `held` has on the device when the
-// work is done: f32 without axes, on the CPU also f64. Nothing here waits for the device.
+// update leaves everything as it was. Where `divisor` is given, f32 without axes, gradients are divided by it, in place. The learning
+// rate is `rate`, or, where it is given, the number that `held` has on the device when the work is done: f32 without axes, on the CPU
+// also f64. Nothing here waits for the device.
 #include <algorithm>
 #include <cmath>
 #include <numeric>
