@@ -265,6 +265,20 @@ fn null_restores_the_default_and_removes_an_axis() {
 }
 
 #[test]
+fn a_set_names_an_axis_of_random_points_as_one_of_the_grid() {
+    let drawn = format!("{BASE}sweep: {{sample: {{count: 2, axes: {{train.seed: [1, 2, 3]}}}}}}\n");
+    let sweep = Case::new(&drawn)
+        .set(&["sweep.sample.axes.train.batch_size=[4, 8]"])
+        .load()
+        .experiment
+        .sweep;
+    assert_eq!(
+        sweep.zip.keys().collect::<Vec<_>>(),
+        ["train.seed", "train.batch_size"]
+    );
+}
+
+#[test]
 fn an_axis_that_the_last_layer_removes_is_none_beside_the_others() {
     let problems = |sweep: &str, set: &[&str]| {
         Case::new(&format!("{BASE}sweep: {{{sweep}}}\n"))

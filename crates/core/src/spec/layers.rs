@@ -8,6 +8,7 @@ use std::{
 
 use super::{
     ExperimentRequest, FixedPoint,
+    axes::varying_sections,
     home::expand_home,
     merge::SpecLayer,
     node::{Node, NodeContent},
@@ -236,11 +237,12 @@ fn push_override(read: &mut ReadLayers, name: &str, key: &str, text: &str) {
 }
 
 /// `sweep.grid.train.batch_size` is the axis `train.batch_size` of `sweep.grid`; so are the keys of
-/// `sweep.derive`.
+/// the other sections with axes, and of `sweep.derive`.
 fn key_path(key: &str) -> Vec<&str> {
-    for section in ["sweep.grid.", "sweep.zip.", "sweep.derive."] {
-        if let Some(axis) = key.strip_prefix(section) {
-            return vec!["sweep", section[6..].trim_end_matches('.'), axis];
+    for section in varying_sections() {
+        let rest = key.strip_prefix(&section.join("."));
+        if let Some(axis) = rest.and_then(|rest| rest.strip_prefix('.')) {
+            return [section, &[axis]].concat();
         }
     }
     key.split('.').collect()
