@@ -51,7 +51,6 @@ impl FixedPoint {
             tree.set_path(&names, node(value));
         }
         SpecLayer {
-            name: self.name.clone(),
             tree,
             overrides: Some("sweep".to_owned()),
         }

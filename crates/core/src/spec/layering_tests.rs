@@ -123,6 +123,17 @@ fn layers_win_in_their_order_and_each_value_knows_its_layer() {
 }
 
 #[test]
+fn a_file_by_the_name_of_the_defaults_is_a_layer_of_its_own() {
+    let request = ExperimentRequest {
+        file: "default".into(),
+        text: Some(BASE.to_owned()),
+        ..ExperimentRequest::default()
+    };
+    let loaded = load(&request).unwrap_or_else(|problems| panic!("{problems}"));
+    assert_eq!(loaded.experiment, Case::new(BASE).load().experiment);
+}
+
+#[test]
 fn settings_of_the_program_never_enter_the_experiment() {
     let settings = [
         "KILN_DATA",

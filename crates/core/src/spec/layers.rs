@@ -114,7 +114,6 @@ fn read_chain(request: &ExperimentRequest, read: &mut ReadLayers) {
                 read.whole &= tree.is_map();
                 next = take_extends(&path, &mut tree, &mut read.problems);
                 read.layers.push(SpecLayer {
-                    name: source.to_string(),
                     tree,
                     overrides: None,
                 });
@@ -222,7 +221,6 @@ fn push_override(read: &mut ReadLayers, name: &str, key: &str, text: &str) {
             let mut tree = Node::empty_map(location);
             tree.set_path(&path, value);
             read.layers.push(SpecLayer {
-                name: name.to_owned(),
                 tree,
                 overrides: Some(key.to_owned()),
             });

@@ -22,21 +22,21 @@ use super::{
 /// One layer: a file, a variable, a `--set`, or the defaults.
 #[derive(Clone, Debug)]
 pub(super) struct SpecLayer {
-    pub(super) name: String,
     pub(super) tree: Node,
     /// The single dotted key of a variable or `--set`.
     pub(super) overrides: Option<String>,
 }
 
-struct Provided<'a>(&'a SpecLayer);
+/// A layer by its index, which is its name in figment.
+struct Provided<'a>(usize, &'a SpecLayer);
 
 impl Provider for Provided<'_> {
     fn metadata(&self) -> Metadata {
-        Metadata::named(self.0.name.clone())
+        Metadata::named(self.0.to_string())
     }
 
     fn data(&self) -> Result<Map<Profile, Dict>, figment::Error> {
-        match Value::serialize(self.0.tree.to_json())? {
+        match Value::serialize(self.1.tree.to_json())? {
             Value::Dict(_, dict) => Ok(Profile::Default.collect(dict)),
             _ => Ok(Profile::Default.collect(Dict::new())),
         }
@@ -45,9 +45,12 @@ impl Provider for Provided<'_> {
 
 /// Merges the layers, lowest first, into one tree in which every part records where it is written.
 pub(super) fn merged(layers: &[SpecLayer]) -> Node {
-    let figment = layers.iter().fold(Figment::new(), |figment, layer| {
-        figment.merge(Provided(layer))
-    });
+    let figment = layers
+        .iter()
+        .enumerate()
+        .fold(Figment::new(), |figment, (index, layer)| {
+            figment.merge(Provided(index, layer))
+        });
     let dict = figment
         .data()
         .ok()
@@ -101,17 +104,10 @@ impl<'a> Rebuild<'a> {
         if let Value::Dict(_, dict) = value {
             return self.map(dict, path);
         }
-        let winner = self
-            .figment
-            .get_metadata(value.tag())
-            .map(|metadata| metadata.name.as_ref());
-        let layer = self
-            .layers
-            .iter()
-            .rev()
-            .find(|layer| Some(layer.name.as_str()) == winner);
-        layer
-            .and_then(|layer| layer.tree.get_path(path))
+        let metadata = self.figment.get_metadata(value.tag());
+        let index = metadata.and_then(|metadata| metadata.name.parse::<usize>().ok());
+        index
+            .and_then(|index| self.layers.get(index)?.tree.get_path(path))
             .cloned()
             .unwrap_or_else(|| Node::empty_map(Location::named("")))
     }

@@ -274,14 +274,12 @@ fn contradictions_beside(problems: &[Problem], mut user: Node, top: &Location) -
 /// lost.
 fn with_defaults(user: Node) -> Node {
     let defaults = merge::SpecLayer {
-        name: "default".to_owned(),
         tree: merge::defaults(&user),
         overrides: None,
     };
     merge::merged(&[
         defaults,
         merge::SpecLayer {
-            name: "given".to_owned(),
             tree: user,
             overrides: None,
         },
@@ -474,7 +472,6 @@ fn merge_checked(request: &ExperimentRequest, whole: bool) -> Merged {
     layers.insert(
         0,
         merge::SpecLayer {
-            name: "default".to_owned(),
             tree: merge::defaults(&user),
             overrides: None,
         },
