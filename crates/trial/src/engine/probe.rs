@@ -1,7 +1,7 @@
 //! Facts about the build of the loaded libtorch and about the CUDA driver. No input. Output: facts
 //! for `examine`; nothing here computes.
 
-use std::ffi::{CStr, c_char, c_int};
+use std::ffi::{CStr, c_int};
 
 use kiln_core::record::examination::{Cuda, CudaDevice, CudaDriver, Libtorch};
 
@@ -9,12 +9,11 @@ use super::{
     cuda::{self, NoCuda},
     libtorch::{build as config, headers_version},
     loaded::own_maps,
-    shim::checked,
+    shim::{checked, last_text},
     version_numbers::{build_setting, cuda as cuda_version, cudnn as cudnn_version},
 };
 
 unsafe extern "C" {
-    fn kiln_error() -> *const c_char;
     fn kiln_cuda_build(versions: *mut i64) -> c_int;
     fn kiln_cuda_devices(count: *mut i64) -> c_int;
     fn kiln_driver(
@@ -111,11 +110,7 @@ fn driver() -> Option<CudaDriver> {
     if absent != 0 {
         return None;
     }
-    // SAFETY: the shim returns a NUL-terminated text that lives until the thread's next failing
-    // call.
-    let name = unsafe { CStr::from_ptr(kiln_error()) }
-        .to_string_lossy()
-        .into_owned();
+    let name = last_text();
     places.truncate(usize::try_from(count).unwrap_or(0));
     let version = (version > 0).then(|| cuda_version(i64::from(version)));
     Some(CudaDriver {

@@ -21,10 +21,15 @@ pub(super) fn checked(code: c_int) -> Result<(), TrialError> {
     if code == 0 {
         return Ok(());
     }
+    Err(error_from_text(&last_text()))
+}
+
+/// The text that the shim's last call of this thread left; an error's, but for calls that say so.
+pub(super) fn last_text() -> String {
     // SAFETY: the shim returns a NUL-terminated text that lives until the thread's next failing
     // call.
     let text = unsafe { CStr::from_ptr(kiln_error()) };
-    Err(error_from_text(&text.to_string_lossy()))
+    text.to_string_lossy().into_owned()
 }
 
 /// The shim writes to no tensor through a handle unless its function says so; tch's own wrappers
