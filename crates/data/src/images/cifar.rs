@@ -172,7 +172,7 @@ mod tests {
         packed(gz, names).finish().unwrap();
     }
 
-    fn packed<W: std::io::Write>(into: W, names: &[&str]) -> W {
+    fn packed<W: io::Write>(into: W, names: &[&str]) -> W {
         let mut archive = tar::Builder::new(into);
         for name in names {
             let bytes = Cifar10::BATCHES
