@@ -585,11 +585,10 @@ fn a_changed_sweep_names_the_option_and_what_it_would_save() {
     place.run("completes", &["--only", &first_id(&place)]);
     place.write(THREE);
     let refused = place.run("completes", &[]);
-    let told = "or start a new one with `--fresh`; `--keep results/x/";
+    let told = "or start a new one with `--fresh`\n  `kiln run x.yaml --keep x` keeps 1 of its 2 \
+                trials\n";
     assert!(
-        refused.status == Some(2)
-            && refused.stderr.contains(told)
-            && refused.stderr.contains("keeps 1 of its 2 trials"),
+        refused.status == Some(2) && refused.stderr.contains(told),
         "{refused:?}"
     );
     let told = "or start a new one with `--fresh`";
@@ -602,9 +601,10 @@ fn a_changed_sweep_names_the_option_and_what_it_would_save() {
     place.run("completes", &[]);
     place.write(THREE);
     let ended = place.run("completes", &[]);
-    let told = "starting a new run; `--keep results/x/";
+    let told = ["; starting a new run\n", "`kiln run x.yaml --keep x/2"];
     assert!(
-        ended.stderr.contains(told) && ended.stderr.contains("keeps 2 of its 2 trials"),
+        told.iter().all(|words| ended.stderr.contains(words))
+            && ended.stderr.contains("` keeps 2 of its 2 trials\n"),
         "{ended:?}"
     );
     place.write("train: {steps: 20}");

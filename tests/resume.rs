@@ -384,7 +384,7 @@ fn a_changed_experiment_is_refused_key_by_key() {
     let refused = place.run("completes", &[]);
     assert_eq!(refused.status, Some(2));
     for words in [
-        "`sweep.grid`: was {\"train.batch_size\":[1,2]}, is now {\"train.batch_size\":[1,2,3]}",
+        "`sweep.grid` `train.batch_size`: was [1, 2], is now [1, 2, 3]",
         "`train.seed`: was 1, is now 7",
         "`train.steps`: was 10, is now 20",
         "`--fresh`",

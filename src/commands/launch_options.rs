@@ -215,11 +215,8 @@ pub(super) fn place(request: &RunRequest, preview: &Preview) -> String {
             request.results.join(&request.experiment.name).display()
         ),
     };
-    let notice = preview
-        .notice
-        .as_ref()
-        .map(|notice| without_controls(notice) + "\n")
-        .unwrap_or_default();
+    let notice = preview.notice.iter().flat_map(|text| text.lines());
+    let notice: String = notice.map(|line| without_controls(line) + "\n").collect();
     notice + &without_controls(&place)
 }
 

@@ -131,6 +131,7 @@ fn foretold(planned: &Planned, args: &Args) -> Result<Foretold, Stop> {
         results: &args.results,
         fresh: false,
         reruns: false,
+        command_line: &[],
     };
     let Some(named) = &args.keeping.keep else {
         return Ok(schedule::foretell(&wanted, &open_instruments));
@@ -160,7 +161,7 @@ fn show(planned: &mut Planned, args: &Args, time_left: Option<&mut TimeLeft>) ->
         kept,
         notice,
     } = foretold(planned, args)?;
-    notice.iter().for_each(|line| note(line));
+    notice.iter().flat_map(|text| text.lines()).for_each(note);
     let has_final = ended.values().any(|outcome| outcome.is_final());
     let forecast = IdleForecast {
         experiment: &planned.loaded.experiment,

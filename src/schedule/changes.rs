@@ -1,5 +1,7 @@
 //! Lists the changes between two resolved experiments, key by key.
 
+mod words;
+
 use std::collections::BTreeMap;
 
 use kiln_core::{
@@ -8,6 +10,8 @@ use kiln_core::{
     spec::Experiment,
 };
 use serde_json::Value;
+
+pub(super) use self::words::describe;
 
 /// Keys that do not affect results: a run can be resumed when they change, and the launch records
 /// the new value.
@@ -24,6 +28,9 @@ const FREE: [&str; 8] = [
 
 /// The section that says what the workers ask of Slurm; free as a whole.
 const SLURM: &str = "run.slurm";
+
+/// The sections of axes; their keys are the axes.
+const AXES: [&str; 3] = ["sweep.grid", "sweep.zip", "sweep.derive"];
 
 /// A key whose value differs; `None` if the key is absent.
 #[derive(Clone, Debug, PartialEq)]
@@ -174,37 +181,12 @@ fn is_engine_moved(key: &str, old: Option<&Value>, new: Option<&Value>) -> bool 
     }
 }
 
-/// The changes as lines of old and new value.
-pub(super) fn describe(changes: &[KeyChange]) -> String {
-    let show = |value: &Option<Value>| {
-        value
-            .as_ref()
-            .map_or("(not set)".to_owned(), Value::to_string)
-    };
-    let lines: Vec<String> = changes
-        .iter()
-        .map(|change| {
-            // Variables may be secrets.
-            if change.key.starts_with("model.environment.") {
-                return format!("  `{}`: another value", change.key);
-            }
-            format!(
-                "  `{}`: was {}, is now {}",
-                change.key,
-                show(&change.old),
-                show(&change.new)
-            )
-        })
-        .collect();
-    lines.join("\n")
-}
-
-/// Axes already have dotted keys, and their order is part of the plan, so each section of axes is
-/// one value.
+/// Each axis is one value, and so is each other key of the sweep.
 fn leaves_of(experiment: &Experiment) -> BTreeMap<String, Value> {
+    let is_whole = |key: &str| key.starts_with("sweep.") && !AXES.contains(&key);
     let of = |mut value: Value| {
         value.get_mut("sweep").into_iter().for_each(without_places);
-        leaves(value, &|key| key.starts_with("sweep."))
+        leaves(value, &is_whole)
     };
     serde_json::to_value(experiment).map(of).unwrap_or_default()
 }
@@ -233,34 +215,6 @@ mod tests {
             "{{kiln: 1, name: x, model: {{kind: matmul, size: 8}}, {extra}}}"
         ))
         .unwrap()
-    }
-
-    #[test]
-    fn each_changed_key_is_named_with_both_values() {
-        let found = changes(
-            &experiment("train: {batch_size: 4, steps: 3}"),
-            &experiment("train: {batch_size: 8, epochs: 1}"),
-        );
-        assert_eq!(
-            describe(&found),
-            "  `train.batch_size`: was 4, is now 8\n  `train.epochs`: was (not set), is now 1\n  \
-             `train.steps`: was 3, is now (not set)"
-        );
-    }
-
-    #[test]
-    fn the_values_of_variables_are_not_told() {
-        let of = |key: &str| {
-            serde_yaml::from_str::<Experiment>(&format!(
-                "{{kiln: 1, name: x, model: {{kind: command, argv: [run], environment: {{KEY: \
-                 {key}}}}}}}"
-            ))
-            .unwrap()
-        };
-        assert_eq!(
-            describe(&changes(&of("abc"), &of("def"))),
-            "  `model.environment.KEY`: another value"
-        );
     }
 
     #[test]

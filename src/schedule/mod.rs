@@ -142,6 +142,7 @@ impl<'a> RunRequest<'a> {
             data,
             results,
             fresh,
+            command_line,
             ..
         } = *self;
         WantedTrials {
@@ -152,6 +153,7 @@ impl<'a> RunRequest<'a> {
             results,
             fresh,
             reruns: !self.selection.rerun.is_empty(),
+            command_line,
         }
     }
 }
@@ -170,6 +172,8 @@ pub struct WantedTrials<'a> {
     pub fresh: bool,
     /// Whether ended trials are to run again; then it is the newest run, from any machine.
     pub reruns: bool,
+    /// The command line as typed; empty where nothing is launched.
+    pub command_line: &'a [String],
 }
 
 /// The end of a launch.

@@ -132,7 +132,12 @@ pub(super) fn open(
     let mut notices = record.notices.clone();
     let (folder, file) = match found {
         ExistingRun::New { notice } => {
-            notices.extend(notice);
+            notices.extend(
+                notice
+                    .iter()
+                    .flat_map(|text| text.lines())
+                    .map(str::to_owned),
+            );
             create_run(request, &sources, packages)
         }
         ExistingRun::Old(old) => {

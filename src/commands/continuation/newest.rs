@@ -75,6 +75,7 @@ pub(super) fn has_all(planned: &Planned, results: &Path) -> bool {
         results,
         fresh: false,
         reruns: false,
+        command_line: &[],
     };
     let on_gpu = trials
         .iter()

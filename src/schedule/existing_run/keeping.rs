@@ -1,8 +1,13 @@
 //! Says what `kiln run --keep` would save, where a run cannot be resumed.
 
-use std::collections::HashSet;
+use std::{collections::HashSet, path::Path};
 
-use kiln_core::{plan::TrialId, spec::RunPlace, units::counted};
+use kiln_core::{
+    plan::TrialId,
+    record::command_line::experiment_file,
+    spec::RunPlace,
+    units::{counted, shell_word},
+};
 
 use super::{
     super::{
@@ -15,8 +20,8 @@ use super::{
     Old,
 };
 
-/// Says how many trials of a run of another experiment `--keep` would save; empty for none. Rows of
-/// several programs are kept only with `--across programs`.
+/// Says in a line of its own how many trials of a run of another experiment `--keep` would save; empty
+/// for none. Rows of several programs are kept only with `--across programs`.
 pub(super) fn keeping(
     wanted: &WantedTrials,
     old: &Old,
@@ -29,8 +34,8 @@ pub(super) fn keeping(
     match savable(wanted, old, false, here) {
         0 => String::new(),
         kept => format!(
-            "; `--keep {}` keeps {kept} of its {}",
-            old.folder.path().display(),
+            "\n  `{}` keeps {kept} of its {}",
+            command(wanted, old),
             counted(trials_of(wanted, old), "trial")
         ),
     }
@@ -45,11 +50,60 @@ pub(super) fn keeping_across_programs(
     match savable(wanted, old, true, here) {
         0 => String::new(),
         kept => format!(
-            "; `--keep {} --across programs` keeps {kept} completed of its {} and runs the others with \
-             the program of now",
-            old.folder.path().display(),
+            "\n  `{} --across programs` keeps {kept} completed of its {} and runs the others with the \
+             program of now",
+            command(wanted, old),
             counted(trials_of(wanted, old), "trial")
         ),
+    }
+}
+
+/// Options that do not go with `--keep`, and the one that runs nothing.
+const EXCLUDED: [&str; 6] = [
+    "--fresh",
+    "--rerun",
+    "--continue",
+    "--read-again",
+    "--keep",
+    "--dry-run",
+];
+
+/// The whole command that keeps the trials of a run, without `--across`.
+fn command(wanted: &WantedTrials, old: &Old) -> String {
+    let path = old.folder.path().to_string_lossy();
+    let Some(typed) = typed(wanted.command_line) else {
+        return format!("kiln run FILE --keep {}", shell_word(&path));
+    };
+    let name = short_name(old);
+    let name = match Path::new(&name).exists() {
+        true => &*path,
+        false => name.as_str(),
+    };
+    format!("{typed} --keep {}", shell_word(name))
+}
+
+/// The command line as typed, if `--keep` can be added to it. It names the folder of the runs, if it is
+/// not the usual one, so that a short name is read there.
+fn typed(words: &[String]) -> Option<String> {
+    experiment_file(words)?;
+    // Variables may be secrets.
+    let is_excluded = |word: &String| {
+        word.contains("model.environment") || EXCLUDED.iter().any(|option| word.starts_with(option))
+    };
+    if words.get(1).is_none_or(|word| word != "run") || words.iter().any(is_excluded) {
+        return None;
+    }
+    let words: Vec<String> = words.iter().map(|word| shell_word(word)).collect();
+    Some(words.join(" "))
+}
+
+/// A short name of the run. Where a new run is started at once, the name of the experiment would mean
+/// the new one.
+fn short_name(old: &Old) -> String {
+    let experiment = old.folder.experiment_name();
+    match old.is_finished() {
+        true => format!("{experiment}/{}", old.folder.name()),
+        false => experiment.into_owned(),
     }
 }
 
@@ -91,5 +145,28 @@ fn savable(
     match kept > 0 && is_elsewhere() {
         true => 0,
         false => kept,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_typed_command_is_extended_where_the_option_goes_with_it() {
+        let of = |line: &str| {
+            let words: Vec<String> = line.split(' ').map(str::to_owned).collect();
+            typed(&words)
+        };
+        let line = "kiln run x.yaml --set train.steps=3 --results runs";
+        assert_eq!(of(line).as_deref(), Some(line));
+        for other in [
+            "kiln run x.yaml --rerun failed",
+            "kiln run x.yaml --dry-run",
+            "kiln run x.yaml y.yaml",
+            "kiln tune x.yaml",
+        ] {
+            assert_eq!(of(other), None, "{other}");
+        }
     }
 }

@@ -5,6 +5,7 @@ pub mod attempt;
 pub mod checkpoint;
 pub mod collect;
 pub mod columns;
+pub mod command_line;
 pub mod continuation;
 pub mod course;
 mod datasheet;
