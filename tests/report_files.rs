@@ -445,3 +445,50 @@ fn a_table_that_was_read_before_the_last_rows_is_not_the_one_that_stays() {
     assert!(ended.stdout.len() > 80_000, "{}", ended.stdout.len());
     assert_eq!(fs::read(&table).unwrap(), summary);
 }
+
+#[test]
+fn one_trial_has_a_page_of_its_own() {
+    let place = Place::with("train: {steps: 10}\nsweep: {grid: {model.size: [8, 16]}}");
+    place.run("completes", &[]);
+    let trial = place.column("trial").remove(1);
+    let kiln = |arguments: &[&str]| Ended::of(place.kiln(arguments).output().unwrap());
+    let named = format!("x:{}", &trial[..6]);
+    let page = kiln(&["report", &named]);
+    let next = format!("\nnext:\n  kiln init new.yaml --from x:{trial}\n");
+    for words in [
+        "settings     model.size 16\n",
+        "outcome      completed\n",
+        "train_loss 2.25",
+        next.as_str(),
+    ] {
+        assert!(page.stdout.contains(words), "{words}: {page:?}");
+    }
+    assert!(!page.stdout.contains("kiln evaluate"), "{page:?}");
+    let as_json = kiln(&["report", &named, "--json"]);
+    let told = "the report of one trial is a page of text";
+    assert!(
+        as_json.status == Some(2) && as_json.stderr.contains(told),
+        "{as_json:?}"
+    );
+    for command in ["watch", "rm"] {
+        let refused = kiln(&[command, &named]);
+        let told = format!("`kiln {command}` takes whole runs, such as `x`");
+        assert!(
+            refused.status == Some(2) && refused.stderr.contains(&told),
+            "{refused:?}"
+        );
+    }
+}
+
+#[test]
+fn a_failed_trial_shows_the_end_of_its_log() {
+    let model = "  argv: [sh, -c, 'echo the cause >&2; exit 7']\n  metrics: {speed: {line: 'speed \
+                 (\\S+)', better: high}}";
+    let place = Place::of_command(model, "");
+    place.run("", &[]);
+    let trial = place.column("trial").remove(0);
+    let page = place.kiln(&["report", &format!("x:{trial}")]).output();
+    let page = Ended::of(page.unwrap());
+    let told = "last lines of its stderr.txt:\n  the cause\n";
+    assert!(page.stdout.contains(told), "{page:?}");
+}

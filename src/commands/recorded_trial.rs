@@ -300,7 +300,7 @@ fn folder_of(source: &TableSource) -> RunFolder {
 }
 
 /// The planned trials of a run, and those that it ran beside.
-fn ids(source: &TableSource) -> Vec<&TrialId> {
+pub(super) fn ids(source: &TableSource) -> Vec<&TrialId> {
     let mut ids: Vec<&TrialId> = source.run.iter().flat_map(|run| &run.plan).collect();
     let mut known: HashSet<&TrialId> = ids.iter().copied().collect();
     for row in source.table.last_attempts() {

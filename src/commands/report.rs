@@ -1,5 +1,7 @@
 //! `kiln report`: explains runs from their tables: the summary, and each finding with its evidence,
-//! as text or as a page with plots.
+//! as text or as a page with plots; or one trial of a run.
+
+mod trial;
 
 use std::{
     io::ErrorKind,
@@ -34,8 +36,8 @@ const NOT_WITH_CSV: [&str; 6] = ["format", "json", "html", "svg", "write", "fail
 #[derive(clap::Args)]
 pub(super) struct Args {
     /// A run's folder, an experiment's folder (its newest run), a trials.csv, or one of these in a
-    /// git revision: `HEAD~1:results/x/latest`; several are shown side by side. Default: the newest
-    /// run under `--results`.
+    /// git revision: `HEAD~1:results/x/latest`; several are shown side by side. `RUN:TRIAL` is one
+    /// trial of a run. Default: the newest run under `--results`.
     #[arg(value_name = "RUN")]
     runs: Vec<String>,
     /// Output format. Default: text, or nothing if a page or plots are written.
@@ -118,6 +120,9 @@ const OWN_PICTURE: OwnMark = OwnMark {
 };
 
 pub(super) fn run(args: Args) -> Result<Status, Stop> {
+    if let Some(status) = trial::show_if_any(&args)? {
+        return Ok(status);
+    }
     if let Some(file) = &args.html {
         refuse_foreign(file, OWN_PAGE)?;
     }

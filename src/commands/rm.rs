@@ -20,7 +20,8 @@ use kiln_core::{
 
 use self::weights::{DoomedWeights, KeptTrials};
 use super::{
-    RESULTS, Status, Stop, folder_size::size, note, print_line, rerun_folders, runs, tickets,
+    RESULTS, Status, Stop, folder_size::size, note, print_line, rerun_folders,
+    run_and_trial::refuse_trial, runs, tickets,
 };
 use crate::{git, output::terminal};
 
@@ -113,6 +114,9 @@ impl Doomed {
     fn of(args: &Args) -> Result<Self, Stop> {
         let mut doomed = Self::default();
         for named in &args.runs {
+            let instead =
+                "no trial is removed alone; `--weights --but ID` keeps the weights of one";
+            refuse_trial("rm", named, &args.results, instead)?;
             if let Some(rerun) = rerun_folders::named(named, &args.results) {
                 let unread = |error| runs::uncertain(named, &error);
                 if let Some(left) = rerun_folders::leftover_in(&rerun).map_err(unread)? {

@@ -10,7 +10,7 @@ use kiln_core::{
 
 use super::{
     Status, Stop, runs,
-    sources::{table_of, without_weights_in_git},
+    sources::{is_of_revision, table_of, without_weights_in_git},
 };
 
 /// Most ids that a message lists.
@@ -27,6 +27,37 @@ pub(super) fn split_trial<'a>(named: &'a str, results: &Path) -> (&'a str, Optio
             (run, Some(trial))
         }
         _ => (named, None),
+    }
+}
+
+/// The run and the trial that a name means, where whole runs and `REVISION:PATH` are named too: only
+/// what may be an id, behind the name of a run.
+pub(super) fn trial_of_run<'a>(named: &'a str, results: &Path) -> Option<(&'a str, &'a str)> {
+    let (run, trial) = split_trial(named, results);
+    let trial = trial.filter(|trial| !trial.is_empty() && may_be_id(trial))?;
+    let is_run = run == LATEST
+        || Path::new(run).exists()
+        || results.join(run).is_dir()
+        || is_of_revision(run)
+        || matches!(runs::find_if_any(run, results), Ok(Some(_)));
+    is_run.then_some((run, trial))
+}
+
+/// Refuses a trial where `command` takes whole runs. `instead` says what to do.
+///
+/// # Errors
+/// The name is that of a trial.
+pub(super) fn refuse_trial(
+    command: &str,
+    named: &str,
+    results: &Path,
+    instead: &str,
+) -> Result<(), Stop> {
+    match trial_of_run(named, results) {
+        None => Ok(()),
+        Some((run, _)) => Err(Stop::bad_input(format!(
+            "{named}: `kiln {command}` takes whole runs, such as `{run}`; {instead}"
+        ))),
     }
 }
 
@@ -127,5 +158,34 @@ mod tests {
         ] {
             assert_eq!(split_trial(named, results.path()), expected, "{named}");
         }
+    }
+
+    #[test]
+    fn a_trial_is_told_from_a_path_of_a_revision() {
+        let results = tempfile::tempdir().unwrap();
+        fs::create_dir(results.path().join("x")).unwrap();
+        for (named, expected) in [
+            ("x:t31a", Some(("x", "t31a"))),
+            ("x:31a", Some(("x", "31a"))),
+            ("x", None),
+            ("x:typo", None),
+            ("x:", None),
+            ("x:results/x/latest", None),
+            ("HEAD:results/x/latest", None),
+            ("HEAD:feed", None),
+            (
+                "HEAD:results/x/latest:t31a",
+                Some(("HEAD:results/x/latest", "t31a")),
+            ),
+        ] {
+            assert_eq!(trial_of_run(named, results.path()), expected, "{named}");
+        }
+        let refused = refuse_trial("watch", "x:t31a", results.path(), "do that").unwrap_err();
+        assert!(
+            refused
+                .message
+                .ends_with("whole runs, such as `x`; do that")
+        );
+        assert!(refuse_trial("watch", "x", results.path(), "").is_ok());
     }
 }

@@ -27,7 +27,9 @@ use signal_hook::{
 use super::{
     RESULTS, Status, Stop,
     machine::{named_gpus, open_nvml},
-    note, written,
+    note,
+    run_and_trial::refuse_trial,
+    written,
 };
 use crate::{
     output::terminal,
@@ -124,6 +126,8 @@ struct WatchReading {
 
 pub(super) fn run(args: Args) -> Result<Status, Stop> {
     if let Some(named) = &args.run {
+        let instead = format!("`kiln report {named}` shows one trial");
+        refuse_trial("watch", named, &args.results, &instead)?;
         return run_view::run(&WatchedRun {
             named,
             results: &args.results,
