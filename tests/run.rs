@@ -534,7 +534,9 @@ fn a_second_run_of_the_same_experiment_says_who_holds_it() {
     assert!(
         second
             .stderr
-            .contains(&format!("being run by process {} since 2", first.id())),
+            .contains(&format!("being run by process {} since 2", first.id()))
+            && second.stderr.contains(" ago (folder ")
+            && second.stderr.contains("`kiln watch x` shows it"),
         "{second:?}"
     );
     place.release();

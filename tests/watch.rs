@@ -558,6 +558,8 @@ fn a_run_is_found_by_each_of_its_names_and_shown_from_its_files() {
                 .ends_with(" 0/2 trials, 2 left"),
         "{interrupted:?}"
     );
+    let next = "2 of 2 trials are left: `kiln run x.yaml` goes on\n";
+    assert!(interrupted.stdout.ends_with(next), "{interrupted:?}");
 }
 
 #[test]

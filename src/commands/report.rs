@@ -4,14 +4,16 @@
 mod trial;
 
 use std::{
+    collections::HashSet,
     io::ErrorKind,
     path::{Path, PathBuf},
 };
 
 use kiln_core::{
     folder::{is_full, write_among_others},
+    plan::TrialId,
     record::{RunFolder, TrialTable},
-    units::{counted, without_controls},
+    units::{counted, shell_word, without_controls},
 };
 
 use super::{
@@ -26,6 +28,7 @@ use super::{
     written,
 };
 use crate::{
+    follow::{RunFollower, how_to_go_on},
     output::terminal,
     report::{self, Album, Bounds, GateCondition, RowKind, Subject, TidyError, TidyTable},
 };
@@ -151,6 +154,7 @@ pub(super) fn run(args: Args) -> Result<Status, Stop> {
         show(&subjects, format, bounds.as_ref())?;
         if format == ReportFormat::Text {
             print(&sources.iter().filter_map(short_table).collect::<String>())?;
+            print(&sources.iter().filter_map(rest).collect::<String>())?;
         }
     }
     if args.write {
@@ -221,6 +225,29 @@ fn short_table(source: &TableSource) -> Option<String> {
             shown(folder.path())
         ),
     })
+}
+
+/// Says how an unfinished run goes on, or where it is shown.
+fn rest(source: &TableSource) -> Option<String> {
+    let (folder, run) = (source.folder.as_ref()?, source.run.as_ref()?);
+    let ended = source.table.last_attempts();
+    let ended = ended.iter().filter(|row| row.fixed.outcome.is_final());
+    let ended: HashSet<&TrialId> = ended.map(|row| &row.fixed.trial).collect();
+    let left = run.plan.iter().filter(|trial| !ended.contains(trial));
+    let left = left.count();
+    if left == 0 && !run.is_searching {
+        return None;
+    }
+    let state = RunFollower::new(folder.clone()).look();
+    let line = match state.life.goes_on() {
+        true => Some(format!(
+            "{left} of {} left; it goes on: `kiln watch {}` shows it",
+            counted(run.plan.len(), "trial"),
+            shell_word(&folder.path().to_string_lossy())
+        )),
+        false => how_to_go_on(&state),
+    };
+    line.map(|line| format!("\n{}\n", without_controls(&line)))
 }
 
 fn write(album: &Album<'_>, args: &Args) -> Result<(), Stop> {

@@ -14,5 +14,5 @@ mod run;
 mod table;
 
 pub use life::Life;
-pub use page::page;
+pub use page::{how_to_go_on, page};
 pub use run::{RunFollower, RunState, RunningTrial};

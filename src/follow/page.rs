@@ -28,7 +28,25 @@ pub fn page(state: &RunState, columns: usize) -> Vec<String> {
         lines.push(String::new());
         lines.extend(trial_lines(trial, columns));
     }
+    lines.extend(how_to_go_on(state));
     lines
+}
+
+/// Says how many trials of a run that does not go on are left, and which command runs them.
+pub fn how_to_go_on(state: &RunState) -> Option<String> {
+    let command = state.resume.as_ref()?;
+    let left = state.trials.saturating_sub(state.done);
+    Some(match (left, state.is_searching) {
+        (0, true) => format!("the search has not ended: `{command}` goes on"),
+        (1, _) => format!(
+            "1 of {} left: `{command}` goes on",
+            counted(state.trials, "trial")
+        ),
+        _ => format!(
+            "{left} of {} trials are left: `{command}` goes on",
+            state.trials
+        ),
+    })
 }
 
 /// Returns how a run goes on or ended, in a few words.

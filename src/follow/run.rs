@@ -14,8 +14,8 @@ use kiln_core::{
     limits::RESOLVED_BYTES,
     plan::{Outcome, TrialId},
     record::{
-        RunFile, RunFolder, TicketQueue, TicketState, attempt::attempts, launch_folder,
-        trials::is_axis,
+        RunFile, RunFolder, TicketQueue, TicketState, attempt::attempts, command_line::resuming,
+        launch_folder, trials::is_axis,
     },
     spec,
 };
@@ -56,6 +56,8 @@ pub struct RunState {
     pub running: Vec<RunningTrial>,
     /// `3 min 10 s`; `None` if unknown.
     pub time_left: Option<String>,
+    /// The command that resumes it; `None` while it goes on, if nothing is left, or if it is unknown.
+    pub resume: Option<String>,
     /// Why `run.json` cannot be read.
     pub problem: Option<String>,
 }
@@ -354,6 +356,9 @@ impl RunFollower {
         } else {
             None
         };
+        let is_left = !goes_on && (ended.len() < trials || is_searching);
+        let resume = self.file.file.as_ref().filter(|_| is_left);
+        let resume = resume.and_then(|file| resuming(file, &self.folder));
         RunState {
             folder: self.folder.path().to_owned(),
             life,
@@ -364,6 +369,7 @@ impl RunFollower {
             is_searching,
             running,
             time_left,
+            resume,
             problem: self.file.problem.clone(),
         }
     }

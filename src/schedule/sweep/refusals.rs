@@ -5,9 +5,10 @@ use std::path::Path;
 use kiln_core::{
     record::{
         Check, CheckState,
-        lock::{Lock, is_without_locks, lock},
+        lock::{Holder, Lock, is_without_locks, lock},
     },
     spec::{DeviceName, Devices, Engine},
+    units::{Seconds, shell_word},
 };
 
 use super::LaunchState;
@@ -79,12 +80,34 @@ pub(in crate::schedule) fn take_lock_if_any(request: &RunRequest) -> Result<Opti
             request.results.join(name).display()
         ))),
         Ok(Err(holder)) => Err(RunStop::CannotRun(format!(
-            "experiment `{name}` is being run by {} (folder {}); wait for it, or stop it",
+            "experiment `{name}` is being run by {}{} (folder {}); `kiln watch {name}{}` shows it; wait \
+             for it, or stop it",
             holder.0,
-            request.results.join(name).display()
+            began_ago(&holder, jiff::Timestamp::now()).unwrap_or_default(),
+            request.results.join(name).display(),
+            results_option(request)
         ))),
         Err(error) if is_without_locks(&error) => Ok(None),
         Err(error) => Err(disk::cannot_write(request)(error)),
+    }
+}
+
+/// `, 25 min 3 s ago`: when the holder took the lock.
+fn began_ago(holder: &Holder, now: jiff::Timestamp) -> Option<String> {
+    let (_, since) = holder.0.rsplit_once(" since ")?;
+    let since: jiff::Timestamp = since.parse().ok()?;
+    let seconds = now.as_second() - since.as_second();
+    (seconds >= 0).then(|| format!(", {} ago", Seconds(seconds as f64)))
+}
+
+/// ` --results DIR`, unless it is the usual folder.
+fn results_option(request: &RunRequest) -> String {
+    match request.results == Path::new("results") {
+        true => String::new(),
+        false => format!(
+            " --results {}",
+            shell_word(&request.results.to_string_lossy())
+        ),
     }
 }
 
@@ -111,5 +134,20 @@ pub(super) fn mistaken_variable(
             )))
         }
         _ => Ok(()),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_age_of_a_lock_is_told() {
+        let now = "2026-12-01T03:00:00Z".parse().unwrap();
+        let told = |since: &str| began_ago(&Holder(format!("process 4 since {since}")), now);
+        let ago = told("2026-12-01T02:34:57.5Z");
+        assert_eq!(ago.as_deref(), Some(", 25 min 3 s ago"));
+        assert_eq!(told("2026-12-01T03:00:09Z"), None);
+        assert_eq!(told("never"), None);
     }
 }
