@@ -90,6 +90,17 @@ fn every_bad_file_gets_its_kept_text() {
 }
 
 #[test]
+fn the_goal_of_a_metric_is_its_key_better() {
+    let folder = tempfile::tempdir().unwrap();
+    let text = "kiln: 1\nname: x\nmodel:\n  kind: command\n  argv: [run]\n  metrics: {acc: {line: 'acc \
+                (\\S+)', goal: max}}\n";
+    fs::write(folder.path().join("x.yaml"), text).unwrap();
+    let told = errors(&check(folder.path(), &["x.yaml"], &[]));
+    let words = "unknown key `model.metrics.acc.goal`; did you mean `better`?";
+    assert!(told.contains(words), "{told}");
+}
+
+#[test]
 fn the_bad_files_are_many_and_some_hold_many_errors() {
     let lines: Vec<usize> = fs::read_dir(tests().join("expected/check"))
         .unwrap()

@@ -1,5 +1,6 @@
 //! Reports: tables become a summary for people. All numbers come from tables.
 
+mod axis_name;
 mod baselines;
 mod batch_choice;
 mod bounds;

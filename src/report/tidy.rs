@@ -3,16 +3,14 @@
 //! after another, so that millions of steps are never held at once. Cells are exact.
 
 mod gaps;
+mod hint;
 pub(super) mod measures;
 mod pieces;
 
 use std::{collections::HashSet, io, path::Path};
 
 use kiln_core::{
-    kinds::{
-        command::{COMMAND, METRIC_PREFIX},
-        text_of,
-    },
+    kinds::{command::COMMAND, text_of},
     plan::Outcome,
     record::{
         Course, RunFolder, TableError, TableRow, TrialRow,
@@ -20,14 +18,16 @@ use kiln_core::{
         table::cells_of,
         tables::{EPOCHS, STEPS, TRIALS},
     },
-    spec::suggest::nearest,
 };
 use serde::Serialize;
 use serde_json::Value;
 
+pub(super) use self::hint::hint_and_names;
 use self::{gaps::Gaps, pieces::Pieces};
 use super::{
-    Subject, meaning,
+    Subject,
+    axis_name::axis_named,
+    meaning,
     points::{Point, column_setting, points},
     run_settings::complete_experiment,
 };
@@ -85,7 +85,8 @@ pub enum TidyError {
     #[error("`{0}` is named twice; name each run once")]
     SameRun(String),
     #[error(
-        "`--columns`: `{name}` is not a column of `--csv {table}`{hint}; the columns are {known}"
+        "`--columns`: `{name}` is not a column of `--csv {table}`{hint}; the columns are {known}; the \
+         axes of the sweep are there without being named"
     )]
     Column {
         name: String,
@@ -158,6 +159,7 @@ impl<'a> TidyTable<'a> {
             match known.iter().position(|column| column == name) {
                 _ if is_first(name) || chosen.iter().any(|(known, _)| known == name) => {}
                 Some(place) => chosen.push((name.to_owned(), place)),
+                None if axis_named(&self.axes, name).is_some() => {}
                 None => return Err(self.unknown(name, &known)),
             }
         }
@@ -340,19 +342,6 @@ impl<'a> TidyTable<'a> {
             Err(problem) => pieces.fault = Some(io::Error::other(problem)),
         }
     }
-}
-
-/// A hint at the column that an unknown name may mean, empty if none is near, and the list of the
-/// known columns. A metric may be named without its prefix.
-pub(super) fn hint_and_names(name: &str, known: &[&str]) -> (String, String) {
-    let metric = format!("{METRIC_PREFIX}{name}");
-    let near = match known.contains(&metric.as_str()) {
-        true => Some(metric.as_str()),
-        false => nearest(name, known.iter().copied()),
-    };
-    let hint = near.map_or_else(String::new, |near| format!("; did you mean `{near}`?"));
-    let names: Vec<String> = known.iter().map(|column| format!("`{column}`")).collect();
-    (hint, names.join(", "))
 }
 
 /// The names of several lists, each once, in their order.

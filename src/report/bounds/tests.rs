@@ -288,6 +288,10 @@ fn an_unknown_column_is_refused_with_the_nearest_one() {
             "`valid_los` is not a number of a point; did you mean `valid_loss`?",
         ),
         (
+            "loss>2",
+            "`loss` is not a number of a point; did you mean `train_loss`?",
+        ),
+        (
             "score>2",
             "`score` is not a number of a point; did you mean `metric.score`?",
         ),

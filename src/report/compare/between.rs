@@ -13,6 +13,7 @@ use super::{
     between_programs, judged, matching::by_settings, pair::unlike_in, words::difference,
 };
 use crate::report::{
+    axis_name::{axis_named, ending_in},
     points::shown,
     run_settings::{RunSettings, Setting},
     subject::Subject,
@@ -56,9 +57,10 @@ impl SplitTable {
     /// A message: the axis does not vary, or it does not have the value.
     pub fn of(run: Subject<'_>, axis: &str, base: Option<&str>) -> Result<Self, String> {
         let table = run.table;
-        let Some(place) = table.axes.iter().position(|own| own == axis) else {
-            return Err(not_an_axis(table, axis));
-        };
+        let named = axis_named(&table.axes, axis);
+        let axis = named.ok_or_else(|| not_an_axis(table, axis))?;
+        let place = table.axes.iter().position(|own| own == axis);
+        let place = place.unwrap_or_default();
         if table.rows.is_empty() {
             return Err(format!(
                 "`--between {axis}`: no trial has ended yet; wait for the run if it is running, else \
@@ -108,19 +110,25 @@ impl SplitTable {
 }
 
 fn not_an_axis(table: &TrialTable, axis: &str) -> String {
-    let axes: Vec<String> = table.axes.iter().map(|axis| format!("`{axis}`")).collect();
-    let ending = format!(".{axis}");
-    let near = table.axes.iter().find(|known| known.ends_with(&ending));
-    match near {
-        Some(near) => format!("`--between {axis}` is not an axis; did you mean `{near}`?"),
-        None if axes.is_empty() => {
-            format!("`--between {axis}`: nothing varies in this run, so it has no axis")
-        }
-        None => format!(
-            "`--between {axis}` is not an axis of this run; its axes are {}",
-            listed(&axes, ", ")
-        ),
+    let in_ticks = |axis: &str| format!("`{axis}`");
+    let near: Vec<String> = ending_in(&table.axes, axis)
+        .into_iter()
+        .map(in_ticks)
+        .collect();
+    if !near.is_empty() {
+        return format!(
+            "`--between {axis}` is the end of several axes; name one of {}",
+            listed(&near, ", ")
+        );
     }
+    if table.axes.is_empty() {
+        return format!("`--between {axis}`: nothing varies in this run, so it has no axis");
+    }
+    let axes: Vec<String> = table.axes.iter().map(|axis| in_ticks(axis)).collect();
+    format!(
+        "`--between {axis}` is not an axis of this run; its axes are {}",
+        listed(&axes, ", ")
+    )
 }
 
 /// The values of an axis in the order of the experiment file, else ascending if they are numbers.

@@ -380,10 +380,10 @@ fn a_wrong_axis_or_value_is_refused_with_what_there_is() {
         "`--between train.precision` is not an axis of this run; its axes are `model.d_model`, \
          `train.cpu_threads`"
     );
-    assert_eq!(
-        refused("cpu_threads", None),
-        "`--between cpu_threads` is not an axis; did you mean `train.cpu_threads`?"
-    );
+    let by_its_end = SplitTable::of(Subject::new(&table, "x"), "cpu_threads", None);
+    let found = between(&by_its_end.unwrap(), &Options::default()).unwrap();
+    let axis = found.between.map(|between| between.axis);
+    assert_eq!(axis.as_deref(), Some(AXES[1]));
     assert!(refused("model.d_model", None).contains("every trial has the value 64"));
     assert!(refused(AXES[1], Some("7")).ends_with("its values are 1, 2"));
     let mut table = table;

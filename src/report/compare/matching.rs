@@ -7,7 +7,10 @@ use kiln_core::{
     record::{TableRow, TrialRow, TrialTable},
 };
 
-use super::super::points::{BatchPieces, Point, SETTINGS, number, pieces, points, setting, shown};
+use super::super::{
+    axis_name::axis_named,
+    points::{BatchPieces, Point, SETTINGS, number, pieces, points, setting, shown},
+};
 
 /// Rows of both tables that are repeats of the same thing.
 #[derive(Clone, Debug)]
@@ -189,6 +192,17 @@ pub(super) fn by_keys<'a>(
     Ok(matched)
 }
 
+/// The key that a name of `--by` means: that of a column, else the axis of a table that ends so.
+pub(super) fn whole_key(tables: [&TrialTable; 2], name: &str) -> String {
+    if SETTINGS.contains(&name) {
+        return name.to_owned();
+    }
+    let mut found = tables
+        .iter()
+        .filter_map(|table| axis_named(&table.axes, name));
+    found.next().unwrap_or(name).to_owned()
+}
+
 /// The keys that match some rows of both tables when they are given alone: the axes of both, then
 /// the columns of settings.
 pub fn keys_in_common(base: &TrialTable, new: &TrialTable) -> Vec<String> {
@@ -293,6 +307,21 @@ fn spelled(keys: &[String], values: &[Sorted]) -> String {
 mod tests {
     use super::*;
     use crate::report::points::tests::{row, table};
+
+    #[test]
+    fn a_key_may_be_named_by_its_last_part() {
+        let table = table(
+            &["train.optimizer.learning_rate", "train.batch_size"],
+            vec![],
+        );
+        for (name, key) in [
+            ("learning_rate", "train.optimizer.learning_rate"),
+            ("batch_size", "batch_size"),
+            ("momentum", "momentum"),
+        ] {
+            assert_eq!(whole_key([&table, &table], name), key);
+        }
+    }
 
     fn names(matched: &Matched<'_>) -> (Vec<String>, Vec<String>, Vec<String>) {
         let pairs = matched

@@ -55,7 +55,7 @@ pub use words::word;
 pub use paired::{PairedBlocks, how_to_compare};
 
 use self::{applied::AppliedTreatment, at_once::AtOnce};
-use matching::{Matched, MatchedPair, by_id, by_keys};
+use matching::{Matched, MatchedPair, by_id, by_keys, whole_key};
 use pair::{completed, disturbances, drop_shared, unlike_in, without_numbers};
 
 /// Options of a comparison of two tables.
@@ -459,7 +459,8 @@ fn matched<'a>(
     options: &Options,
 ) -> Result<(Matched<'a>, bool), String> {
     if !options.by.is_empty() {
-        return Ok((by_keys(base, new, &options.by)?, false));
+        let keys = options.by.iter().map(|key| whole_key([base, new], key));
+        return Ok((by_keys(base, new, &keys.collect::<Vec<_>>())?, false));
     }
     let matched = by_id(base, new);
     match &options.treatment {

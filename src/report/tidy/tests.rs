@@ -293,6 +293,13 @@ fn an_unknown_column_is_refused_with_the_known_ones() {
         ),
         "{told}"
     );
+    assert!(told.ends_with("axes of the sweep are there without being named"));
+    let by_its_end = TidyTable::of(
+        &[Subject::new(&table, "x.csv")],
+        RowKind::Trials,
+        &["b".to_owned()],
+    );
+    assert!(by_its_end.is_ok());
     let told = refused(RowKind::Trials, "score");
     assert!(told.contains("; did you mean `metric.score`?"), "{told}");
     assert!(!refused(RowKind::Epochs, "metric.score").contains("did you mean"));

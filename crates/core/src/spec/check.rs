@@ -371,9 +371,16 @@ enum Meant<'a> {
     Elsewhere(&'static KnownKey),
 }
 
+/// Words for the direction of a metric, which has the key `better`.
+const GOALS: [&str; 4] = ["goal", "direction", "mode", "objective"];
+
 fn meant<'a>(path: &str, fields: &'a MapKeys, key: &str, has_kind: bool) -> Option<Meant<'a>> {
     let is_plural = |known: &&str| known.strip_suffix('s') == Some(key);
     if let Some(name) = fields.names().find(is_plural) {
+        return Some(Meant::Here(name));
+    }
+    let of_metric = |known: &&str| *known == "better" && GOALS.contains(&key);
+    if let Some(name) = fields.names().find(of_metric) {
         return Some(Meant::Here(name));
     }
     let here = allowed_here(path, fields, has_kind);
