@@ -361,6 +361,7 @@ fn a_git_revision_can_be_named_and_links_are_followed() {
         "HEAD~1:results/x/latest",
         "HEAD~1:results/x",
         "HEAD~1:results/x/latest/trials.csv",
+        "HEAD~1:x",
     ] {
         let ended = kiln(folder.path(), &["compare", named, "results/x/latest"]);
         assert!(
@@ -853,6 +854,12 @@ fn runs_that_differ_by_a_setting_are_compared_and_the_setting_is_named() {
     };
     run(&[]);
     run(&["--set", "train.steps=60"]);
+    let alone = kiln(&["compare", "x"]);
+    let told = "name the run to compare with: `kiln compare x~1 x`, or the axis";
+    assert!(
+        alone.status == Some(2) && alone.stderr.contains(told),
+        "{alone:?}"
+    );
     let longer = kiln(&["compare", "x~1", "x"]);
     assert_eq!(longer.status, Some(0), "{longer:?}");
     for said in [

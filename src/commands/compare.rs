@@ -3,17 +3,18 @@
 mod columns;
 mod fail_on;
 
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 
 use self::{
     columns::{check_directions, columns, columns_of_commands, other_sources},
     fail_on::{Reason, ReasonGate, reason},
 };
 use super::{
-    Status, Stop,
+    RESULTS, Status, Stop,
     gates::{UndecidedGate, surer},
     json_option::JsonFlag,
     note, page_style, print, print_json, rerun,
+    runs::name_of_earlier,
     sources::{TableSource, source},
 };
 use crate::{
@@ -159,7 +160,7 @@ pub(super) fn run(args: Args) -> Result<Status, Stop> {
                  NEW.yaml`",
             ));
         }
-        return Err(one_run(&source(&args.base)?));
+        return Err(one_run(&args.base, &source(&args.base)?));
     };
     let [mut base, mut new] = match args.again.rerun {
         true => {
@@ -241,7 +242,9 @@ fn short_tables(base: &TableSource, new: &TableSource) -> Option<String> {
 }
 
 /// One run was named, and no axis of it.
-fn one_run(run: &TableSource) -> Stop {
+fn one_run(named: &str, run: &TableSource) -> Stop {
+    let earlier = name_of_earlier(named, Path::new(RESULTS));
+    let earlier = earlier.map(|earlier| format!(": `kiln compare {earlier} {named}`"));
     let axes = &run.table.axes;
     let axis = axes.first().map_or("AXIS", String::as_str);
     let within = match axes.len() {
@@ -255,8 +258,9 @@ fn one_run(run: &TableSource) -> Stop {
         ),
     };
     Stop::bad_input(format!(
-        "{}: name the run to compare with{within}",
-        run.name
+        "{}: name the run to compare with{}{within}",
+        run.name,
+        earlier.unwrap_or_default()
     ))
 }
 

@@ -24,7 +24,7 @@ pub(super) use self::{
     latest_link::{above_latest, is_own_link, newest_of, newest_past_link, tell_old_link},
     leftovers::{LEFTOVER, leftover, refuse_leftover},
     list::{NamedRun, newest_first, newest_listed, of_experiment},
-    short_name::{find, find_if_any, find_without, leftover_by_name},
+    short_name::{find, find_if_any, find_without, leftover_by_name, name_of_earlier},
 };
 use super::{Status, Stop};
 

@@ -206,6 +206,16 @@ pub(in crate::commands) fn find_if_any(
     }
 }
 
+/// The short name of the run before one that is named by a short name of its experiment; `None` if there
+/// is none.
+pub(in crate::commands) fn name_of_earlier(named: &str, results: &Path) -> Option<String> {
+    let short = ShortName::read(named);
+    let earlier = format!("{}~{}", short.name, short.before + 1);
+    let is_there = short.name != LATEST && !Path::new(named).exists();
+    let found = is_there.then(|| find_if_any(&earlier, results).ok().flatten());
+    found.flatten().map(|_| earlier)
+}
+
 /// The run that a missing link `latest` would lead to.
 fn without_link(path: &Path) -> io::Result<Option<NamedRun>> {
     let Some(experiment) = above_latest(path) else {
@@ -298,6 +308,21 @@ mod tests {
         assert!(unknown.contains("`latest`, `a`, `b`"), "{unknown}");
         let slip = found("lates~1").unwrap_err();
         assert!(slip.contains("did you mean `latest`?"), "{slip}");
+    }
+
+    #[test]
+    fn the_run_before_a_named_one_has_a_name_if_it_exists() {
+        let results = results();
+        for (named, earlier) in [
+            ("a", Some("a~1")),
+            ("a~1", None),
+            ("b", None),
+            ("c", None),
+            ("latest", None),
+        ] {
+            let found = name_of_earlier(named, results.path());
+            assert_eq!(found.as_deref(), earlier, "{named}");
+        }
     }
 
     #[test]

@@ -17,7 +17,7 @@ use kiln_core::{
 use serde_json::Value;
 
 use super::{
-    Stop, TableSource, lfs, note,
+    RESULTS, Stop, TableSource, lfs, note,
     record::{or_fault, packages_path, readable_experiment, readable_run},
     runs, tell_torn,
 };
@@ -74,7 +74,7 @@ pub(super) fn of_revision(revision: &str, path: &str) -> Result<TableSource, Sto
     source.checked(|planned| planned.check(&mut Cursor::new(&bytes), &shown))
 }
 
-/// `REVISION:PATH` on the command line.
+/// `REVISION:PATH` on the command line, or `REVISION:NAME` with the name of an experiment.
 struct NameInRevision<'a> {
     revision: &'a str,
     path: &'a str,
@@ -108,8 +108,28 @@ impl NameInRevision<'_> {
                 let table = tree.table(&place).map_err(cannot)?;
                 table.ok_or_else(|| self.refuse("it holds no `trials.csv`"))
             }
-            (None, None) => Err(self.refuse("the path does not exist in that revision")),
+            (None, None) => match self.of_experiment(tree).map_err(cannot)? {
+                Some(path) => {
+                    let named = NameInRevision {
+                        revision: self.revision,
+                        path: &path,
+                    };
+                    named.table(tree)
+                }
+                None => Err(self.refuse("the path does not exist in that revision")),
+            },
         }
+    }
+
+    /// The path of the experiment that a name without a folder may mean, if the commit has it.
+    fn of_experiment(&self, tree: &Tree) -> Result<Option<String>, String> {
+        if self.path.contains('/') {
+            return Ok(None);
+        }
+        // With a dot it is read from the current folder, as the usual folder of the runs.
+        let path = format!("./{RESULTS}/{}", self.path);
+        let found = tree.follow(&Path::new(&git::prefix()).join(&path))?;
+        Ok(found.map(|_| path))
     }
 
     /// A path of the commit, for a message.
