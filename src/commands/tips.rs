@@ -54,14 +54,25 @@ const REPEATS_OF_SEARCH: &str = "sweep.search.repeats";
 const WITHOUT_REPEATS: &str = "largest-batch";
 
 /// Commands of other programs, the command that is meant, and what that one does.
-const COMMANDS: [(&[&str], &str, &str); 3] = [
+const COMMANDS: [(&[&str], &str, &str); 6] = [
     (
         &["resume", "continue"],
         "run",
         "it resumes an unfinished run of the file",
     ),
     (&["list"], "ls", "it lists the runs"),
-    (&["remove", "delete"], "rm", "it removes runs"),
+    (&["remove", "delete", "clean"], "rm", "it removes runs"),
+    (
+        &["show", "info", "results", "summary"],
+        "report",
+        "it explains a run, or one trial as RUN:TRIAL",
+    ),
+    (
+        &["status", "log", "logs"],
+        "watch",
+        "it shows a run while it goes on",
+    ),
+    (&["validate", "lint"], "check", "it checks experiment files"),
 ];
 
 /// Options whose value may be any text, also a negative number.

@@ -60,6 +60,11 @@ fn an_option_of_other_programs_leads_to_what_kiln_has() {
             "this format is chosen by '--format markdown'",
         ),
         ("kiln resume f", "use 'kiln run': it resumes"),
+        ("kiln show f", "use 'kiln report': it explains"),
+        ("kiln status", "use 'kiln watch': it shows"),
+        ("kiln log f", "use 'kiln watch'"),
+        ("kiln clean", "use 'kiln rm'"),
+        ("kiln validate f", "use 'kiln check'"),
     ];
     for (line, tip) in cases {
         let text = rendered(line);
