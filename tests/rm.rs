@@ -144,9 +144,7 @@ fn a_rerun_is_told_by_ls_and_removed_as_a_whole() {
     )
     .unwrap();
     let listed = Ended::of(place.kiln(&["ls"]).output().unwrap());
-    let told = format!(
-        "1 folder of `kiln compare --rerun` not listed: of the newest, `kiln ls {rerun}/base`"
-    );
+    let told = format!("1 folder of `kiln compare --rerun` is not listed: {rerun}\n");
     assert!(listed.stderr.contains(&told), "{listed:?}");
     let whole = Ended::of(place.kiln(&["ls", rerun]).output().unwrap());
     let told = format!(

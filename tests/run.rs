@@ -279,6 +279,7 @@ fn a_dry_run_says_what_is_missing_here() {
     assert!(
         listed.status == Some(0)
             && listed.stdout.contains("4 of 4 trials would run")
+            && listed.stdout.contains("  batch_size=1\n")
             && listed.stderr.contains("no trial could start here: ")
             && listed.stderr.contains("nowhere.txt"),
         "{listed:?}"

@@ -1,7 +1,10 @@
 //! A planned file, and the launch of its trials: for `kiln run` and the other commands that run
 //! trials.
 
-use std::{collections::HashSet, path::Path};
+use std::{
+    collections::{HashMap, HashSet},
+    path::Path,
+};
 
 use kiln_core::{
     input,
@@ -22,7 +25,7 @@ use super::{
     sources::table_of_run,
 };
 use crate::{
-    progress::ProgressMode,
+    progress::{ProgressMode, names::name},
     report,
     schedule::{
         self, Budget, CopyPurpose, CopySource, Instruments, LaunchEnd, LaunchReport, Preview,
@@ -207,11 +210,18 @@ pub(super) fn dry_run(request: &RunRequest, style: ProgressMode) -> Result<Statu
         preview.to_run.len(),
         request.trials.len()
     );
+    let is_repeated = request.trials.iter().any(|trial| trial.repeat > 0);
+    let names: HashMap<&TrialId, &Trial> = request
+        .trials
+        .iter()
+        .map(|trial| (&trial.id, trial))
+        .collect();
     for (id, before) in &preview.to_run {
-        text.push_str(&match before {
-            Some(outcome) => format!("{id}  {outcome} before\n"),
-            None => format!("{id}\n"),
-        });
+        let name = names.get(id).map(|trial| name(trial, is_repeated));
+        let name = name.map_or_else(String::new, |name| format!("  {name}"));
+        let before = before.map_or_else(String::new, |outcome| format!("  {outcome} before"));
+        text.push_str(&without_controls(&format!("{id}{name}{before}")));
+        text.push('\n');
     }
     print(&text)?;
     Ok(Status::Success)

@@ -208,15 +208,14 @@ fn tell_reruns(results: &Path) {
     let Some(newest) = reruns.first() else {
         return;
     };
-    let side = |side: &str| shell_word(&newest.join(side).display().to_string());
-    note(&without_controls(&format!(
-        "{} of `kiln compare --rerun` not listed: of the newest, `kiln ls {}` and `kiln ls {}` list \
-         the runs, and `kiln rm {}` removes them",
-        counted(reruns.len(), "folder"),
-        side("base"),
-        side("new"),
-        shell_word(&newest.display().to_string())
-    )));
+    let newest = shell_word(&newest.display().to_string());
+    let text = match reruns.len() {
+        1 => format!("1 folder of `kiln compare --rerun` is not listed: {newest}"),
+        count => format!(
+            "{count} folders of `kiln compare --rerun` are not listed; the newest: {newest}"
+        ),
+    };
+    note(&without_controls(&text));
 }
 
 /// Returns the runs under a folder, newest first; the default folder may be absent.

@@ -227,7 +227,9 @@ impl LaunchListener for ProgressBars {
         match event {
             LaunchEvent::Notice(text) => self.print(text),
             LaunchEvent::TrialNotice { trial, text } => {
-                self.print(&format!("{}: {text}", self.outlook.name(trial)));
+                if self.outlook.is_new(text) {
+                    self.print(&format!("{}: {text}", self.outlook.name(trial)));
+                }
             }
             LaunchEvent::RunStarted {
                 folder,

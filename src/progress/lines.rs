@@ -64,7 +64,9 @@ impl LaunchListener for ProgressLines {
         match event {
             LaunchEvent::Notice(text) => self.line(text),
             LaunchEvent::TrialNotice { trial, text } => {
-                self.line(&format!("{}: {text}", self.outlook.name(trial)));
+                if self.outlook.is_new(text) {
+                    self.line(&format!("{}: {text}", self.outlook.name(trial)));
+                }
             }
             LaunchEvent::RunStarted {
                 folder,

@@ -37,7 +37,7 @@ impl NamedSettings<'_> {
 }
 
 /// The name of a planned trial.
-pub(super) fn name(trial: &Trial, is_repeated: bool) -> String {
+pub(crate) fn name(trial: &Trial, is_repeated: bool) -> String {
     let axes: Vec<(String, String)> = trial
         .axes
         .iter()

@@ -1,7 +1,7 @@
 //! State that all listeners for people keep of a launch: its start, the names of its trials, and
 //! how long it still takes.
 
-use std::{cell::RefCell, time::Instant};
+use std::{cell::RefCell, collections::HashSet, time::Instant};
 
 use kiln_core::plan::{Outcome, Trial};
 
@@ -22,6 +22,8 @@ struct OutlookState {
     time: TimeLeft,
     /// Whether a point has several seeds.
     is_repeated: bool,
+    /// The notices on trials that were shown.
+    told: HashSet<String>,
 }
 
 impl Outlook {
@@ -30,7 +32,14 @@ impl Outlook {
             started: Instant::now(),
             time: TimeLeft::default(),
             is_repeated: false,
+            told: HashSet::new(),
         }))
+    }
+
+    /// Whether a notice on a trial is to be shown: many trials have the same one, and their rows note
+    /// it.
+    pub(super) fn is_new(&self, notice: &str) -> bool {
+        self.0.borrow_mut().told.insert(notice.to_owned())
     }
 
     pub(super) fn name(&self, trial: &Trial) -> String {
@@ -128,5 +137,17 @@ fn size(trial: &Trial) -> TrialSize {
         steps: trial.steps,
         work: Some(per_sample as f64 * trial.effective_batch_size as f64),
         point: trial.point,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_same_notice_of_a_further_trial_is_not_shown_again() {
+        let outlook = Outlook::new();
+        let shown = ["a", "b", "a"].map(|notice| outlook.is_new(notice));
+        assert_eq!(shown, [true, true, false]);
     }
 }
