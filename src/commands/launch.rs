@@ -12,7 +12,7 @@ use kiln_core::{
     plan::{Outcome, Trial, TrialId},
     record::{AttemptEnd, RunFolder, TrialTable},
     spec::{self, Experiment, RunPlace},
-    units::counted,
+    units::{counted, without_controls},
 };
 use serde_json::{Value, json};
 

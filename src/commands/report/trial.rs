@@ -18,11 +18,10 @@ use kiln_core::{
 
 use super::Args;
 use crate::commands::{
-    RESULTS, Status, Stop,
-    at::ids,
-    print,
+    RESULTS, Status, Stop, print,
+    recorded_trial::ids,
     run_and_trial::{named_trial, trial_of_run},
-    sources::{TableSource, source_in},
+    sources::{TableSource, recorded},
 };
 
 /// Most lines of the standard error that are shown, and the end of the file that is read for them.
@@ -32,7 +31,7 @@ const MOST_BYTES: u64 = 8192;
 const LABEL: usize = 12;
 
 /// A label and its text; an empty label continues the one above.
-type Fact = (&'static str, String);
+type TrialLine = (&'static str, String);
 
 /// Prints the page of a trial, if the names on the command line are those of one.
 ///
@@ -57,7 +56,7 @@ pub(super) fn show_if_any(args: &Args) -> Result<Option<Status>, Stop> {
              without options, or leave `:{trial}` out to report the whole run"
         )));
     }
-    let source = source_in(run, &args.results)?;
+    let source = recorded(run, &args.results)?;
     let place = source.folder.clone();
     let place = place.unwrap_or_else(|| RunFolder::at(&source.name));
     let trial = named_trial(&place, &ids(&source), trial)?;
@@ -111,7 +110,7 @@ impl TrialPage<'_> {
     }
 
     /// The folder of the last attempt and the newest checkpoint, as far as they are there.
-    fn files(&self, row: &TrialRow) -> Vec<Fact> {
+    fn files(&self, row: &TrialRow) -> Vec<TrialLine> {
         let Some(run) = &self.source.folder else {
             return Vec::new();
         };
@@ -182,7 +181,7 @@ impl TrialPage<'_> {
 }
 
 /// The settings of a trial and how it ended, by its rows.
-fn facts(axes: &[String], rows: &[&TableRow]) -> Vec<Fact> {
+fn facts(axes: &[String], rows: &[&TableRow]) -> Vec<TrialLine> {
     let Some(row) = rows.last() else {
         let text = "not ended; `kiln watch RUN` shows it while it runs".to_owned();
         return vec![("outcome", text)];
@@ -213,7 +212,7 @@ fn facts(axes: &[String], rows: &[&TableRow]) -> Vec<Fact> {
 }
 
 /// The label stands at the first text.
-fn labelled(label: &'static str, texts: impl IntoIterator<Item = String>) -> Vec<Fact> {
+fn labelled(label: &'static str, texts: impl IntoIterator<Item = String>) -> Vec<TrialLine> {
     let texts = texts.into_iter().enumerate();
     let texts = texts.map(|(place, text)| (if place == 0 { label } else { "" }, text));
     texts.collect()
