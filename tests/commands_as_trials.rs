@@ -674,7 +674,8 @@ fn whether_a_run_without_a_loss_is_reproduced_cannot_be_told() {
 #[test]
 fn a_metric_that_the_runs_take_otherwise_is_not_compared() {
     let place = Place::of_command(
-        "  argv: [cat, det.txt]\n  metrics: {score: {line: 'score (.+)', better: high}}",
+        "  argv: [sed, 's/score.*/&.000{seed}/', det.txt]\n  metrics: {score: {line: 'score (.+)', \
+         better: high}}",
         "sweep: {repeats: 3}",
     );
     let text = fs::read_to_string(place.path("x.yaml")).unwrap();

@@ -17,6 +17,10 @@ pub struct ColumnMetric {
     pub is_better_high: bool,
 }
 
+/// Ends of the names of a command's own metrics that measure the machine, not what the program
+/// learned.
+const OF_MACHINE: [&str; 5] = ["_seconds", "_per_second", "_bytes", "_joules", "_watts"];
+
 /// Columns of the runner that the state of the machine does not affect, besides those of learning
 /// and of memory.
 const SETTLED: [&str; 5] = [
@@ -89,6 +93,13 @@ impl ColumnMetric {
     /// Whether it measures what was learned: a loss, or a metric of the validation data.
     pub(super) fn is_learned(self) -> bool {
         learned::is_learned(self.name)
+    }
+
+    /// Whether runs of other seeds should have another number: it was learned, or is a command's own
+    /// and not a time, a rate, memory or energy.
+    pub(in crate::report) fn follows_seed(self) -> bool {
+        let is_of_machine = OF_MACHINE.iter().any(|end| self.name.ends_with(end));
+        self.is_learned() || (self.is_own() && !is_of_machine)
     }
 
     /// Whether the column has the time or the steps until the target loss; a training that fails

@@ -230,7 +230,11 @@ fn why_untold(
     if let Some(column) = comparison.passed_over {
         return Some(format!("only one side has `{column}`"));
     }
-    (!comparison.excludes_worse).then(|| word(comparison).replace('-', " "))
+    let verdict = || word(comparison).replace('-', " ");
+    (!comparison.excludes_worse).then(|| match comparison.why_too_few {
+        Some(why) => format!("{}: {why}", verdict()),
+        None => verdict(),
+    })
 }
 
 /// Whether one side was disturbed so much more than the other that this may explain the difference.

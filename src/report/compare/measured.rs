@@ -11,7 +11,7 @@ use super::{
     metric::RunReader,
     pair::completed,
     scope,
-    words::USABLE,
+    words::{ALL_SEEDS_ALIKE, USABLE},
 };
 
 /// From this share on an arithmetic and a geometric mean are told to differ: half a unit of the
@@ -29,6 +29,9 @@ struct MeasuredPair {
     missing: [usize; 2],
     passed_over: Option<&'static str>,
     refusal: Option<String>,
+    /// Whether a side has one number with every seed, and the other side another: its runs count as
+    /// one.
+    are_copies: bool,
 }
 
 impl MeasuredPair {
@@ -51,6 +54,7 @@ impl MeasuredPair {
             new,
             nature: metric.nature(),
         };
+        let has_copies = rows.iter().any(|rows| metric.are_copies(column, rows));
         (!sides.base.is_empty() && !sides.new.is_empty()).then_some(Self {
             place,
             metric,
@@ -73,6 +77,7 @@ impl MeasuredPair {
                     is_unusable.then(|| format!("a `{column}` is not {USABLE}"))
                 })
                 .or_else(|| zero_beside_some(column, &sides)),
+            are_copies: has_copies && !sides.is_constant(),
             sides,
         })
     }
@@ -133,6 +138,7 @@ impl MeasuredPair {
         let of_zeros = self.verdict_of_zeros().filter(|_| self.sides.has_enough());
         let verdict = match (&estimate, of_zeros) {
             _ if !is_comparable || self.refusal.is_some() => Verdict::NotComparable,
+            _ if self.are_copies => Verdict::TooFewRuns,
             (Some(estimate), _) => verdict(metric, estimate),
             (None, Some(of_zeros)) => of_zeros,
             (None, None) => Verdict::TooFewRuns,
@@ -161,6 +167,8 @@ impl MeasuredPair {
             visible: estimate.and_then(|estimate| estimate.visible),
             design: estimate.map(|estimate| estimate.design),
             refusal: self.refusal,
+            why_too_few: (verdict == Verdict::TooFewRuns && self.are_copies)
+                .then_some(ALL_SEEDS_ALIKE),
             excludes_worse: estimate.map_or(is_not_worse, |one| excludes_worse(metric, &one)),
             drift: estimate
                 .filter(|_| metric.nature() == Nature::Drifting)
@@ -203,6 +211,7 @@ pub(super) fn fill(matchups: &[Matchup<'_>], found: &mut Comparisons) {
         compared[one.place].unlike.is_empty()
             && one.refusal.is_none()
             && one.sides.has_enough()
+            && !one.are_copies
             && one.verdict_of_zeros().is_none()
     };
     let judged: Vec<usize> = measured

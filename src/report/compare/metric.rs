@@ -10,7 +10,7 @@ use kiln_core::{
 };
 use serde::{Serialize, Serializer};
 
-use super::{at_once::AtOnce, column::ColumnMetric, matching::RunKeys, paired};
+use super::{at_once::AtOnce, column::ColumnMetric, copies::are_copies, matching::RunKeys, paired};
 use crate::report::energy::{by_counter, by_readings};
 
 /// A number that a verdict is given on.
@@ -230,6 +230,23 @@ impl ComparedMetric {
         column.is_some_and(|column| {
             let mut numbers = rows.iter().filter_map(|row| column.read(row));
             numbers.any(|number| !self.is_usable(number))
+        })
+    }
+
+    /// Whether runs of several seeds all have the same number in this column, although it should
+    /// follow the seed. An accuracy of 0 in all runs is judged by itself.
+    pub(super) fn are_copies(self, column: &'static str, rows: &[&TrialRow]) -> bool {
+        let mut columns = self.columns().into_iter();
+        let column = columns.find(|known| known.name() == column);
+        let follows_seed = match self {
+            Self::Loss | Self::Accuracy(_) => true,
+            Self::Column(column) => column.follows_seed(),
+            Self::Throughput | Self::StepTime | Self::Memory | Self::Energy => false,
+        };
+        column.filter(|_| follows_seed).is_some_and(|column| {
+            let run = |row: &&TrialRow| Some((row.seed, column.read(row)?));
+            let runs: Vec<(u64, f64)> = rows.iter().filter_map(run).collect();
+            runs.iter().all(|(_, value)| *value != 0.0) && are_copies(runs.into_iter())
         })
     }
 

@@ -10,6 +10,7 @@ mod between_page;
 mod between_programs;
 mod column;
 mod comparable;
+mod copies;
 mod differences;
 mod export;
 mod gate;
@@ -40,6 +41,7 @@ use serde::{Serialize, Serializer};
 pub use between::{Between, SplitTable, between};
 pub use column::ColumnMetric;
 pub use comparable::{RowFact, Unlike};
+pub(in crate::report) use copies::are_copies;
 pub use gate::{Gate, gate, gate_of_all, unsaid};
 pub use machines::{RecordedTable, tell_machines_apart};
 pub use matching::keys_in_common;
@@ -150,6 +152,9 @@ pub struct Comparison {
     pub drift: Drift,
     /// Why the numbers cannot be compared, although the rows can.
     pub refusal: Option<String>,
+    /// Why the runs are too few, although their number is enough.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub why_too_few: Option<&'static str>,
     /// Whether these runs exclude a change for the worse that is large enough to count.
     #[serde(skip)]
     pub excludes_worse: bool,

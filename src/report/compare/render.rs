@@ -16,7 +16,7 @@ use super::{
     Compared, ComparedMetric, Comparison, Comparisons, Fact, Verdict, between_page, order,
     words::{
         USABLE, all_disturbed, changes_without_interval, difference, disturbed, missing,
-        of_differences, treated, words,
+        of_differences, too_few, treated, words,
     },
 };
 use crate::{output::markdown, report::layout::PageStyle};
@@ -351,8 +351,10 @@ impl ComparisonPage<'_> {
                 remarks.push(format!("only in {side}: {}", listed(names, "; ")));
             }
         }
+        let is_short =
+            |one: &Comparison| one.verdict == Verdict::TooFewRuns && one.why_too_few.is_none();
         let mut comparisons = pairs.iter().flat_map(|pair| &pair.comparisons);
-        if comparisons.any(|comparison| comparison.verdict == Verdict::TooFewRuns) {
+        if comparisons.any(is_short) {
             remarks.push(format!(
                 "a verdict needs {FEWEST_RUNS} runs of a point on both sides (`sweep.repeats: 5`)"
             ));
@@ -381,6 +383,8 @@ impl ComparisonPage<'_> {
         remarks.extend(comparisons.filter_map(|comparison| missing(&pair.name, comparison)));
         let comparisons = pair.comparisons.iter();
         remarks.extend(comparisons.filter_map(|one| of_differences(&pair.name, one)));
+        let comparisons = pair.comparisons.iter();
+        remarks.extend(comparisons.filter_map(|one| too_few(&pair.name, one)));
         let unusable = |column: &&str| {
             format!(
                 "not compared: {}: no run of one side has a `{column}` {USABLE}",

@@ -1324,6 +1324,48 @@ fn an_accuracy_that_is_0_in_all_runs_of_a_side_is_judged() {
     }
 }
 
+/// Two sides in turns, with another seed for each run, or one for all, and these losses.
+fn with_losses(losses: [[f64; 5]; 2], has_seeds: bool) -> Comparisons {
+    let mut tables = in_turns(&STEADY, &STEADY);
+    for (table, losses) in tables.iter_mut().zip(losses) {
+        for (place, row) in table.rows.iter_mut().enumerate() {
+            row.fixed.seed = if has_seeds { place as u64 + 1 } else { 1 };
+            row.fixed.valid_loss = Some(losses[place]);
+        }
+    }
+    let [base, new] = tables;
+    compare(&base, &new, &Options::default()).unwrap()
+}
+
+#[test]
+fn runs_of_other_seeds_with_one_loss_count_as_one() {
+    let judged = |losses: [[f64; 5]; 2], has_seeds: bool| {
+        let found = with_losses(losses, has_seeds);
+        let mut all = found.pairs[0].comparisons.iter();
+        let loss = all.find(|one| one.metric == ComparedMetric::Loss);
+        let verdict = loss.unwrap().verdict;
+        (verdict, gate(&found, ComparedMetric::Loss), page(&found))
+    };
+    let varied = [2.0, 2.01, 1.99, 2.02, 2.0];
+    let why = "all seeds gave the same number: does the program use its seed?";
+    for losses in [[[2.0; 5], [2.5; 5]], [[2.5; 5], varied], [varied, [2.5; 5]]] {
+        let (verdict, gate, page) = judged(losses, true);
+        assert_eq!(verdict, Verdict::TooFewRuns, "{losses:?}");
+        let untold = format!("train.batch_size 8 (too few runs: {why})");
+        assert_eq!(gate, Gate::CannotTell(vec![untold]));
+        let remark = format!("too few runs: train.batch_size 8: `valid_loss`: {why}\n");
+        assert!(
+            page.contains(&remark) && !page.contains("a verdict needs 3 runs"),
+            "{page}"
+        );
+    }
+    // Both sides have one number, and repeats of one seed should be equal.
+    let (same, gate, page) = judged([[2.0; 5]; 2], true);
+    assert_eq!((same, gate), (Verdict::Same, Gate::Pass));
+    assert!(!page.contains(why), "{page}");
+    assert_eq!(judged([[2.0; 5], [2.5; 5]], false).0, Verdict::Worse);
+}
+
 #[test]
 fn an_accuracy_that_is_0_in_some_runs_is_judged_by_its_differences() {
     let judged = |base: [f64; 5], new: [f64; 5]| {

@@ -12,6 +12,19 @@ use crate::report::{layout::significant, two_values};
 /// Condition for a number to be part of a ratio, as `metric` checks it.
 pub(super) const USABLE: &str = "from 1e-150 to 1e150";
 
+/// Why runs of several seeds count as one.
+pub(super) const ALL_SEEDS_ALIKE: &str =
+    "all seeds gave the same number: does the program use its seed?";
+
+/// Sentence about runs that are enough in number, and yet too few.
+pub(super) fn too_few(point: &str, comparison: &Comparison) -> Option<String> {
+    let why = comparison.why_too_few?;
+    Some(format!(
+        "too few runs: {point}: `{}`: {why}",
+        comparison.column
+    ))
+}
+
 /// Sentence about the runs that a comparison excludes.
 pub(super) fn missing(point: &str, comparison: &Comparison) -> Option<String> {
     let Comparison {
@@ -328,6 +341,9 @@ pub(super) fn shown(metric: ComparedMetric, value: f64) -> String {
 pub(super) fn interval_of(comparison: &Comparison) -> Option<String> {
     let (base, new) = (comparison.base_runs, comparison.new_runs);
     match comparison.verdict {
+        Verdict::TooFewRuns if comparison.why_too_few.is_some() => {
+            Some("none (runs are copies)".to_owned())
+        }
         Verdict::TooFewRuns if base == new => Some(format!("none ({})", counted(base, "run"))),
         Verdict::TooFewRuns => Some(format!("none ({base} and {new} runs)")),
         _ => {

@@ -12,11 +12,14 @@ use kiln_core::{
 
 use super::{RankedPoint, Ranking};
 use crate::report::{
-    compare::ColumnMetric,
+    compare::{ColumnMetric, are_copies},
     objective::{RankedBy, words},
     points::{Point, sweeps_devices},
     rates::{Blocks, Doubt, Rates, Scale, each_with_each, order},
 };
+
+/// The doubt in a lead of a point whose repeats do not vary, although their seeds do.
+const COPIES: &str = "the repeats are equal to the bit: nothing is known of the noise";
 
 impl Ranking<'_> {
     /// The goal of the objective.
@@ -56,8 +59,21 @@ impl Ranking<'_> {
                 self.name(&self.rivals()[other]),
                 gain.interval(scale)
             )),
+            (Ok(()), None) if self.has_copies() => Err(COPIES.to_owned()),
             (of_next, _) => of_next,
         })
+    }
+
+    /// Whether the best point or the next has one value with every seed: its runs count as one.
+    fn has_copies(&self) -> bool {
+        let RankedBy::Metric(metric, _) = self.objective.by else {
+            return false;
+        };
+        let column = ColumnMetric::named(metric.name(), metric.is_better_high());
+        let run = |row: &TrialRow| Some((row.seed, self.objective.value(row)?));
+        let is_copied = |of: &RankedPoint<'_>| are_copies(of.point.completed().filter_map(run));
+        column.is_some_and(|column| column.follows_seed())
+            && self.rivals().iter().take(2).any(is_copied)
     }
 
     /// Why the best point by its mean may not be the best one: within blocks another is ahead of it by more

@@ -225,6 +225,46 @@ fn a_lead_in_speed_that_may_be_noise_is_not_on_the_front() {
 }
 
 #[test]
+fn repeats_that_are_equal_to_the_bit_say_nothing_of_the_noise() {
+    let told = |losses: [[f64; 3]; 2], has_seeds: bool, asked: Metric| {
+        let rows = (0..6_u64).map(|at| {
+            let (place, repeat) = (at as usize % 2, at / 2);
+            let loss = losses[place][repeat as usize];
+            let mut fixed = TrialRow {
+                seed: if has_seeds { repeat + 1 } else { 1 },
+                block: Some(repeat + 1),
+                run_seconds: Some(at as f64),
+                valid_loss: Some(loss),
+                ..row(at + 1, 100.0)
+            };
+            fixed.metrics.insert("cost".to_owned(), loss);
+            fixed.metrics.insert("cost_seconds".to_owned(), loss);
+            (fixed, &[["a"], ["b"]][place][..])
+        });
+        let table = table(&["model.x"], rows.collect());
+        let all = points(&table);
+        let asked = spec::Objective::of(asked, Some(spec::Goal::Min));
+        let ranking = Ranking::new(&all, &table, Some(asked));
+        (ranking.verdict().unwrap(), ranking.is_certain())
+    };
+    let (copies, varied) = ([2.0; 3], [2.0, 2.01, 1.99]);
+    let doubt = "; the repeats are equal to the bit: nothing is known of the noise";
+    for metric in [Metric::ValidLoss, Metric::named("cost")] {
+        for losses in [[copies, [2.5; 3]], [varied, [2.5; 3]]] {
+            let (told, is_certain) = told(losses, true, metric);
+            assert!(told.contains(doubt) && !is_certain, "{told}");
+        }
+        let (sure, is_certain) = told([varied, [2.5, 2.51, 2.52]], true, metric);
+        assert!(sure.contains("larger than noise") && is_certain, "{sure}");
+    }
+    // A time may be equal to the bit by its resolution.
+    let (time, _) = told([copies, [2.5; 3]], true, Metric::named("cost_seconds"));
+    assert!(!time.contains(doubt), "{time}");
+    let (one_seed, _) = told([copies, [2.5; 3]], false, Metric::named("cost"));
+    assert!(one_seed.contains("larger than noise"), "{one_seed}");
+}
+
+#[test]
 fn losses_on_other_data_are_not_ranked() {
     let run = |axis: &'static str, values: [&'static [&'static str]; 2]| {
         let rows = (0..10_u64).map(|at| {
