@@ -2,7 +2,10 @@
 
 use std::collections::HashSet;
 
-use kiln_core::statistics::{self, Drift, Estimate, Nature, Question, Sides, TimedRun, estimates};
+use kiln_core::statistics::{
+    self, Drift, Estimate, ExactTest, Nature, Question, Sides, TimedRun, estimates,
+    estimates_beside,
+};
 
 use super::{
     ComparedMetric, Comparison, Comparisons, Matchup, Verdict,
@@ -32,6 +35,8 @@ struct MeasuredPair {
     /// Whether a side has one number with every seed, and the other side another: its runs count as
     /// one.
     are_copies: bool,
+    /// Whether zeros on one side alone are more than chance.
+    is_sure_of_zeros: bool,
 }
 
 impl MeasuredPair {
@@ -78,6 +83,7 @@ impl MeasuredPair {
                 })
                 .or_else(|| zero_beside_some(column, &sides)),
             are_copies: has_copies && !sides.is_constant(),
+            is_sure_of_zeros: false,
             sides,
         })
     }
@@ -104,7 +110,8 @@ impl MeasuredPair {
         }
     }
 
-    /// The verdict where all runs of a side are 0: there is no ratio. `None` elsewhere.
+    /// The verdict where all runs of a side are 0, if they are no chance: there is no ratio. `None`
+    /// elsewhere.
     fn verdict_of_zeros(&self) -> Option<Verdict> {
         let is_zero = |runs: &Vec<TimedRun>| runs.iter().all(|run| run.value == 0.0);
         let is_higher = match [&self.sides.base, &self.sides.new].map(is_zero) {
@@ -136,6 +143,10 @@ impl MeasuredPair {
             mean(runs).is_some_and(|mean| (mean / middle - 1.0).abs() >= VISIBLY_APART)
         };
         let of_zeros = self.verdict_of_zeros().filter(|_| self.sides.has_enough());
+        let of_zeros = of_zeros.map(|verdict| match verdict {
+            Verdict::Better | Verdict::Worse if !self.is_sure_of_zeros => Verdict::Ambiguous,
+            settled => settled,
+        });
         let verdict = match (&estimate, of_zeros) {
             _ if !is_comparable || self.refusal.is_some() => Verdict::NotComparable,
             _ if self.are_copies => Verdict::TooFewRuns,
@@ -206,23 +217,26 @@ pub(super) fn fill(matchups: &[Matchup<'_>], found: &mut Comparisons) {
             Some(MeasuredPair { refusal, ..one })
         })
     };
-    let measured: Vec<MeasuredPair> = metrics.iter().flat_map(of_metric).collect();
+    let mut measured: Vec<MeasuredPair> = metrics.iter().flat_map(of_metric).collect();
     let is_judged = |one: &&MeasuredPair| {
         compared[one.place].unlike.is_empty()
             && one.refusal.is_none()
             && one.sides.has_enough()
             && !one.are_copies
-            && one.verdict_of_zeros().is_none()
+            && one.verdict_of_zeros() != Some(Verdict::Same)
     };
-    let judged: Vec<usize> = measured
+    let (judged, of_zeros): (Vec<usize>, Vec<usize>) = measured
         .iter()
         .enumerate()
         .filter(|(_, one)| is_judged(one))
         .map(|(place, _)| place)
-        .collect();
-    let estimated = estimates(&questions(
-        judged.iter().map(|place| &measured[*place]).collect(),
-    ));
+        .partition(|place| measured[*place].verdict_of_zeros().is_none());
+    let of = |places: &[usize]| {
+        let pairs = places.iter().map(|place| &measured[*place]);
+        pairs.collect::<Vec<&MeasuredPair>>()
+    };
+    let (questions, tests) = questions(of(&judged), of(&of_zeros));
+    let (estimated, are_sure) = estimates_beside(&questions, &tests);
     // A drift is looked for once at each point, by its rate, else by its steps, else by the first
     // number that was asked for and that the state of the machine reaches.
     let points: HashSet<usize> = judged
@@ -238,6 +252,9 @@ pub(super) fn fill(matchups: &[Matchup<'_>], found: &mut Comparisons) {
         .into_iter()
         .zip(estimated)
         .for_each(|(place, one)| estimate_of[place] = Some(measured[place].estimate(one)));
+    for (place, is_sure) in of_zeros.into_iter().zip(are_sure) {
+        measured[place].is_sure_of_zeros = is_sure;
+    }
     for (one, estimate) in measured.into_iter().zip(estimate_of) {
         let into = &mut compared[one.place];
         let is_comparable = into.unlike.is_empty();
@@ -247,10 +264,15 @@ pub(super) fn fill(matchups: &[Matchup<'_>], found: &mut Comparisons) {
 }
 
 /// Half of the error level is for throughput and the metrics that were asked for by name, half for
-/// all others together; comparisons of constant numbers count for neither.
-fn questions(measured: Vec<&MeasuredPair>) -> Vec<Question> {
+/// all others together; comparisons of constant numbers count for neither. Where all runs of a side
+/// are 0 a test takes the place of an estimate.
+fn questions(
+    measured: Vec<&MeasuredPair>,
+    of_zeros: Vec<&MeasuredPair>,
+) -> (Vec<Question>, Vec<ExactTest>) {
     let count = |is_main: bool| {
         let asked = measured.iter().filter(|one| !one.sides.is_constant());
+        let asked = asked.chain(&of_zeros);
         asked
             .filter(|one| one.metric.is_main() == is_main)
             .count()
@@ -261,10 +283,12 @@ fn questions(measured: Vec<&MeasuredPair>) -> Vec<Question> {
         true => 1.0 / of_main,
         false => 1.0 / of_others,
     };
-    measured
-        .iter()
-        .map(|one| one.question(weight(one)))
-        .collect()
+    let questions = measured.iter().map(|one| one.question(weight(one)));
+    let test = |one: &&MeasuredPair| {
+        let sides = &one.sides;
+        ExactTest::of_all_against_none(sides.base.len(), sides.new.len(), weight(one))
+    };
+    (questions.collect(), of_zeros.iter().map(test).collect())
 }
 
 /// The refusal where all runs of one side have 0, and some of the other; `None` elsewhere.

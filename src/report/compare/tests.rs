@@ -1324,6 +1324,41 @@ fn an_accuracy_that_is_0_in_all_runs_of_a_side_is_judged() {
     }
 }
 
+#[test]
+fn a_rise_from_0_that_may_be_chance_is_ambiguous() {
+    let verdict = |runs: usize, points: u64| {
+        let mut tables = in_turns(&STEADY, &STEADY);
+        for (table, top1) in tables.iter_mut().zip([[0.0; 5], GOOD]) {
+            table.rows.truncate(runs);
+            for (place, row) in table.rows.iter_mut().enumerate() {
+                row.fixed.valid_top1 = Some(top1[place]);
+            }
+            let rows = table.rows.clone();
+            for point in 1..points {
+                for mut row in rows.iter().cloned() {
+                    row.axes = vec![format!("8{point}")];
+                    row.fixed.trial = TrialId(format!("{:010x}", 100 * point + row.fixed.number));
+                    row.fixed.valid_top1 = None;
+                    row.fixed.valid_mean_absolute_error = row.fixed.samples_per_second;
+                    table.rows.push(row);
+                }
+            }
+        }
+        let [base, new] = tables;
+        let found = compare(&base, &new, &Options::default()).unwrap();
+        let metric = accuracy("valid_top1");
+        let mut all = found.pairs[0].comparisons.iter();
+        let one = all.find(|one| one.metric == metric).unwrap();
+        (one.verdict, gate(&found, metric))
+    };
+    // 2 of 20 ways to deal six runs to two sides are so far apart, and 2 of 252 for ten.
+    let (verdict_of_three, gate) = verdict(3, 1);
+    assert_eq!(verdict_of_three, Verdict::Ambiguous);
+    assert!(matches!(gate, Gate::CannotTell(why) if why[0].contains("ambiguous")));
+    assert_eq!(verdict(5, 1), (Verdict::Better, Gate::Pass));
+    assert_eq!(verdict(5, 20).0, Verdict::Ambiguous);
+}
+
 /// Two sides in turns, with another seed for each run, or one for all, and these losses.
 fn with_losses(losses: [[f64; 5]; 2], has_seeds: bool) -> Comparisons {
     let mut tables = in_turns(&STEADY, &STEADY);

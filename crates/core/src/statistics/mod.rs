@@ -23,7 +23,7 @@ mod tradeoff;
 pub use contrast::Estimate;
 pub use design::Design;
 pub use drift::Drift;
-pub use family::{Question, estimates};
+pub use family::{ExactTest, Question, estimates, estimates_beside};
 pub use field::Field;
 pub use limits::{
     ALPHA, CORRELATION, FEWEST_RUNS, MUCH_DISTURBED, OUTLIER_DEVIATIONS, OUTLIER_FEWEST_RUNS,

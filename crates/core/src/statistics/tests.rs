@@ -496,6 +496,28 @@ fn what_is_one_number_in_all_runs_takes_nothing_of_the_level() {
 }
 
 #[test]
+fn exact_tests_share_the_level_with_the_other_questions() {
+    let of = |runs: usize| ExactTest::of_all_against_none(runs, runs, 1.0);
+    assert_near(of(3).p, 0.1);
+    assert_near(of(4).p, 2.0 / 70.0);
+    assert_near(ExactTest::of_all_against_none(3, 5, 1.0).p, 2.0 / 56.0);
+    let differ = |tests: &[ExactTest]| estimates_beside(&[], tests).1;
+    assert_eq!(differ(&[of(3)]), [false]);
+    assert_eq!(differ(&[of(4)]), [true]);
+    assert_eq!(differ(&[of(4); 2]), [false; 2]);
+    // The clearest one comes first, and leaves the whole level to the other.
+    assert_eq!(differ(&[of(4), of(8)]), [true; 2]);
+    // They take a part of the level of an estimate.
+    let unclear = question(
+        untimed(&[100.0, 103.0, 97.0]),
+        untimed(&[101.0, 104.0, 97.0]),
+        Nature::Settled,
+    );
+    let beside = estimates_beside(std::slice::from_ref(&unclear), &[of(3)]);
+    assert!(beside.0[0].high > one(&unclear).high && beside.1 == [false]);
+}
+
+#[test]
 fn means_and_deviations_of_the_largest_and_least_numbers_are_numbers() {
     assert_eq!(mean(&[1e308; 12]), Some(1e308));
     assert_eq!(deviation(&[1e308, 1e308, 1e308]), Some(0.0));
