@@ -95,6 +95,12 @@ impl ColumnMetric {
         learned::is_learned(self.name)
     }
 
+    /// Whether it is a loss: of the runner, or of a command by its name.
+    pub(super) fn is_loss(self) -> bool {
+        let name = self.name.strip_prefix(METRIC_PREFIX).unwrap_or(self.name);
+        name == "loss" || name.ends_with("_loss")
+    }
+
     /// Whether runs of other seeds should have another number: it was learned, or is a command's own
     /// and not a time, a rate, memory or energy.
     pub(in crate::report) fn follows_seed(self) -> bool {

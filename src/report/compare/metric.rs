@@ -340,7 +340,12 @@ impl ComparedMetric {
 
     /// A smaller change does not count: `docs/comparing.md`.
     pub(super) fn worth(self) -> f64 {
-        match self == Self::Loss || self.is_accuracy() {
+        let is_loss = match self {
+            Self::Loss => true,
+            Self::Column(column) => column.is_loss(),
+            _ => false,
+        };
+        match is_loss || self.is_accuracy() {
             true => WORTH_OF_LOSS,
             false => WORTH,
         }

@@ -1360,7 +1360,7 @@ fn a_rise_from_0_that_may_be_chance_is_ambiguous() {
 }
 
 /// Two sides in turns, with another seed for each run, or one for all, and these losses.
-fn with_losses(losses: [[f64; 5]; 2], has_seeds: bool) -> Comparisons {
+fn with_losses(losses: [[f64; 5]; 2], has_seeds: bool) -> [TrialTable; 2] {
     let mut tables = in_turns(&STEADY, &STEADY);
     for (table, losses) in tables.iter_mut().zip(losses) {
         for (place, row) in table.rows.iter_mut().enumerate() {
@@ -1368,14 +1368,52 @@ fn with_losses(losses: [[f64; 5]; 2], has_seeds: bool) -> Comparisons {
             row.fixed.valid_loss = Some(losses[place]);
         }
     }
-    let [base, new] = tables;
-    compare(&base, &new, &Options::default()).unwrap()
+    tables
+}
+
+#[test]
+fn a_loss_that_is_asked_for_by_name_has_the_threshold_of_a_loss() {
+    let losses = [2.0, 2.001, 1.999, 2.002, 2.0];
+    let [mut base, mut new] = with_losses([losses, losses.map(|loss| 1.02 * loss)], true);
+    for row in base.rows.iter_mut().chain(&mut new.rows) {
+        row.fixed.lowest_valid_loss = row.fixed.valid_loss;
+        let loss = row.fixed.valid_loss.unwrap();
+        for name in ["test_loss", "perplexity"] {
+            row.fixed.metrics.insert(name.to_owned(), loss);
+        }
+    }
+    let names = ["valid_loss", "lowest_valid_loss", "metric.test_loss"];
+    let named = |name: &str| ColumnMetric::named(name, false).unwrap();
+    let options = Options {
+        columns: [&names[..], &["metric.perplexity"]]
+            .concat()
+            .into_iter()
+            .map(named)
+            .collect(),
+        ..Options::default()
+    };
+    let found = compare(&base, &new, &options).unwrap();
+    let verdict = |metric: ComparedMetric| {
+        let mut all = found.pairs[0].comparisons.iter();
+        all.find(|one| one.metric == metric).unwrap().verdict
+    };
+    assert_eq!(verdict(ComparedMetric::Loss), Verdict::Worse);
+    for name in names {
+        assert_eq!(
+            verdict(ComparedMetric::Column(named(name))),
+            Verdict::Worse,
+            "{name}"
+        );
+    }
+    let perplexity = ComparedMetric::Column(named("metric.perplexity"));
+    assert_eq!(verdict(perplexity), Verdict::Same);
 }
 
 #[test]
 fn runs_of_other_seeds_with_one_loss_count_as_one() {
     let judged = |losses: [[f64; 5]; 2], has_seeds: bool| {
-        let found = with_losses(losses, has_seeds);
+        let [base, new] = with_losses(losses, has_seeds);
+        let found = compare(&base, &new, &Options::default()).unwrap();
         let mut all = found.pairs[0].comparisons.iter();
         let loss = all.find(|one| one.metric == ComparedMetric::Loss);
         let verdict = loss.unwrap().verdict;
