@@ -3,7 +3,7 @@
 
 use kiln_core::{
     record::{TrialRow, disturbance::LEAST_THROTTLED_FRACTION},
-    statistics::{self, OUTLIER_DEVIATIONS, OUTLIER_FEWEST_RUNS, WORTH},
+    statistics::{self, OUTLIER_FEWEST_RUNS, WORTH, outlier_deviations},
     units::decimals,
 };
 
@@ -34,9 +34,12 @@ pub(super) fn outliers(side: &str, rows: &[&TrialRow], metrics: &[ComparedMetric
     }
     let middle = statistics::median(values.iter().map(|(_, value)| *value));
     let distance = statistics::median(values.iter().map(|(_, value)| (value - middle).abs()));
+    // Of numbers that are coarse most may be equal, with a median distance of 0.
+    let step = smallest_step(values.iter().map(|(_, value)| *value).collect());
+    let deviation = (distance / TO_DEVIATION).max(step);
     let is_far = |value: f64| {
         let away = (value - middle).abs();
-        away > WORTH * middle && away * TO_DEVIATION > OUTLIER_DEVIATIONS * distance
+        away > WORTH * middle && away > outlier_deviations(values.len()) * deviation
     };
     let has_run_seconds = values.iter().all(|(row, _)| row.run_seconds.is_some());
     let start = |row: &TrialRow| match has_run_seconds {
@@ -73,6 +76,14 @@ pub(super) fn outliers(side: &str, rows: &[&TrialRow], metrics: &[ComparedMetric
         .collect()
 }
 
+/// The smallest difference of two values that are not equal; 0 if all are equal.
+fn smallest_step(mut values: Vec<f64>) -> f64 {
+    values.sort_unstable_by(f64::total_cmp);
+    let steps = values.windows(2).map(|two| two[1] - two[0]);
+    let steps = steps.filter(|step| *step > 0.0);
+    steps.reduce(f64::min).unwrap_or_default()
+}
+
 fn likely_reason(row: &TrialRow) -> Option<String> {
     if let Some(seen) = row.others_on_device() {
         return Some(format!("others on the device: {seen}"));
@@ -105,6 +116,41 @@ mod tests {
         let found = outliers("base", &rows, &[]);
         assert_eq!(found.len(), 1, "{found:?}");
         found.concat()
+    }
+
+    /// Share of comparisons of clean runs, normal with a deviation of 5 % and rounded to `unit`, in
+    /// which a run of a side is called an outlier.
+    fn share_of_clean(runs: usize, unit: f64) -> f64 {
+        const COMPARISONS: usize = 2000;
+        let mut random = fastrand::Rng::with_seed(7);
+        let mut normal = || {
+            let [one, other] = [(); 2].map(|()| random.f64());
+            (-2.0 * (1.0 - one).ln()).sqrt() * (std::f64::consts::TAU * other).cos()
+        };
+        let mut rows = vec![row(1, 100.0); 2 * runs];
+        let mut has_outlier = || {
+            for row in &mut rows {
+                let rate = ((100.0 + 5.0 * normal()) / unit).round() * unit;
+                row.samples_per_second = Some(rate);
+            }
+            let rows: Vec<&TrialRow> = rows.iter().collect();
+            let mut sides = rows.chunks(runs);
+            sides.any(|side| !outliers("base", side, &[]).is_empty())
+        };
+        let found = (0..COMPARISONS).filter(|_| has_outlier()).count();
+        found as f64 / COMPARISONS as f64
+    }
+
+    #[test]
+    fn clean_runs_seldom_have_an_outlier_however_few_or_coarse() {
+        for runs in [4, 5, 6, 7, 10, 20] {
+            let share = share_of_clean(runs, 1e-6);
+            assert!((0.02..0.08).contains(&share), "{runs} runs: {share}");
+            for unit in [1.0, 5.0, 10.0, 20.0] {
+                let share = share_of_clean(runs, unit);
+                assert!(share < 0.08, "{runs} runs in steps of {unit}: {share}");
+            }
+        }
     }
 
     #[test]

@@ -26,8 +26,8 @@ pub use drift::Drift;
 pub use family::{ExactTest, Question, estimates, estimates_beside};
 pub use field::Field;
 pub use limits::{
-    ALPHA, CORRELATION, FEWEST_RUNS, MUCH_DISTURBED, OUTLIER_DEVIATIONS, OUTLIER_FEWEST_RUNS,
-    POWER, SESSION_JUMP, WORTH, WORTH_OF_LOSS,
+    ALPHA, CORRELATION, FEWEST_RUNS, MUCH_DISTURBED, OUTLIER_FEWEST_RUNS, POWER, SESSION_JUMP,
+    WORTH, WORTH_OF_LOSS, outlier_deviations,
 };
 pub(crate) use limits::{ROUNDING, SEARCH_EQUAL};
 pub use mean_interval::mean_interval;
