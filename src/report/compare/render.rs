@@ -21,6 +21,10 @@ use super::{
 };
 use crate::{output::markdown, report::layout::PageStyle};
 
+/// Advice after an open verdict: the level holds for one look at the runs.
+const DECIDE_ONCE: &str = "ambiguous: decide once how many repeats a new run has (`smallest visible` \
+                           tells what these could show): where repeats are added until there is a \
+                           verdict, up to 18 % of unchanged points get a false one, not 5 %";
 /// Says how far the data of folders of images were compared.
 const DATA_BY_NAME: &str = "folders of images are compared by the names and lengths of their files: \
                             contents were not compared";
@@ -350,6 +354,11 @@ impl ComparisonPage<'_> {
             if !names.is_empty() {
                 remarks.push(format!("only in {side}: {}", listed(names, "; ")));
             }
+        }
+        let is_open = |one: &Comparison| one.verdict == Verdict::Ambiguous && one.metric.is_main();
+        let mut comparisons = pairs.iter().flat_map(|pair| &pair.comparisons);
+        if comparisons.any(is_open) {
+            remarks.push(DECIDE_ONCE.to_owned());
         }
         let is_short =
             |one: &Comparison| one.verdict == Verdict::TooFewRuns && one.why_too_few.is_none();

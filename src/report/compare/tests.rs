@@ -1782,6 +1782,19 @@ fn a_verdict_needs_a_change_that_matters_and_is_sure() {
     assert_eq!(of_tables(&base, &times(0.5)[..2]), Verdict::TooFewRuns);
 }
 
+#[test]
+fn after_an_ambiguous_verdict_the_page_advises_to_decide_on_the_repeats_once() {
+    let text = |new: &[f64]| {
+        let [base, new] = in_turns(&[80.0, 120.0, 100.0, 90.0, 110.0], new);
+        page(&compare(&base, &new, &Options::default()).unwrap())
+    };
+    let advice = "ambiguous: decide once how many repeats a new run has";
+    let open = text(&[114.0, 94.0, 83.0, 125.0, 104.0]);
+    assert!(open.contains(advice), "{open}");
+    let clear = text(&[8.0, 12.0, 10.0, 9.0, 11.0]);
+    assert!(!clear.contains(advice), "{clear}");
+}
+
 /// Runs without any spread: a change by just 3 % is one everywhere, for the verdict, for the gate
 /// and between the points of a run.
 #[test]
