@@ -53,6 +53,28 @@ fn a_run_is_removed_by_its_short_name_and_latest_follows() {
 }
 
 #[test]
+fn a_run_behind_a_link_is_resumed_listed_and_not_removed() {
+    let (place, names) = with_runs(1);
+    let run = place.path(&format!("results/x/{}", names[0]));
+    let elsewhere = place.path("elsewhere");
+    fs::rename(&run, &elsewhere).unwrap();
+    std::os::unix::fs::symlink(&elsewhere, &run).unwrap();
+    let again = place.run("completes", &[]);
+    assert_eq!((again.status, place.runs()), (Some(0), 0), "{again:?}");
+    let listed = Ended::of(place.kiln(&["ls"]).output().unwrap());
+    assert!(listed.stdout.contains(&names[0]), "{listed:?}");
+    let rerun = place.run("completes", &["--rerun", "completed"]);
+    assert_eq!((rerun.status, place.runs()), (Some(0), 0), "{rerun:?}");
+    assert_eq!(place.rows().len(), 2);
+    for named in ["x", run.to_str().unwrap(), "results/x/latest"] {
+        let refused = rm(&place, &[named, "--yes"]);
+        assert_eq!(refused.status, Some(2), "{refused:?}");
+        assert!(refused.stderr.contains("it is a link to "), "{refused:?}");
+    }
+    assert!(elsewhere.join("trials.csv").is_file() && run.is_symlink());
+}
+
+#[test]
 fn nothing_is_removed_begun_or_left_unsaid_where_runs_cannot_be_listed() {
     let (place, names) = with_runs(1);
     // Whether this folder is a run cannot be told.

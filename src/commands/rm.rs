@@ -54,6 +54,7 @@ pub(super) fn run(args: Args) -> Result<Status, Stop> {
     // Nothing is removed before every run was found removable.
     let mut locks: HashMap<PathBuf, Option<Lock>> = HashMap::new();
     for run in &doomed.runs {
+        refuse_link(run)?;
         refuse_worked_on(run)?;
         let experiment = run.path().parent().unwrap_or(Path::new("")).to_owned();
         if !matches!(locks.get(&experiment), Some(Some(_))) {
@@ -282,6 +283,19 @@ fn refuse_unordered(named: &str, run: &RunFolder) -> Result<(), Stop> {
              read: {why}; name the run's folder, such as `{}`",
             shown(run)
         ))),
+    }
+}
+
+/// Refuses a link in place of a run's folder: what it leads to may belong to somebody else.
+fn refuse_link(run: &RunFolder) -> Result<(), Stop> {
+    match run.path().read_link() {
+        Ok(target) => Err(Stop::bad_input(format!(
+            "{}: it is a link to {}, and kiln removes nothing behind a link; delete that folder and \
+             the link yourself",
+            shown(run),
+            target.display()
+        ))),
+        Err(_) => Ok(()),
     }
 }
 

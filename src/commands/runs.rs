@@ -71,14 +71,14 @@ pub(super) fn run_folder(named: &str, results: &Path) -> Result<RunFolder, Stop>
         Ok(_) => None,
     };
     if let Some(run) = by_name {
-        let real = run.path().canonicalize();
-        return real
-            .map(RunFolder::at)
+        return run
+            .in_experiment()
             .map_err(|error| Stop::bad_input(format!("{named}: {error}")));
     }
     let refuse = |what: &str| Stop::bad_input(format!("{named}: {what}"));
     let cannot = |error: io::Error| refuse(&format!("{error}"));
-    let real = path.canonicalize().map_err(cannot)?;
+    let real = RunFolder::at(path).in_experiment().map_err(cannot)?;
+    let real = real.path();
     let (Some(above), Some(name)) = (real.parent(), real.file_name()) else {
         return Err(refuse("this is not a run's folder"));
     };
@@ -174,5 +174,21 @@ mod tests {
         );
         let folder = results.path().join("a");
         assert!(run_folder(folder.to_str().unwrap(), results.path()).is_err());
+    }
+
+    #[test]
+    fn a_run_that_was_moved_behind_a_link_stays_one_of_its_experiment() {
+        let (results, elsewhere) = (results(), tempfile::tempdir().unwrap());
+        let run = results.path().join("a/20260103T000000Z-x");
+        fs::rename(&run, elsewhere.path().join("moved")).unwrap();
+        std::os::unix::fs::symlink(elsewhere.path().join("moved"), &run).unwrap();
+        let latest = results.path().join("a/latest");
+        std::os::unix::fs::symlink("20260103T000000Z-x", &latest).unwrap();
+        let expected = results.path().canonicalize().unwrap();
+        let expected = expected.join("a/20260103T000000Z-x");
+        for named in ["a", run.to_str().unwrap(), latest.to_str().unwrap()] {
+            let found = run_folder(named, results.path()).unwrap();
+            assert_eq!(found.path(), expected, "{named}");
+        }
     }
 }

@@ -72,8 +72,7 @@ fn of_queue(queue: &TicketQueue) -> Life {
 
 impl LifeWatch {
     pub(super) fn new(folder: &RunFolder) -> Self {
-        let absolute = fs::canonicalize(folder.path()).unwrap_or_else(|_| folder.path().to_owned());
-        let folder = RunFolder::at(absolute);
+        let folder = folder.in_experiment().unwrap_or_else(|_| folder.clone());
         let (results, experiment) = folder.place().unwrap_or((Path::new(""), "".into()));
         let boot_id = fs::read_to_string("/proc/sys/kernel/random/boot_id").ok();
         Self {

@@ -3,7 +3,7 @@
 
 mod new_run;
 
-use std::{fs, io};
+use std::io;
 
 use kiln_core::{
     input,
@@ -149,7 +149,7 @@ pub(super) fn open(
     .map_err(cannot_write(request))?;
     notices.extend(other_clock(&file));
     // The children receive absolute paths, and are recognized by them.
-    let folder = RunFolder::at(fs::canonicalize(folder.path()).map_err(cannot_write(request))?);
+    let folder = folder.in_experiment().map_err(cannot_write(request))?;
     let (store, torn) = open_store(request, &folder)?;
     // A launch without a final row has nothing in the table.
     let has_final = store.ends().iter().any(|end| end.outcome.is_final());

@@ -42,6 +42,8 @@ const FOLDER_MODE: u32 = 0o777;
 pub struct Folder {
     handle: OwnedFd,
     path: PathBuf,
+    /// Whether its path may be a link to it.
+    may_be_link: bool,
 }
 
 impl Folder {
@@ -75,6 +77,7 @@ impl Folder {
             Ok(handle) => Ok(Self {
                 handle,
                 path: path.to_owned(),
+                may_be_link: !more.contains(OFlags::NOFOLLOW),
             }),
             Err(errno) => Err(named(path, folder_fault(stat_at(CWD, path), errno))),
         }
@@ -88,6 +91,7 @@ impl Folder {
         Ok(Self {
             handle: self.handle.try_clone()?,
             path: self.path.clone(),
+            may_be_link: self.may_be_link,
         })
     }
 
@@ -99,7 +103,10 @@ impl Folder {
     /// Whether its path still leads to it: it was neither moved, replaced nor removed.
     pub fn is_in_place(&self) -> bool {
         let here = rustix::fs::fstat(&self.handle).ok();
-        let there = stat_at(CWD, &self.path).ok();
+        let there = match self.may_be_link {
+            true => patiently(|| rustix::fs::statat(CWD, &self.path, AtFlags::empty())).ok(),
+            false => stat_at(CWD, &self.path).ok(),
+        };
         matches!((here, there), (Some(here), Some(there)) if is_same(&here, &there))
     }
 
@@ -316,7 +323,11 @@ impl Folder {
         let flags = folder_flags() | OFlags::NOFOLLOW;
         let opened = || rustix::fs::openat(&self.handle, name, flags, Mode::empty());
         match patiently(opened) {
-            Ok(handle) => Ok(Self { handle, path }),
+            Ok(handle) => Ok(Self {
+                handle,
+                path,
+                may_be_link: false,
+            }),
             Err(errno) => {
                 let found = stat_at(&self.handle, Path::new(name));
                 Err(named(&path, folder_fault(found, errno)))

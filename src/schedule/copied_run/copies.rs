@@ -124,6 +124,8 @@ pub(super) fn copy_records(
     attempts: &HashSet<(TrialId, u64)>,
     asked: &AtomicBool,
 ) -> io::Result<()> {
+    // The run's own folder may be a link to another disk; none in it is followed.
+    let old = &RunFolder::at(old.path().canonicalize()?);
     for name in names_in(old.path())? {
         if name.to_str().is_some_and(is_of_launches) {
             copy(&old.path().join(&name), &new.path().join(&name), asked)?;

@@ -67,12 +67,39 @@ impl RunFolder {
         &self.0
     }
 
-    /// Opens the folder to write its files; no link below it is followed.
+    /// Opens the folder to write its files. It may be a link, where a user moved it to another disk;
+    /// no link below it is followed.
     ///
     /// # Errors
-    /// It is missing or a link.
+    /// It is missing, or not a folder.
     pub fn open(&self) -> io::Result<Folder> {
-        Folder::open(&self.0)
+        Folder::follow(&self.0)
+    }
+
+    /// The same run by an absolute path without links, but for one in place of a run that was moved
+    /// elsewhere: its experiment is the folder in which that link lies.
+    ///
+    /// # Errors
+    /// The folder cannot be found.
+    pub fn in_experiment(&self) -> io::Result<Self> {
+        let latest = match self.0.ends_with(LATEST) {
+            true => fs::read_link(&self.0).ok(),
+            false => None,
+        };
+        let linked = latest.filter(|target| target.components().count() == 1);
+        let run = linked.map_or_else(|| self.clone(), |name| Self(self.above().join(name)));
+        match run.0.file_name() {
+            Some(name) if is_run_name(&run.name()) && run.0.is_symlink() && is_moved(&run) => {
+                Ok(Self(run.above().canonicalize()?.join(name)))
+            }
+            _ => self.0.canonicalize().map(Self),
+        }
+    }
+
+    /// The folder that it lies in.
+    fn above(&self) -> &Path {
+        let above = self.0.parent().filter(|above| !above.as_os_str().is_empty());
+        above.unwrap_or(Path::new("."))
     }
 
     /// Writes one of its files atomically.
@@ -463,15 +490,30 @@ fn folders(results: &Path, experiment: &str) -> io::Result<Vec<RunFolder>> {
     let mut found = Vec::new();
     for name in folder.names()? {
         let run = RunFolder(place.join(&name));
-        let is_other = run.name().starts_with('.') || run.name() == LATEST;
-        if is_other || folder.kind(&name)? != Some(FileType::Directory) {
+        if run.name().starts_with('.') || run.name() == LATEST {
             continue;
         }
-        if is_run_name(&run.name()) || has_run_file(&run)? {
+        let is_named = is_run_name(&run.name());
+        let is_run = match folder.kind(&name)? {
+            Some(FileType::Directory) => is_named || has_run_file(&run)?,
+            Some(FileType::Symlink) => is_named && is_moved(&run),
+            _ => false,
+        };
+        if is_run {
             found.push(run);
         }
     }
     Ok(found)
+}
+
+/// Whether a link with a run's name stands for a run that was moved elsewhere, such as to another
+/// disk, which may not be there now. It is not a second name of a run beside it.
+fn is_moved(link: &RunFolder) -> bool {
+    let Ok(target) = link.0.canonicalize() else {
+        return true;
+    };
+    let beside = link.above().canonicalize().ok();
+    target.is_dir() && target.parent() != beside.as_deref()
 }
 
 /// Whether a folder without a run's name has the record of one; a folder that is closed to this user

@@ -253,3 +253,45 @@ fn a_link_that_leads_nowhere_and_what_the_disk_keeps_for_itself_are_no_experimen
     fs::write(results.path().join("notes.txt"), "").unwrap();
     assert_eq!(experiments(results.path()).unwrap(), ["x"]);
 }
+
+#[test]
+fn a_run_that_was_moved_behind_a_link_is_a_run_once_and_can_be_written() {
+    let results = tempfile::tempdir().unwrap();
+    let make = |stamp| {
+        create(results.path(), "x", stamp, |run| {
+            fs::write(run.run_file(), "{}")
+        })
+        .unwrap()
+    };
+    let (old, new) = (make("20260101T000000Z-a"), make("20260102T000000Z-a"));
+    let elsewhere = results.path().join("elsewhere");
+    fs::rename(new.path(), &elsewhere).unwrap();
+    let link = |target: &Path, name: &str| {
+        std::os::unix::fs::symlink(target, results.path().join("x").join(name)).unwrap();
+    };
+    link(&elsewhere, &new.name());
+    // Not a run's name, a second name, a file.
+    link(&elsewhere, "notes");
+    link(Path::new(&old.name()), "20260103T000000Z-a");
+    link(&elsewhere.join("run.json"), "20260104T000000Z-a");
+    assert_eq!(
+        runs(results.path(), "x").unwrap(),
+        [old.clone(), new.clone()]
+    );
+    new.write(&new.run_file(), b"{\"number\": 7}").unwrap();
+    assert_eq!(new.number(), Ok(7));
+    assert!(elsewhere.join("run.json").is_file());
+    // `latest` and the run are the link in the experiment's folder; another link is followed.
+    let experiment = results.path().canonicalize().unwrap().join("x");
+    for named in [LATEST, &new.name()] {
+        let found = RunFolder(results.path().join("x").join(named)).in_experiment();
+        assert_eq!(found.unwrap().path(), experiment.join(new.name()), "{named}");
+    }
+    let second = RunFolder(results.path().join("x/20260103T000000Z-a")).in_experiment();
+    assert_eq!(second.unwrap().path(), experiment.join(old.name()));
+    let notes = RunFolder(results.path().join("x/notes")).in_experiment();
+    assert_eq!(notes.unwrap().path(), elsewhere.canonicalize().unwrap());
+    // Another disk that is not there now.
+    fs::rename(&elsewhere, results.path().join("gone")).unwrap();
+    assert_eq!(runs(results.path(), "x").unwrap(), [old, new]);
+}
