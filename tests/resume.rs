@@ -663,6 +663,32 @@ fn a_resume_repairs_the_link_to_the_latest_run() {
 }
 
 #[test]
+fn a_finished_run_whose_experiment_cannot_be_read_is_not_run_again() {
+    let place = Place::with(TWO);
+    place.run("completes", &[]);
+    let file = place.latest().join("experiment.yaml");
+    fs::remove_file(&file).unwrap();
+    let refused = || {
+        let refused = place.run("completes", &[]);
+        assert_eq!((refused.status, place.runs()), (Some(3), 1), "{refused:?}");
+        assert!(
+            refused.stderr.contains("/experiment.yaml: ") && refused.stderr.contains("`--fresh`"),
+            "{refused:?}"
+        );
+    };
+    fs::create_dir(&file).unwrap();
+    refused();
+    fs::remove_dir(&file).unwrap();
+    for target in ["experiment.yaml", "gone"] {
+        std::os::unix::fs::symlink(target, &file).unwrap();
+        refused();
+        fs::remove_file(&file).unwrap();
+    }
+    let missing = place.run("completes", &[]);
+    assert_eq!((missing.status, place.runs()), (Some(0), 2), "{missing:?}");
+}
+
+#[test]
 fn a_run_that_another_machine_finished_is_no_result_of_this_one() {
     let place = Place::with(TWO);
     let plan = || Ended::of(place.kiln(&["plan", "x.yaml"]).output().unwrap()).stdout;

@@ -26,7 +26,7 @@ use super::{
     disk,
     machine::{self, MachineIdentity},
     provenance::{Changed, Programs, advice},
-    recorded_experiment::{EXPERIMENT, compare, experiment_of},
+    recorded_experiment::{EXPERIMENT, compare, experiment_of, unread},
     remaining::History,
 };
 use crate::readings::{Paths, Privacy};
@@ -95,6 +95,7 @@ pub(super) fn find_among(
         return Ok(ExistingRun::New { notice: None });
     };
     let (old, other) = old_run(wanted, folder)?;
+    refuse_unread(&old)?;
     match compare(wanted, &old.folder, &old.file, (&old.ends, &old.searched)) {
         Ok(changed) => of_same_experiment(wanted, Old { changed, ..old }, &other, here),
         Err(what) => {
@@ -112,6 +113,18 @@ impl Old {
     fn is_finished(&self) -> bool {
         let is_settled = |trial: &TrialId| self.history.is_settled(trial, 0);
         !self.file.is_searching && self.file.plan.iter().all(is_settled)
+    }
+}
+
+/// Refuses a finished run whose experiment cannot be read now: it may be the wanted one, and would be
+/// run again in whole.
+fn refuse_unread(old: &Old) -> Result<(), RunStop> {
+    match unread(&old.folder).filter(|_| old.is_finished()) {
+        None => Ok(()),
+        Some(why) => Err(RunStop::CannotRun(format!(
+            "{why}; whether the run is one of this experiment is not known, and nothing was started: \
+             restore the file, or start a new run with `--fresh`"
+        ))),
     }
 }
 

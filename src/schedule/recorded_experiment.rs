@@ -1,6 +1,6 @@
 //! Compares an experiment and its trials with those of a run, before it is resumed.
 
-use std::collections::BTreeSet;
+use std::{collections::BTreeSet, io};
 
 use kiln_core::{
     input,
@@ -28,6 +28,19 @@ pub(super) fn experiment_of(folder: &RunFolder) -> Result<Experiment, String> {
     spec::read_yaml(&text).map_err(|error| {
         format!("  {EXPERIMENT} of that run cannot be read (a newer kiln's?): {error}")
     })
+}
+
+/// Says why the experiment of a run cannot be read, although its file is there; `None` if it can be
+/// read, is missing, or is damaged, which [`compare`] tells.
+pub(super) fn unread(folder: &RunFolder) -> Option<String> {
+    let path = folder.experiment();
+    let is_missing = || {
+        let found = path.symlink_metadata();
+        found.is_err_and(|error| input::is_absent(&error))
+    };
+    let error = input::read_text(&path, &RESOLVED_BYTES).err()?;
+    let is_damaged = error.kind() == io::ErrorKind::InvalidData;
+    (!is_damaged && !is_missing()).then(|| format!("{}: {error}", path.display()))
 }
 
 /// Returns the changes that a resume accepts; the error lists those that it does not.
