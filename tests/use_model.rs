@@ -299,6 +299,18 @@ fn what_cannot_be_used_is_named_with_the_remedy() {
             && said.contains("run the trial again"),
         "{said}"
     );
+    let header = trial.join("checkpoint/4/checkpoint.json");
+    fs::remove_file(&header).unwrap();
+    std::os::unix::fs::symlink("/proc/self/mem", &header).unwrap();
+    let id = trial.file_name().unwrap().to_str().unwrap();
+    let unread = kiln(&["sample", &format!("copy:{id}"), "--step", "4"]);
+    assert!(
+        unread.status == Some(3)
+            && unread.stderr.contains("could not be read now")
+            && !unread.stderr.contains("run the trial again"),
+        "{unread:?}"
+    );
+    fs::remove_file(&header).unwrap();
     fs::remove_dir_all(trial.join("checkpoint")).unwrap();
     assert!(refused(&["sample", "copy"]).contains("no checkpoint was written yet"));
     fs::remove_dir_all(copy.join("trials")).unwrap();

@@ -15,8 +15,11 @@ use std::{
 use kiln_core::{
     plan::{Origin, Trial, TrialFile, TrialId},
     record::{
-        Checkpoints, ContinuedSettings, RunFile, RunFolder, TrainingSettings, checkpoint::aside,
-        difference::Difference, run_file::sums, run_folder,
+        Checkpoints, ContinuedSettings, RunFile, RunFolder, TrainingSettings,
+        checkpoint::{Unusable, aside},
+        difference::Difference,
+        run_file::sums,
+        run_folder,
     },
     spec::expand_home,
     units::counted,
@@ -407,6 +410,11 @@ fn origin(run: &RunFolder, source: &Source) -> Result<Origin, Stop> {
         if refused.is_empty() {
             return without_weights(run, &source.file, Some(&source.trial));
         }
+        // An older one is not taken in place of one that is unread, which is the last.
+        if let Some(Unusable::Unread(cause)) = refused.last() {
+            return Stop::new(Status::CannotRun, format!("{cause}; try again"));
+        }
+        let refused: Vec<String> = refused.iter().map(ToString::to_string).collect();
         Stop::bad_input(format!(
             "{folder}: no checkpoint can be continued: {}; run that trial again",
             refused.join("; ")

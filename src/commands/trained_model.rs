@@ -13,7 +13,7 @@ use kiln_core::{
     record::{
         Checkpoints, RunFolder, TableRow, TrialRow, TrialTable,
         attempt::{RESULT_FILE, attempts, result},
-        checkpoint::{ListedCheckpoint, Listing, MODEL_FILE, aside, removal_in},
+        checkpoint::{ListedCheckpoint, Listing, MODEL_FILE, Unusable, aside, removal_in},
         difference::{differences, leaves},
         trial_file::{self, TrialFileError},
         trial_result::OutputNames,
@@ -449,9 +449,14 @@ fn checkpoint(
         )));
     }
     let usable = checkpoints.usable(step, &[MODEL_FILE]).map_err(|why| {
-        let others = match steps.len() {
-            1 => "it is the only one, so run the trial again".to_owned(),
+        let others = match (&why, steps.len()) {
+            (Unusable::Newer(_), 1) => "it is the only one".to_owned(),
+            (_, 1) => "it is the only one, so run the trial again".to_owned(),
             _ => format!("choose another with `--step`: {}", listed()),
+        };
+        let why = match why {
+            Unusable::Unread(cause) => return unread(cause),
+            why => why.to_string(),
         };
         Stop::bad_input(format!(
             "{}: the checkpoint of step {step} cannot be used: {why}; {others}",

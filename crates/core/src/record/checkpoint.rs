@@ -23,15 +23,15 @@ use serde_json::Value;
 use sha2::{Digest, Sha256};
 
 use crate::{
-    folder::{self, Folder, system_error},
+    folder::{self, Folder, may_be_read_later, system_error},
     input,
     limits::STATE_BYTES,
     patience::again_after,
     plan::TrialId,
 };
 pub use draft::Draft;
-pub use header::{CHECKPOINT, FileContent, HEADER, Header};
-use header::{Unusable, check, content_sum, header};
+pub use header::{CHECKPOINT, FileContent, HEADER, Header, Unusable};
+use header::{check, content_sum, header};
 pub use listing::Listing;
 use listing::unread_at;
 pub use mark::removal_in;
@@ -278,19 +278,21 @@ impl Checkpoints {
     ///
     /// # Errors
     /// The reason why it cannot be used: there is none, it is another trial's, or one of these
-    /// files is missing or has changed.
-    pub fn usable(&self, step: u64, needed: &[&str]) -> Result<UsableCheckpoint, String> {
-        self.read_files(step, &|name| needed.contains(&name))
-            .map_err(|why| why.to_string())
-            .and_then(|found| {
-                let missing = needed
-                    .iter()
-                    .find(|name| !found.header.files.contains_key(**name));
-                match missing {
-                    Some(name) => Err(format!("{HEADER} does not list {name}")),
-                    None => Ok(found),
-                }
-            })
+    /// files is missing, has changed, or could not be read now.
+    pub fn usable(&self, step: u64, needed: &[&str]) -> Result<UsableCheckpoint, Unusable> {
+        let found = self
+            .read_files(step, &|name| needed.contains(&name))
+            .map_err(|why| match why {
+                Unusable::Unread(cause) => Unusable::Unread(unread_at(&self.at(step), &cause)),
+                other => other,
+            })?;
+        let missing = needed
+            .iter()
+            .find(|name| !found.header.files.contains_key(**name));
+        match missing {
+            Some(name) => Err(Unusable::Content(format!("{HEADER} does not list {name}"))),
+            None => Ok(found),
+        }
     }
 
     /// The newest checkpoint whose files are all unchanged, with the SHA-256 of its header without times,
@@ -299,31 +301,40 @@ impl Checkpoints {
     /// # Errors
     /// The reasons why those that exist cannot be used; empty if there is none. Where the system cannot
     /// read one now, no older one is taken in its place.
-    pub fn newest_whole(&self) -> Result<(UsableCheckpoint, String), Vec<String>> {
-        let steps = self.listed().map_err(|error| vec![error.to_string()])?;
+    pub fn newest_whole(&self) -> Result<(UsableCheckpoint, String), Vec<Unusable>> {
+        let unlisted = |error: io::Error| match may_be_read_later(&error) {
+            true => vec![Unusable::Unread(error)],
+            false => vec![Unusable::Content(error.to_string())],
+        };
         let mut refused = Vec::new();
-        for step in steps.into_iter().rev() {
-            let refusal = |why: String| format!("the checkpoint of step {step}: {why}");
-            let found = match self.read(step) {
-                Ok(found) => found,
-                Err(why) => {
-                    refused.push(refusal(why.to_string()));
-                    match why {
-                        Unusable::Unread(_) => break,
-                        Unusable::Content(_) | Unusable::Newer(_) => continue,
-                    }
-                }
+        for step in self.listed().map_err(unlisted)?.into_iter().rev() {
+            let why = match self.whole(step) {
+                Ok(found) => return Ok(found),
+                Err(why) => self.named(step, why),
             };
-            let sum = self
-                .header_bytes(step)
-                .and_then(|bytes| content_sum(&bytes));
-            match sum {
-                Ok(sum) => return Ok((found, sum)),
-                Err(why) => refused.push(refusal(why)),
+            let is_unread = matches!(why, Unusable::Unread(_));
+            refused.push(why);
+            if is_unread {
+                break;
             }
-            break;
         }
         Err(refused)
+    }
+
+    fn whole(&self, step: u64) -> Result<(UsableCheckpoint, String), Unusable> {
+        let found = self.read(step)?;
+        let sum = content_sum(&self.header_bytes(step)?).map_err(Unusable::Content)?;
+        Ok((found, sum))
+    }
+
+    /// Adds which checkpoint it is.
+    fn named(&self, step: u64, why: Unusable) -> Unusable {
+        let of_step = |why: String| format!("the checkpoint of step {step}: {why}");
+        match why {
+            Unusable::Unread(cause) => Unusable::Unread(unread_at(&self.at(step), &cause)),
+            Unusable::Newer(why) => Unusable::Newer(of_step(why)),
+            Unusable::Content(why) => Unusable::Content(of_step(why)),
+        }
     }
 
     /// The checkpoint of a step whose header has this SHA-256, without its times or (as earlier versions
@@ -332,7 +343,7 @@ impl Checkpoints {
     /// # Errors
     /// The reason why it cannot be used.
     pub fn with_sum(&self, step: u64, sha256: &str) -> Result<UsableCheckpoint, String> {
-        let bytes = self.header_bytes(step)?;
+        let bytes = self.header_bytes(step).map_err(|why| why.to_string())?;
         let found = content_sum(&bytes)?;
         if found != sha256 && hex::encode(Sha256::digest(&bytes)) != sha256 {
             return Err(format!(
@@ -342,9 +353,9 @@ impl Checkpoints {
         self.read_patiently(step).map_err(|why| why.to_string())
     }
 
-    fn header_bytes(&self, step: u64) -> Result<Vec<u8>, String> {
+    fn header_bytes(&self, step: u64) -> Result<Vec<u8>, Unusable> {
         input::read(&self.at(step).join(HEADER), &STATE_BYTES)
-            .map_err(|error| format!("{HEADER}: {error}"))
+            .map_err(|error| Unusable::unreadable(HEADER, &error))
     }
 
     /// The lowest validation loss among the checkpoints that can be read now.

@@ -68,7 +68,7 @@ pub struct FileContent {
 
 /// Why a checkpoint is not usable.
 #[derive(Debug, thiserror::Error)]
-pub(super) enum Unusable {
+pub enum Unusable {
     /// The system could not read it; the next time it may.
     #[error("{0}")]
     Unread(io::Error),
@@ -82,7 +82,7 @@ pub(super) enum Unusable {
 
 impl Unusable {
     /// A file of it that could not be read; one that is missing or no file is damage.
-    fn unreadable(name: &str, error: &io::Error) -> Self {
+    pub(super) fn unreadable(name: &str, error: &io::Error) -> Self {
         let message = format!("{name}: {error}");
         match may_be_read_later(error) {
             false => Self::Content(message),

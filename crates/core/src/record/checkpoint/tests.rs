@@ -72,11 +72,12 @@ fn the_result_is_the_lowest_loss_else_the_newest() {
     fs::write(checkpoints.at(5).join("training.safetensors"), "not listed").unwrap();
     assert!(checkpoints.usable(5, &["model.safetensors"]).is_ok());
     assert_eq!(
-        checkpoints.usable(5, &["other"]).unwrap_err(),
+        checkpoints.usable(5, &["other"]).unwrap_err().to_string(),
         "checkpoint.json does not list other"
     );
     fs::write(checkpoints.at(5).join("model.safetensors"), [5; 99]).unwrap();
     let reason = checkpoints.usable(5, &["model.safetensors"]).unwrap_err();
+    let reason = reason.to_string();
     assert!(
         reason.contains("has 99 bytes and should have 100"),
         "{reason}"

@@ -73,9 +73,33 @@ fn no_older_one_is_continued_in_place_of_one_that_is_unread() {
         .for_each(|step| write(&checkpoints, step, None));
     let refused = while_unread(&checkpoints, 2, || checkpoints.newest_whole()).unwrap_err();
     assert!(
-        refused.len() == 1 && refused[0].starts_with("the checkpoint of step 2: "),
+        matches!(&refused[..], [Unusable::Unread(why)] if why.to_string().contains("checkpoint/2 ")),
         "{refused:?}"
     );
+}
+
+#[test]
+fn weights_that_are_unread_are_told_from_damaged_ones() {
+    let (_folder, checkpoints) = checkpoints();
+    let draft = checkpoints.begin(1).unwrap().unwrap();
+    // As long as the file below says that it is.
+    fs::write(draft.folder().join("model.safetensors"), "").unwrap();
+    draft.finish(None, json!({})).unwrap();
+    let weights = checkpoints.at(1).join("model.safetensors");
+    fs::remove_file(&weights).unwrap();
+    std::os::unix::fs::symlink("/proc/self/mem", &weights).unwrap();
+    let of_one = checkpoints.usable(1, &["model.safetensors"]).unwrap_err();
+    let of_all = checkpoints.newest_whole().unwrap_err().remove(0);
+    for why in [of_one, of_all] {
+        assert!(
+            matches!(why, Unusable::Unread(_))
+                && why.to_string().contains("checkpoint/1 could not be read now: model.safetensors"),
+            "{why:?}"
+        );
+    }
+    fs::remove_file(&weights).unwrap();
+    let why = checkpoints.newest_whole().unwrap_err().remove(0);
+    assert!(matches!(why, Unusable::Content(_)), "{why:?}");
 }
 
 #[test]
