@@ -311,6 +311,14 @@ fn what_cannot_be_used_is_named_with_the_remedy() {
         "{unread:?}"
     );
     fs::remove_file(&header).unwrap();
+    fs::write(&header, "{").unwrap();
+    let said = refused(&["sample", "copy"]);
+    assert!(
+        said.contains("no trial has weights that can be used")
+            && said.contains("(the checkpoint of step 4: checkpoint.json")
+            && !said.contains("no checkpoint was written yet"),
+        "{said}"
+    );
     fs::remove_dir_all(trial.join("checkpoint")).unwrap();
     assert!(refused(&["sample", "copy"]).contains("no checkpoint was written yet"));
     fs::remove_dir_all(copy.join("trials")).unwrap();

@@ -275,6 +275,9 @@ fn best_trial(run: &RunFolder, axes: &[String], all: &[&TableRow]) -> Result<Tri
             Ok(trial.clone())
         }
         (None, Some(first)) => {
+            if let Some(damaged) = only_damaged(run, all)? {
+                return Err(damaged);
+            }
             let is_removed = |row: &&&TableRow| removal_of(run, &row.fixed.trial).is_some();
             let row = all.iter().find(is_removed).unwrap_or(first);
             let file = trial_file(run, &row.fixed.trial)?;
@@ -285,6 +288,28 @@ fn best_trial(run: &RunFolder, axes: &[String], all: &[&TableRow]) -> Result<Tri
             run.path().display()
         ))),
     }
+}
+
+/// The error of a run without usable weights of which a trial has damaged ones; `None` if none has.
+fn only_damaged(run: &RunFolder, all: &[&TableRow]) -> Result<Option<Stop>, Stop> {
+    for row in all {
+        let trial = &row.fixed.trial;
+        let kept = aside::weights(run, trial, row.fixed.completed_attempt()).map_err(unread)?;
+        let listing = kept.listing().map_err(unread)?;
+        let Some(why) = listing.damaged() else {
+            continue;
+        };
+        let advice = match listing.newer() {
+            Some(_) => "",
+            None => "; restore it, or run the trial again",
+        };
+        return Ok(Some(Stop::bad_input(format!(
+            "{}: no trial has weights that can be used: those of trial {trial} are damaged, or of \
+             another version of kiln ({why}){advice}",
+            run.path().display()
+        ))));
+    }
+    Ok(None)
 }
 
 /// Says that the weights of a trial were removed; `None` if they were not.
