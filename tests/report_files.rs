@@ -385,6 +385,43 @@ fn a_report_and_a_comparison_name_the_table_to_commit_or_what_writes_it() {
 }
 
 #[test]
+fn what_stands_in_place_of_a_table_is_told_and_a_link_to_it_is_read_by_all() {
+    let place = Place::with("train: {steps: 10}");
+    assert_eq!(place.run("completes", &[]).status, Some(0));
+    let table = place.latest().canonicalize().unwrap().join("trials.csv");
+    let kept = place.path("kept.csv");
+    fs::rename(&table, &kept).unwrap();
+    let kiln = |words: &[&str]| Ended::of(place.kiln(words).output().unwrap());
+    let told = |words: &str| {
+        for named in ["x", "results/x/latest"] {
+            let ended = kiln(&["report", named]);
+            assert!(
+                ended.status == Some(2) && ended.stderr.contains(words),
+                "{named}: {ended:?}"
+            );
+        }
+    };
+    told("no `trials.csv`");
+    fs::create_dir(&table).unwrap();
+    told("it is a folder");
+    fs::remove_dir(&table).unwrap();
+    std::os::unix::fs::symlink(place.path("gone"), &table).unwrap();
+    told("which is not there");
+    fs::remove_file(&table).unwrap();
+    std::os::unix::fs::symlink(&kept, &table).unwrap();
+    assert_eq!(kiln(&["report", "x"]).status, Some(0));
+    let listed = kiln(&["ls"]);
+    assert!(!listed.stdout.contains("unreadable"), "{listed:?}");
+    let refused = place.run("completes", &["--rerun", "completed"]);
+    assert!(
+        refused.status == Some(2)
+            && refused.stderr.contains("it is a link")
+            && !refused.stderr.contains("--fresh"),
+        "{refused:?}"
+    );
+}
+
+#[test]
 fn the_table_of_a_run_that_is_named_by_a_link_is_written_into_its_folder() {
     let place = Place::with("train: {steps: 10}");
     assert_eq!(place.run("completes", &[]).status, Some(0));

@@ -311,9 +311,9 @@ pub(super) fn table_of(named: &str, results: &Path) -> Result<PathBuf, Stop> {
             named.display()
         ))
     };
-    let table_in = |run: RunFolder| match run.trials_table() {
-        table if table.is_file() => Ok(table),
-        _ => Err(refuse("this run has no `trials.csv` yet")),
+    let table_in = |run: RunFolder| {
+        let found = found(run.trials_table())?;
+        found.ok_or_else(|| refuse("this run has no `trials.csv` yet"))
     };
     let unread = |error| runs::uncertain(text, &error);
     if let Some(newest) = runs::newest_past_link(named).map_err(unread)? {
@@ -326,8 +326,7 @@ pub(super) fn table_of(named: &str, results: &Path) -> Result<PathBuf, Stop> {
     if !named.is_dir() {
         return table_in(runs::find(text, results)?.run);
     }
-    let own = RunFolder::at(named).trials_table();
-    if own.is_file() {
+    if let Some(own) = found(RunFolder::at(named).trials_table())? {
         return Ok(own);
     }
     if let Some(left) = runs::leftover(text, results) {
@@ -338,10 +337,27 @@ pub(super) fn table_of(named: &str, results: &Path) -> Result<PathBuf, Stop> {
         Some(newest) => Some(newest),
         None => runs::find_if_any(text, results)?,
     };
-    newest
-        .map(|run| run.trials_table())
-        .filter(|table| table.is_file())
+    let table = newest.map(|run| found(run.trials_table())).transpose()?;
+    table
+        .flatten()
         .ok_or_else(|| refuse("holds no `trials.csv`"))
+}
+
+/// The path of a table, if anything stands there: what is not a file is told where it is read.
+///
+/// # Errors
+/// It is a link to nothing.
+fn found(table: PathBuf) -> Result<Option<PathBuf>, Stop> {
+    match table.read_link() {
+        Ok(target) if matches!(input::find(&table), Ok(None)) => Err(Stop::bad_input(format!(
+            "{}: it is a link to {}, which is not there; put the file there (`git annex get` or `dvc \
+             pull`, if one of them made the link)",
+            table.display(),
+            target.display()
+        ))),
+        Ok(_) => Ok(Some(table)),
+        Err(_) => Ok(table.symlink_metadata().is_ok().then_some(table)),
+    }
 }
 
 /// The table of the run that started last, among all experiments.
@@ -364,7 +380,8 @@ pub(super) fn newest(results: &Path) -> Result<PathBuf, Stop> {
         return Err(runs::refuse_leftover(&left));
     }
     let mut tables = all.iter().map(|named| named.run.trials_table());
-    tables.find(|table| table.is_file()).ok_or_else(|| {
+    let is_there = |table: &PathBuf| table.symlink_metadata().is_ok();
+    tables.find(is_there).ok_or_else(|| {
         Stop::bad_input(format!(
             "no run with a `trials.csv` under {}; `kiln run FILE` creates one",
             results.display()

@@ -286,7 +286,17 @@ fn read(wanted: &WantedTrials, folder: &RunFolder) -> Result<ReadRun, RunStop> {
             read.searched.push(row);
         }
     })
-    .map_err(|error| unreadable(error.to_string()))?;
+    .map_err(|error| {
+        let table = folder.trials_table();
+        match table.is_symlink() {
+            true => RunStop::Refused(format!(
+                "{}: it is a link, and no row is appended behind a link; put the file itself there to \
+                 go on",
+                table.display()
+            )),
+            false => unreadable(error.to_string()),
+        }
+    })?;
     Ok(read)
 }
 

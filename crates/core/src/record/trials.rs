@@ -4,7 +4,7 @@ mod row_reader;
 
 use std::{
     collections::{HashMap, hash_map::Entry},
-    fs::OpenOptions,
+    fs::{File, OpenOptions},
     io::{Read, Seek},
     path::Path,
 };
@@ -335,18 +335,20 @@ impl TrialTable {
     /// header; then it has no rows.
     ///
     /// # Errors
-    /// As [`TrialTable::read`]; the file is a link.
+    /// As [`TrialTable::read`].
     pub fn read_of(run: &RunFolder) -> Result<Self, TableError> {
+        let path = run.trials_table();
+        let mut file = open_plain(&path, OpenOptions::new().read(true), &TABLE_BYTES)?;
         let mut rows = Vec::new();
-        let head = Self::each_of(run, &mut |row| rows.push(row))?;
+        let head = each_begun(&mut file, &path, &mut |row| rows.push(row))?;
         Ok(head.map_or_else(Self::default, |head| Self::with(&head, rows)))
     }
 
     /// Gives the rows of the table of a run one after another, as [`TrialTable::read_of`] would read
-    /// them; `None` if it has no header.
+    /// them; `None` if it has no header. More rows may be appended to it.
     ///
     /// # Errors
-    /// As [`TrialTable::read_of`]; some rows may have been given before.
+    /// As [`TrialTable::read_of`]; some rows may have been given before. The file is a link.
     pub fn each_of(
         run: &RunFolder,
         keep: &mut dyn FnMut(TableRow),
@@ -360,10 +362,7 @@ impl TrialTable {
                 doing: "opening",
                 cause,
             })?;
-        match is_begun(&mut file, &path, TRIALS.version)? {
-            true => each_row(&mut file, &path, keep).map(Some),
-            false => Ok(None),
-        }
+        each_begun(&mut file, &path, keep)
     }
 
     /// Reads a table from any seekable source (a file of another commit in memory); `path` names it
@@ -422,6 +421,18 @@ impl TrialTable {
         // Trials of two plans may share a number; they keep the order of the table.
         rows.sort_by_key(|row| row.fixed.number);
         rows
+    }
+}
+
+/// Gives the rows of a table, as [`each_row`]; `None` if it has no header.
+fn each_begun(
+    file: &mut File,
+    path: &Path,
+    keep: &mut dyn FnMut(TableRow),
+) -> Result<Option<TableHead>, TableError> {
+    match is_begun(file, path, TRIALS.version)? {
+        true => each_row(file, path, keep).map(Some),
+        false => Ok(None),
     }
 }
 

@@ -248,6 +248,33 @@ fn a_table_of_a_run_is_read_up_to_its_limit() {
 }
 
 #[test]
+fn rows_are_written_where_the_folder_of_the_run_is_a_link() {
+    let mut place = place(1);
+    let link = place.run.path().with_file_name("link");
+    symlink(place.run.path(), &link).unwrap();
+    let (mut store, _) = TrialStore::open(&RunFolder::at(&link), &[AXIS.to_owned()]).unwrap();
+    assert!(store.is_in_place());
+    store.keep(&row(1)).unwrap();
+    // Another folder behind the same link is not that of the run.
+    fs::remove_file(&link).unwrap();
+    symlink(place.run.path().parent().unwrap(), &link).unwrap();
+    assert!(!store.is_in_place());
+    (place.store, _) = TrialStore::open(&place.run, &[AXIS.to_owned()]).unwrap();
+    place.assert_has(2);
+}
+
+#[test]
+fn a_table_behind_a_link_is_read_where_nothing_is_appended_to_it() {
+    let place = place(1);
+    let elsewhere = place.run.path().join("elsewhere.csv");
+    fs::rename(place.table(), &elsewhere).unwrap();
+    symlink(&elsewhere, place.table()).unwrap();
+    assert_eq!(TrialTable::read_of(&place.run).unwrap().rows.len(), 1);
+    let refused = TrialTable::each_of(&place.run, &mut |_| {}).unwrap_err();
+    assert!(refused.to_string().contains("it is a link"), "{refused}");
+}
+
+#[test]
 fn a_table_that_a_power_failure_left_without_its_header_is_a_new_one() {
     let header = place(0).text();
     let whole = header.len();
