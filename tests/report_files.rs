@@ -236,6 +236,21 @@ fn elements_are_found_as_a_browser_finds_them() {
 }
 
 #[test]
+fn standard_output_is_not_taken_for_a_file_of_that_name() {
+    let place = Place::with("");
+    let table = in_repository("results/verdict-plain/latest");
+    for option in ["--html", "--svg"] {
+        let words = ["report", table.to_str().unwrap(), option, "-"];
+        let refused = Ended::of(place.kiln(&words).output().unwrap());
+        assert!(
+            refused.status == Some(2) && refused.stderr.contains("standard output"),
+            "{refused:?}"
+        );
+    }
+    assert!(!place.path("-").exists());
+}
+
+#[test]
 fn what_kiln_did_not_make_is_not_written_over() {
     let place = Place::with("");
     let table = in_repository("results/verdict-plain/latest");

@@ -123,6 +123,8 @@ const OWN_PICTURE: OwnMark = OwnMark {
 };
 
 pub(super) fn run(args: Args) -> Result<Status, Stop> {
+    refuse_output("--html", args.html.as_deref())?;
+    refuse_output("--svg", args.svg.as_deref())?;
     if let Some(status) = trial::show_if_any(&args)? {
         return Ok(status);
     }
@@ -170,6 +172,17 @@ pub(super) fn run(args: Args) -> Result<Status, Stop> {
         .iter()
         .map(|one| (one.condition.as_str(), &one.gate, one.sentence()));
     Ok(args.cannot_tell.conclude(gates))
+}
+
+/// Refuses `-`, which stands for standard output in other programs.
+fn refuse_output(option: &str, place: Option<&Path>) -> Result<(), Stop> {
+    match place.is_some_and(|place| place.as_os_str() == "-") {
+        true => Err(Stop::bad_input(format!(
+            "`{option} -`: it is not written to standard output; name a place for it, or `./-` for one \
+             of that name"
+        ))),
+        false => Ok(()),
+    }
 }
 
 fn show(
