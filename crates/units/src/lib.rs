@@ -22,6 +22,10 @@ pub const MORE_THREADS: &str = "end other processes, or raise the limit (`ulimit
 /// Formats names for a sentence: a long list ends after five, with the number of the rest.
 pub fn listed(names: &[String], separator: &str) -> String {
     const MOST: usize = 5;
+    const AND: &str = " and ";
+    if names.len() > MOST && separator == AND {
+        return few(names, MOST);
+    }
     let mut text = names
         .iter()
         .take(MOST)

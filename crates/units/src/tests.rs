@@ -1,6 +1,16 @@
 use crate::*;
 
 #[test]
+fn a_long_list_ends_with_the_number_of_the_rest() {
+    let names = ["a", "b", "c", "d", "e", "f"].map(str::to_owned);
+    let listed = |count: usize, separator: &str| listed(&names[..count], separator);
+    assert_eq!(listed(2, " and "), "a and b");
+    assert_eq!(listed(6, " and "), "a, b, c, d, e and 1 more");
+    assert_eq!(listed(5, ", "), "a, b, c, d, e");
+    assert_eq!(listed(6, "; "), "a; b; c; d; e; and 1 more");
+}
+
+#[test]
 fn a_word_is_quoted_where_a_shell_would_read_it_otherwise() {
     for plain in ["a/b.yaml", "x~1", "runs/日本", "--set=a.b=1e-3"] {
         assert_eq!(shell_word(plain), plain);

@@ -98,7 +98,10 @@ impl RunFolder {
 
     /// The folder that it lies in.
     fn above(&self) -> &Path {
-        let above = self.0.parent().filter(|above| !above.as_os_str().is_empty());
+        let above = self
+            .0
+            .parent()
+            .filter(|above| !above.as_os_str().is_empty());
         above.unwrap_or(Path::new("."))
     }
 

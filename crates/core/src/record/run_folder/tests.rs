@@ -285,7 +285,11 @@ fn a_run_that_was_moved_behind_a_link_is_a_run_once_and_can_be_written() {
     let experiment = results.path().canonicalize().unwrap().join("x");
     for named in [LATEST, &new.name()] {
         let found = RunFolder(results.path().join("x").join(named)).in_experiment();
-        assert_eq!(found.unwrap().path(), experiment.join(new.name()), "{named}");
+        assert_eq!(
+            found.unwrap().path(),
+            experiment.join(new.name()),
+            "{named}"
+        );
     }
     let second = RunFolder(results.path().join("x/20260103T000000Z-a")).in_experiment();
     assert_eq!(second.unwrap().path(), experiment.join(old.name()));

@@ -93,7 +93,9 @@ fn weights_that_are_unread_are_told_from_damaged_ones() {
     for why in [of_one, of_all] {
         assert!(
             matches!(why, Unusable::Unread(_))
-                && why.to_string().contains("checkpoint/1 could not be read now: model.safetensors"),
+                && why
+                    .to_string()
+                    .contains("checkpoint/1 could not be read now: model.safetensors"),
             "{why:?}"
         );
     }
