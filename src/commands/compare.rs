@@ -377,7 +377,7 @@ fn show(
     };
     match format {
         CompareFormat::Text => print(&(page.text(page_style()) + &closing(without_controls))),
-        CompareFormat::Markdown => print(&(page.markdown() + &closing(markdown::line))),
+        CompareFormat::Markdown => print(&(page.markdown() + &closing(markdown::sentence))),
         CompareFormat::Csv => print(&page.csv()),
         CompareFormat::Json => print_json(&format!("{:#}\n", whole(page, conclusion))),
     }

@@ -31,7 +31,41 @@ pub fn inline(text: &str) -> String {
 /// Escapes a value that begins a paragraph or an entry of a list: it does not begin a heading, a
 /// list or a block of code.
 pub fn line(text: &str) -> String {
-    let plain = inline(text);
+    as_line(&inline(text))
+}
+
+/// The same of a sentence in which kiln's own words stand between backticks, such as a key: what is
+/// between two of them stays code if its letters mean nothing in Markdown.
+pub fn sentence(text: &str) -> String {
+    let parts: Vec<&str> = text.split('`').collect();
+    let begins_or_follows_text = |place: usize| place == 1 || !parts[place - 1].is_empty();
+    let is_code = |place: usize| {
+        place % 2 == 1
+            && parts.get(place + 1).is_some()
+            && begins_or_follows_text(place)
+            && is_plain_code(parts[place])
+    };
+    let mut escaped = inline(parts[0]);
+    for (place, part) in parts.iter().enumerate().skip(1) {
+        // The backtick before a part ends the code before it, or begins its own.
+        let is_of_code = is_code(place) || is_code(place - 1);
+        escaped.push_str(if is_of_code { "`" } else { "\\`" });
+        match is_code(place) {
+            true => escaped.push_str(part),
+            false => escaped.push_str(&inline(part)),
+        }
+    }
+    as_line(&escaped)
+}
+
+/// Whether a text can stand between backticks as it is.
+fn is_plain_code(text: &str) -> bool {
+    let is_plain = |letter: char| letter.is_ascii_alphanumeric() || " ._:,=+/%-".contains(letter);
+    !text.is_empty() && text.chars().all(is_plain)
+}
+
+/// Escapes what begins a heading, a list or a block of code at the beginning of an escaped text.
+fn as_line(plain: &str) -> String {
     let plain = plain.trim_start();
     let digits = plain.bytes().take_while(u8::is_ascii_digit).count();
     let ends_number = digits > 0 && plain[digits..].starts_with(['.', ')']);
@@ -103,6 +137,22 @@ mod tests {
         ];
         for (text, escaped) in cases {
             assert_eq!(line(text), escaped);
+        }
+    }
+
+    #[test]
+    fn a_key_in_a_sentence_stays_code_and_a_value_stays_words() {
+        let cases = [
+            (
+                "a_ needs `sweep.repeats: 5`, or `--across x`",
+                "a\\_ needs `sweep.repeats: 5`, or `--across x`",
+            ),
+            ("`x` `<b>` `y", "`x` \\`&lt;b&gt;\\` \\`y"),
+            ("`` `a``b`", "\\`\\` `a`\\`b\\`"),
+            ("# `x`", "\\# `x`"),
+        ];
+        for (text, escaped) in cases {
+            assert_eq!(sentence(text), escaped, "{text}");
         }
     }
 

@@ -67,7 +67,7 @@ impl TableForm {
     fn plain(&self, line: &str) -> String {
         match self {
             Self::Text(_) => without_controls(line),
-            Self::Markdown => markdown::line(line),
+            Self::Markdown => markdown::sentence(line),
         }
     }
 }
