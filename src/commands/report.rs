@@ -347,6 +347,9 @@ fn cannot_write(path: &Path, error: &std::io::Error, elsewhere: &str) -> Stop {
         .parent()
         .is_none_or(|folder| folder == Path::new("") || folder.is_dir());
     let hint = match error.kind() {
+        ErrorKind::FileTooLarge => {
+            "raise the limit on the size of files (`ulimit -f`), or name another place".to_owned()
+        }
         _ if is_full(error) => "free some space".to_owned(),
         ErrorKind::NotFound if !has_folder => {
             "its folder does not exist; create it first".to_owned()
@@ -356,8 +359,31 @@ fn cannot_write(path: &Path, error: &std::io::Error, elsewhere: &str) -> Stop {
         }
         _ => "choose another path".to_owned(),
     };
-    Stop::new(
-        Status::Failed,
-        format!("{}: {error}; {hint}", path.display()),
-    )
+    // The error may name the file already, also as `./FILE`.
+    let (path, text) = (path.display().to_string(), error.to_string());
+    let cause = text.split_once(&format!("{path}: "));
+    let cause = cause.map_or(text.as_str(), |(_, cause)| cause);
+    Stop::new(Status::Failed, format!("{path}: {cause}; {hint}"))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_file_that_cannot_be_written_is_named_once_with_what_to_do() {
+        let told = |kind: ErrorKind, text: &str| {
+            let error = std::io::Error::new(kind, text.to_owned());
+            cannot_write(Path::new("x.html"), &error, "name another place").message
+        };
+        assert_eq!(
+            told(ErrorKind::FileTooLarge, "./x.html: File too large"),
+            "x.html: File too large; raise the limit on the size of files (`ulimit -f`), or name \
+             another place"
+        );
+        assert_eq!(
+            told(ErrorKind::StorageFull, "No space left on device"),
+            "x.html: No space left on device; free some space"
+        );
+    }
 }
