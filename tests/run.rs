@@ -501,6 +501,7 @@ fn a_missing_trial_program_is_said_before_anything_is_made() {
     for (program, words) in [
         ("no/such/program", "the trial program does not exist"),
         ("x.yaml", "is not executable"),
+        (".", "this is not a program"),
     ] {
         let mut kiln = place.kiln(&["run", "x.yaml"]);
         let ended = Ended::of(kiln.env("KILN_TRIAL", program).output().unwrap());

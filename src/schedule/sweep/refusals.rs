@@ -30,6 +30,13 @@ pub(in crate::schedule) fn without_program(program: &Path) -> Result<(), RunStop
             ))),
         };
     }
+    if program.exists() {
+        return Err(RunStop::CannotRun(format!(
+            "{}: this is not a program, but a folder, a FIFO or another special file; name the trial \
+             program in `KILN_TRIAL`, or put it there",
+            program.display()
+        )));
+    }
     Err(RunStop::CannotRun(format!(
         "{}: the trial program does not exist; build it (`cargo build --release -p kiln-trial`) or \
          name it in `KILN_TRIAL`",
