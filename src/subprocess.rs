@@ -10,8 +10,11 @@ use std::{
     time::{Duration, Instant},
 };
 
-use kiln_core::units::MORE_THREADS;
-use rustix::process::{Pid, Signal, kill_process_group};
+use kiln_core::{folder::system_error, units::MORE_THREADS};
+use rustix::{
+    io::Errno,
+    process::{Pid, Signal, kill_process_group},
+};
 
 /// Time between two looks whether the program has ended.
 const LOOK: Duration = Duration::from_millis(2);
@@ -51,6 +54,9 @@ pub(crate) fn not_started(error: &io::Error) -> String {
     match error.kind() {
         io::ErrorKind::WouldBlock => {
             format!("{error}: no more processes or threads may be started; {MORE_THREADS}")
+        }
+        _ if matches!(system_error(error), Some(Errno::MFILE | Errno::NFILE)) => {
+            format!("{error}; raise the limit of open files (`ulimit -n`)")
         }
         _ => error.to_string(),
     }

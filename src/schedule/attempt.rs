@@ -219,7 +219,7 @@ fn start_child(
         limit: memory::limit(setting.request.experiment.run.memory_limit, setting.devices),
         token: setting.token,
     };
-    let child = child::start(&start, events).map_err(|error| named(error, &program.path))?;
+    let child = child::start(&start, events).map_err(|error| named(&error, &program, setting.folder))?;
     Ok((child, program.kind))
 }
 
@@ -261,15 +261,14 @@ pub(super) fn settle_checkpoints(
     }
 }
 
-fn named(error: io::Error, program: &Path) -> io::Error {
-    io::Error::new(
-        error.kind(),
-        format!(
-            "{} cannot be started: {}",
-            program.display(),
-            not_started(&error)
-        ),
-    )
+/// Names what cannot be started: the relay is this very program, whose path says nothing.
+fn named(error: &io::Error, program: &TrialProgram, run: &RunFolder) -> io::Error {
+    let what = match program.kind.is_relay() {
+        true => format!("{}: kiln's relay", run.path().display()),
+        false => program.path.display().to_string(),
+    };
+    let why = not_started(error);
+    io::Error::new(error.kind(), format!("{what} cannot be started: {why}"))
 }
 
 /// Where an attempt finds its files.

@@ -77,3 +77,20 @@ fn a_child_that_ignores_sigterm_is_killed_after_the_grace_and_leaves_nothing() {
     let ended = attempt.child.reap(&mut supervisor).unwrap();
     assert_eq!(ended.exit, Exit::Signal(9));
 }
+
+#[test]
+fn a_relay_that_cannot_be_started_is_named_as_that_with_the_limit_to_raise() {
+    let program = TrialProgram {
+        path: "/proc/self/exe".into(),
+        arguments: Vec::new(),
+        environment: Vec::new(),
+        kind: ChildKind::Relay,
+    };
+    let error = io::Error::from(rustix::io::Errno::MFILE);
+    let told = named(&error, &program, &RunFolder::at("/results/x/run")).to_string();
+    assert!(
+        told.starts_with("/results/x/run: kiln's relay cannot be started: ")
+            && told.ends_with("raise the limit of open files (`ulimit -n`)"),
+        "{told}"
+    );
+}
