@@ -852,6 +852,25 @@ fn a_full_disk_stops_the_run_with_nothing_torn_and_the_same_command_goes_on() {
     );
 }
 
+#[test]
+fn a_run_that_fresh_began_on_a_full_disk_is_resumed_without_that_option() {
+    let place = Place::with("train: {steps: 10}\nsweep: {repeats: 30}");
+    let kiln = place.kiln(&["run", "x.yaml"]);
+    let mut limited = std::process::Command::new("sh");
+    limited
+        .args(["-c", "ulimit -f 16; exec \"$0\" run x.yaml --fresh"])
+        .arg(env!("CARGO_BIN_EXE_kiln"))
+        .envs(variables(&kiln));
+    let stopped = Ended::of(limited.current_dir(place.path("")).output().unwrap());
+    assert!(
+        stopped.status == Some(3)
+            && stopped.stderr.contains("run the same command again without `--fresh`"),
+        "{stopped:?}"
+    );
+    assert_eq!(place.run("completes", &[]).status, Some(0));
+    assert_eq!(place.runs(), 1);
+}
+
 /// Inodes, a quota or another file system may be exhausted where kiln sees room.
 #[test]
 fn a_child_that_finds_no_room_is_interrupted_and_the_same_command_goes_on() {

@@ -94,10 +94,19 @@ pub(super) fn cannot_read(error: &io::Error) -> RunStop {
 
 /// The error of a file of the run that cannot be written.
 pub(super) fn cannot_write(request: &RunRequest) -> impl Fn(io::Error) -> RunStop {
+    unwritable(request, request.fresh)
+}
+
+/// The same before the run of this launch is there.
+pub(super) fn cannot_begin(request: &RunRequest) -> impl Fn(io::Error) -> RunStop {
+    unwritable(request, false)
+}
+
+fn unwritable(request: &RunRequest, is_begun_afresh: bool) -> impl Fn(io::Error) -> RunStop {
     let folder = request.results.join(&request.experiment.name);
     move |error| {
         if is_full(&error) {
-            return RunStop::CannotRun(full_message(&folder));
+            return RunStop::CannotRun(full_message(&folder, is_begun_afresh));
         }
         let text = error.to_string();
         // Errors of files of the run name the file.
@@ -128,21 +137,24 @@ fn remedy(error: &io::Error) -> &'static str {
     }
 }
 
-/// Returns the message for a full disk.
-pub(super) fn full_message(path: &Path) -> String {
+/// Returns the message for a full disk. A run that `--fresh` has begun is resumed without that option.
+pub(super) fn full_message(path: &Path, is_begun_afresh: bool) -> String {
+    let again = match is_begun_afresh {
+        true => "run the same command again without `--fresh`, which resumes the run that it began",
+        false => "run the same command again",
+    };
     let bytes = free_bytes(path);
     let free = amount(bytes);
     let place = path.display();
     match disk_free_files(path).filter(|files| *files < NEEDED_FILES) {
         Some(files) => format!(
             "{place}: the file system has no more room for files: {} (inodes) can be created, a \
-             trial needs {NEEDED_FILES}; no file is damaged; delete files and run the same command \
-             again",
+             trial needs {NEEDED_FILES}; no file is damaged; delete files and {again}",
             counted(files as usize, "file")
         ),
         None => format!(
             "{place}: the disk, a quota or the file-size limit is full: {free} is free, a trial \
-             needs {}{}; no file is damaged; free some space and run the same command again",
+             needs {}{}; no file is damaged; free some space and {again}",
             Bytes(NEEDED_BYTES),
             match bytes.is_some_and(|free| free >= NEEDED_BYTES) {
                 true => " (it may be a quota or that limit, or room was made since)",

@@ -25,7 +25,7 @@ use super::{
     changes::{KeyChange, describe},
     clock,
     content::{changed_programs, other_content},
-    disk::cannot_write,
+    disk::{cannot_begin, cannot_write},
     existing_run::{ExistingRun, Old},
     instruments::Instruments,
     launch::{FactSources, gather, git, git_refusal, with_programs},
@@ -146,7 +146,7 @@ pub(super) fn open(
             add_launch(request, *old, &sources, packages)
         }
     }
-    .map_err(cannot_write(request))?;
+    .map_err(cannot_begin(request))?;
     notices.extend(other_clock(&file));
     // The children receive absolute paths, and are recognized by them.
     let folder = folder.in_experiment().map_err(cannot_write(request))?;

@@ -95,7 +95,7 @@ pub(in crate::schedule) fn take_lock_if_any(request: &RunRequest) -> Result<Opti
             results_option(request)
         ))),
         Err(error) if is_without_locks(&error) => Ok(None),
-        Err(error) => Err(disk::cannot_write(request)(error)),
+        Err(error) => Err(disk::cannot_begin(request)(error)),
     }
 }
 
