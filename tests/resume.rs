@@ -864,7 +864,9 @@ fn a_run_that_fresh_began_on_a_full_disk_is_resumed_without_that_option() {
     let stopped = Ended::of(limited.current_dir(place.path("")).output().unwrap());
     assert!(
         stopped.status == Some(3)
-            && stopped.stderr.contains("run the same command again without `--fresh`"),
+            && stopped
+                .stderr
+                .contains("run the same command again without `--fresh`"),
         "{stopped:?}"
     );
     assert_eq!(place.run("completes", &[]).status, Some(0));

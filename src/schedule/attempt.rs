@@ -219,7 +219,8 @@ fn start_child(
         limit: memory::limit(setting.request.experiment.run.memory_limit, setting.devices),
         token: setting.token,
     };
-    let child = child::start(&start, events).map_err(|error| named(&error, &program, setting.folder))?;
+    let child =
+        child::start(&start, events).map_err(|error| named(&error, &program, setting.folder))?;
     Ok((child, program.kind))
 }
 
