@@ -73,7 +73,7 @@ fn a_slowdown_of_10_percent_is_found_under_a_drift_of_20_percent_in_5_blocks() {
     for part in [
         "base: train.cpu_threads 1     new: train.cpu_threads 2     5 pairs of runs on 1 device, paired by block",
         "the sides differ in:\n  cpu_threads 1 → 2\n",
-        "model.d_model",
+        "   d_model  verdict",
         "blocks\n",
         "drift: the machine became",
     ] {

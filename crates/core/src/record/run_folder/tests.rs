@@ -273,7 +273,9 @@ fn a_run_that_was_moved_behind_a_link_is_a_run_once_and_can_be_written() {
     // Not a run's name, a second name, a file.
     link(&elsewhere, "notes");
     link(Path::new(&old.name()), "20260103T000000Z-a");
-    link(&elsewhere.join("run.json"), "20260104T000000Z-a");
+    let file = results.path().join("file");
+    fs::write(&file, "").unwrap();
+    link(&file, "20260104T000000Z-a");
     assert_eq!(
         runs(results.path(), "x").unwrap(),
         [old.clone(), new.clone()]
