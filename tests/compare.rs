@@ -153,7 +153,7 @@ fn a_run_compared_with_itself_is_the_same_and_with_a_slower_one_slower() {
         "{slower:?}"
     );
     assert!(
-        slower.stdout.contains("data.num_workers 40") && slower.stdout.contains("-30.0 %"),
+        slower.stdout.contains("           40   slower") && slower.stdout.contains("-30.0 %"),
         "{slower:?}"
     );
     assert_eq!(

@@ -478,8 +478,9 @@ fn a_launch_that_finds_strange_files_names_them() {
                 Place::with("train: {steps: 10}\nsweep: {grid: {train.batch_size: [1, 2]}}");
             // One of two trials, so that the next launch looks at the run again.
             let planned = place.run("completes", &["--dry-run"]).stdout;
-            let is_id = |line: &&str| line.len() == 11 && line.starts_with('t');
-            let first = planned.lines().find(is_id).unwrap();
+            let is_id = |word: &&str| word.len() == 11 && word.starts_with('t');
+            let mut words = planned.split_whitespace();
+            let first = words.find(is_id).unwrap();
             place.run("completes", &["--only", first]);
             let strange = strange(&place.latest().join(name), kind);
             let mut kiln = place.kiln(&["run", "x.yaml", "--dry-run"]);

@@ -110,6 +110,7 @@ fn a_trial_that_was_interrupted_before_is_skipped_for_good() {
     let place = Place::with(&format!("{sweep}\nrun: {{on_oom: skip-larger}}"));
     let planned = run(&place, &[], &["--dry-run"]).stdout;
     let larger = planned.lines().nth(2).unwrap();
+    let larger = larger.split_whitespace().next().unwrap();
     let ended = run(&place, &[("8", "is_killed")], &["--only", larger]);
     assert_eq!(ends(&place), ["8x1 killed"], "{ended:?}");
     let ended = run(&place, &[("4", "runs_out")], &[]);

@@ -944,6 +944,7 @@ fn first_id(place: &Place) -> String {
         .stdout
         .lines()
         .nth(1)
+        .and_then(|line| line.split_whitespace().next())
         .unwrap()
         .to_owned()
 }

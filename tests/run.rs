@@ -331,11 +331,19 @@ fn a_dry_run_says_that_listed_devices_would_have_no_work() {
     assert!(planned.contains(said), "{planned}");
 }
 
+/// The ids of the trials that `--dry-run` lists.
+fn ids_of(listed: &str) -> Vec<&str> {
+    let trials = listed.lines().skip(1);
+    trials
+        .filter_map(|line| line.split_whitespace().next())
+        .collect()
+}
+
 #[test]
 fn only_runs_the_trials_named_and_a_later_run_the_others() {
     let place = Place::with(FOUR);
     let listed = place.run("completes", &["--dry-run"]);
-    let ids: Vec<&str> = listed.stdout.lines().skip(1).collect();
+    let ids = ids_of(&listed.stdout);
     assert!(
         listed.stdout.contains("would start a new run") && ids.len() == 4,
         "{listed:?}"
@@ -375,7 +383,7 @@ fn only_takes_no_file_for_an_id_and_its_trials_alone_decide_the_exit_status() {
         )
     };
     let listed = place.run("completes", &["--dry-run"]);
-    let ids: Vec<&str> = listed.stdout.lines().skip(1).collect();
+    let ids = ids_of(&listed.stdout);
     assert_eq!(run("fails", &["--only", ids[0], "x.yaml"]).status, Some(1));
     let others = run("completes", &["--only", ids[1], "--only", ids[2], "x.yaml"]);
     assert_eq!(

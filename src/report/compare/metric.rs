@@ -288,7 +288,7 @@ impl ComparedMetric {
                 .started_seconds()
                 .filter(|_| reader.keys != RunKeys::Nothing),
             block,
-            launch: Some(row.launch),
+            launch: Some(launch_of(row)),
             is_disturbed: is_at_once || !row.disturbances().is_empty(),
             is_at_once,
         }
@@ -437,3 +437,10 @@ fn can_be_ratio(value: f64) -> bool {
 
 /// The largest number that a comparison takes; its inverse is the least.
 const LARGEST: f64 = 1e150;
+/// A number for the launch of a run. Rows of several runs that somebody joined to one table have launches
+/// of one number, and runs that began at different minutes.
+fn launch_of(row: &TrialRow) -> u64 {
+    let began = row.started_seconds().zip(row.run_seconds);
+    let minute = began.map_or(0.0, |(started, since)| ((started - since) / 60.0).round());
+    (row.launch << 32) + minute.max(0.0) as u64
+}

@@ -235,19 +235,29 @@ fn neighbours(all: &[(TimedRun, bool)]) -> Vec<(f64, f64)> {
     pairs
 }
 
-/// The runs in order, with one in place of those of each launch that lie together, by their mean: the
-/// machine may have changed from one launch to the next, and the runs of one have that change in common.
-/// A launch between whose runs the other side ran has nothing in common that the other side lacks.
+/// The runs in order, with one in place of each stretch of launches that ran one side only, by the mean
+/// of its runs: the machine may have changed from one stretch to the next, and the runs of one have that
+/// change in common. Unchanged where each launch has one run, and where the other side ran between the
+/// runs of each.
 fn launches_as_runs(all: &[(TimedRun, bool)]) -> Vec<(TimedRun, bool)> {
     let launch = |(run, is_new): &(TimedRun, bool)| run.launch.map(|launch| (launch, *is_new));
     let mut runs_of: HashMap<(u64, bool), usize> = HashMap::new();
     for launch in all.iter().filter_map(launch) {
         *runs_of.entry(launch).or_default() += 1;
     }
-    let lies_together = |stretch: &[(TimedRun, bool)]| {
-        let runs = launch(&stretch[0]).and_then(|launch| runs_of.get(&launch));
-        runs == Some(&stretch.len())
+    let lies_together: Vec<bool> = all
+        .chunk_by(|one, other| launch(one) == launch(other))
+        .flat_map(|stretch| {
+            let runs = launch(&stretch[0]).and_then(|launch| runs_of.get(&launch));
+            vec![runs == Some(&stretch.len()); stretch.len()]
+        })
+        .collect();
+    let has_several = |(run, lies_together): (&(TimedRun, bool), &bool)| {
+        *lies_together && launch(run).is_some_and(|launch| runs_of[&launch] > 1)
     };
+    if !all.iter().zip(&lies_together).any(has_several) {
+        return all.to_vec();
+    }
     let merged = |stretch: &[(TimedRun, bool)]| {
         let mean = |of: fn(&TimedRun) -> f64| {
             stretch.iter().map(|(run, _)| of(run)).sum::<f64>() / stretch.len() as f64
@@ -261,11 +271,10 @@ fn launches_as_runs(all: &[(TimedRun, bool)]) -> Vec<(TimedRun, bool)> {
         };
         (run, stretch[0].1)
     };
-    all.chunk_by(|one, other| launch(one) == launch(other))
-        .flat_map(|stretch| match lies_together(stretch) {
-            true => vec![merged(stretch)],
-            false => stretch.to_vec(),
-        })
+    let marked: Vec<(&(TimedRun, bool), bool)> = all.iter().zip(lies_together).collect();
+    marked
+        .chunk_by(|one, other| one.1 && other.1 && one.0.1 == other.0.1)
+        .map(|stretch| merged(&stretch.iter().map(|(run, _)| **run).collect::<Vec<_>>()))
         .collect()
 }
 

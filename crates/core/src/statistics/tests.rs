@@ -312,6 +312,24 @@ fn runs_of_a_launch_with_one_side_count_as_one_run() {
         }
         assert!(said <= 60, "{order}: {said} of 1000");
     }
+    // Two launches of a stretch, as of one that was interrupted and resumed.
+    let mut said = 0;
+    for _ in 0..1000 {
+        let noise: Vec<f64> = (0..18).map(|_| 0.01 * normal()).collect();
+        let jumps: Vec<f64> = (0..18).map(|_| 0.05 * normal()).collect();
+        let mut question = in_launches("bbbnnnbbbnnnbbbnnn", |place, session| {
+            (noise[place] + jumps[session]).exp()
+        });
+        for run in [0, 3, 6] {
+            for side in [&mut question.sides.base, &mut question.sides.new] {
+                side[run].launch = side[run].launch.map(|launch| launch + 10);
+            }
+        }
+        let found = one(&question);
+        assert_eq!(found.design, paired(3));
+        said += usize::from(found.is_higher(WORTH) || found.is_lower(WORTH));
+    }
+    assert!(said <= 65, "{said} of 1000");
     let slower = one(&in_launches("bbbnnnbbbnnnbbbnnn", |place, session| {
         (if session % 2 == 1 { 0.8 } else { 1.0 }) + 0.002 * (place % 3) as f64
     }));
