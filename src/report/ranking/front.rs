@@ -17,62 +17,63 @@ pub(super) struct Front {
     pub(super) doubt: Option<String>,
 }
 
+/// Said where the lead of a faster point could not be tested.
+const ONCE: &str = "cannot tell the Pareto front: the best point or a faster one ran only once \
+                    beside the others: its lead in speed may be noise";
+
 impl Ranking<'_> {
     /// A point is on the front beside one with a better value only if its lead in speed is larger
-    /// than noise.
+    /// than noise. A point that is not on the front keeps no other off it.
     pub(super) fn front(&self) -> Front {
-        let mut is_on = self.front_of_means();
-        let places: Vec<usize> = (0..is_on.len()).filter(|place| is_on[*place]).collect();
-        if places.len() < 2 {
-            return Front { is_on, doubt: None };
-        }
         let rivals = self.rivals();
+        let speeds: Vec<f64> = rivals.iter().map(|of| self.speed_or_zero(of)).collect();
         let points: Vec<Point<'_>> = rivals.iter().map(|of| of.point.clone()).collect();
         let rates = Rates::of(&points, self.rate);
         let statements = each_with_each(points.len());
-        let is_ahead = |place: usize, other: usize| {
-            let gain = rates.gain(other, place, statements);
-            gain.is_some_and(|gain| gain.is_ahead())
-        };
+        let gain = |place: usize, other: usize| rates.gain(other, place, statements);
+        let is_ahead =
+            |place: usize, other: usize| gain(place, other).is_some_and(|gain| gain.is_ahead());
         let mut kept: Vec<usize> = Vec::new();
-        for place in places.iter().copied() {
-            let mut better = kept
-                .iter()
-                .filter(|other| rivals[**other].value != rivals[place].value);
-            is_on[place] = better.all(|other| is_ahead(place, *other));
-            if is_on[place] {
+        for place in self.best_and_fastest_first(&speeds) {
+            let is_dominated_by = |other: &usize| {
+                let is_better = rivals[*other].value != rivals[place].value;
+                speeds[*other] > speeds[place] || (is_better && !is_ahead(place, *other))
+            };
+            if !kept.iter().any(is_dominated_by) {
                 kept.push(place);
             }
         }
-        let doubt = (kept.len() < places.len()).then(|| match rates.unknown() {
+        let places = 0..rivals.len();
+        let is_on: Vec<bool> = places.clone().map(|place| kept.contains(&place)).collect();
+        let Some(best) = kept.first().copied() else {
+            return Front { is_on, doubt: None };
+        };
+        let faster: Vec<usize> = places
+            .filter(|place| speeds[*place] > speeds[best])
+            .collect();
+        let is_left_out = faster.iter().any(|place| !is_on[*place]);
+        let is_untested = |place: &usize| gain(*place, best).is_none();
+        let doubt = is_left_out.then(|| match rates.unknown() {
             Some(unknown) => format!("cannot tell the Pareto front: {}", unknown.in_words()),
+            None if faster.iter().any(is_untested) => ONCE.to_owned(),
             None => "no other point is faster by more than noise".to_owned(),
         });
         Front { is_on, doubt }
     }
 
-    /// Whether each rival is on the front of the means: no other is at least as good in the metric
-    /// and in speed, and better in one of them. The points stand best first, so of those with one
-    /// value the fastest are on it if all better ones are slower. A point without a speed counts
-    /// as 0.
-    fn front_of_means(&self) -> Vec<bool> {
-        let speed = |ranked: &RankedPoint<'_>| {
-            let speed = ranked.point.statistic(self.rate);
-            speed.map_or(0.0, |speed| speed.mean)
-        };
+    /// The mean speed of a point; a point without a speed counts as 0.
+    fn speed_or_zero(&self, ranked: &RankedPoint<'_>) -> f64 {
+        let speed = ranked.point.statistic(self.rate);
+        speed.map_or(0.0, |speed| speed.mean.max(0.0))
+    }
+
+    /// The places of the rivals, those with the best value first, of one value the fastest first.
+    fn best_and_fastest_first(&self, speeds: &[f64]) -> Vec<usize> {
         let rivals = self.rivals();
-        let mut front = Vec::with_capacity(rivals.len());
-        let mut fastest_of_better = f64::NEG_INFINITY;
-        for alike in rivals.chunk_by(|one, other| one.value == other.value) {
-            let fastest = alike.iter().map(speed).fold(f64::NEG_INFINITY, f64::max);
-            let is_ahead = fastest > fastest_of_better;
-            front.extend(
-                alike
-                    .iter()
-                    .map(|ranked| is_ahead && speed(ranked) == fastest),
-            );
-            fastest_of_better = fastest_of_better.max(fastest);
+        let mut places: Vec<usize> = (0..rivals.len()).collect();
+        for alike in places.chunk_by_mut(|one, other| rivals[*one].value == rivals[*other].value) {
+            alike.sort_by(|one, other| speeds[*other].total_cmp(&speeds[*one]));
         }
-        front
+        places
     }
 }

@@ -225,6 +225,44 @@ fn a_lead_in_speed_that_may_be_noise_is_not_on_the_front() {
 }
 
 #[test]
+fn a_point_that_is_not_on_the_front_hides_no_other() {
+    /// The places of the marked points and the verdict, of points with these speeds; each has a
+    /// higher loss than the one before.
+    fn told(speeds: &[&[f64]]) -> (Vec<usize>, String) {
+        let cells = [["1", "1"], ["2", "2"], ["3", "3"]];
+        let mut rows = Vec::new();
+        for (point, speeds) in speeds.iter().enumerate() {
+            for (round, speed) in speeds.iter().enumerate() {
+                let loss = 2.0 + point as f64 / 10.0;
+                let fixed = in_round(point as u64, round as u64 + 1, *speed, loss);
+                rows.push((fixed, &cells[point][..]));
+            }
+        }
+        let table = table(&["model.d_model", "train.batch_size"], rows);
+        let all = points(&table);
+        let ranking = Ranking::new(&all, &table, None);
+        let marked = ranking.points.iter().filter(|of| of.is_marked);
+        let marked: Vec<usize> = marked.map(|of| of.place).collect();
+        (marked, ranking.verdict().unwrap())
+    }
+    let (best, once) = (&[1000.0, 1001.0, 1002.0][..], &[1700.0][..]);
+    let (marked, verdict) = told(&[best, once, &[1600.0, 1601.0, 1602.0]]);
+    assert_eq!(marked, [0, 2], "{verdict}");
+    assert!(
+        verdict.contains(". 2 points are on the Pareto front"),
+        "{verdict}"
+    );
+    // A lead of a single run is not known to be noise.
+    let (marked, verdict) = told(&[best, once, &[900.0, 901.0, 902.0]]);
+    assert_eq!(marked, [0], "{verdict}");
+    assert!(
+        verdict.contains(". cannot tell the Pareto front: the best point or a faster one")
+            && !verdict.contains("by more than noise"),
+        "{verdict}"
+    );
+}
+
+#[test]
 fn repeats_that_are_equal_to_the_bit_say_nothing_of_the_noise() {
     let told = |losses: [[f64; 3]; 2], has_seeds: bool, asked: Metric| {
         let rows = (0..6_u64).map(|at| {
