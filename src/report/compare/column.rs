@@ -19,7 +19,22 @@ pub struct ColumnMetric {
 
 /// Ends of the names of a command's own metrics that measure the machine, not what the program
 /// learned.
-const OF_MACHINE: [&str; 5] = ["_seconds", "_per_second", "_bytes", "_joules", "_watts"];
+const OF_MACHINE: [&str; 14] = [
+    "_seconds",
+    "_ms",
+    "_us",
+    "_ns",
+    "_per_second",
+    "_bytes",
+    "_mb",
+    "_mib",
+    "_gb",
+    "_gib",
+    "_joules",
+    "_watts",
+    "_flops",
+    "_mhz",
+];
 
 /// Columns of the runner that the state of the machine does not affect, besides those of learning
 /// and of memory.
@@ -96,7 +111,7 @@ impl ColumnMetric {
     }
 
     /// Whether it is a loss: of the runner, or of a command by its name.
-    pub(super) fn is_loss(self) -> bool {
+    pub(in crate::report) fn is_loss(self) -> bool {
         let name = self.name.strip_prefix(METRIC_PREFIX).unwrap_or(self.name);
         name == "loss" || name.ends_with("_loss")
     }
@@ -127,6 +142,18 @@ impl ColumnMetric {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn an_own_metric_with_a_unit_of_the_machine_does_not_follow_the_seed() {
+        let follows = |name: &str| {
+            let column = ColumnMetric::named(name, false).unwrap();
+            column.follows_seed()
+        };
+        assert!(follows("metric.cost") && follows("metric.items") && follows("valid_loss"));
+        for name in ["latency_ms", "hop_ns", "heap_gib", "core_mhz"] {
+            assert!(!follows(&format!("{METRIC_PREFIX}{name}")), "{name}");
+        }
+    }
 
     fn columns(text: &str) -> Vec<(&'static str, bool)> {
         let command: Command = serde_yaml::from_str(text).unwrap();

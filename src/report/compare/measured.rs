@@ -35,8 +35,11 @@ struct MeasuredPair {
     /// Whether a side has one number with every seed, and the other side another: its runs count as
     /// one.
     are_copies: bool,
-    /// Whether zeros on one side alone are more than chance.
-    is_sure_of_zeros: bool,
+    /// Better or worse than the number of such a side, where the other side varies and lies apart
+    /// from it ([`beside_copies`]).
+    beside_copies: Option<Verdict>,
+    /// Whether what a test decides is more than chance.
+    is_test_sure: bool,
 }
 
 impl MeasuredPair {
@@ -59,7 +62,10 @@ impl MeasuredPair {
             new,
             nature: metric.nature(),
         };
-        let has_copies = rows.iter().any(|rows| metric.are_copies(column, rows));
+        let copied = rows.each_ref().map(|rows| metric.are_copies(column, rows));
+        // Both sides have one number, and it is the same.
+        let is_alike = sides.is_constant() || metric.are_copies(column, &rows.concat());
+        let beside_copies = beside_copies(metric, &sides, copied);
         (!sides.base.is_empty() && !sides.new.is_empty()).then_some(Self {
             place,
             metric,
@@ -82,8 +88,9 @@ impl MeasuredPair {
                     is_unusable.then(|| format!("a `{column}` is not {USABLE}"))
                 })
                 .or_else(|| zero_beside_some(column, &sides)),
-            are_copies: has_copies && !sides.is_constant(),
-            is_sure_of_zeros: false,
+            are_copies: copied != [false; 2] && !is_alike && beside_copies.is_none(),
+            beside_copies,
+            is_test_sure: false,
             sides,
         })
     }
@@ -119,10 +126,12 @@ impl MeasuredPair {
             [true, true] => return Some(Verdict::Same),
             [base_is_zero, _] => base_is_zero,
         };
-        Some(match is_higher == self.metric.is_better_high() {
-            true => Verdict::Better,
-            false => Verdict::Worse,
-        })
+        Some(change(self.metric, is_higher))
+    }
+
+    /// The verdict that a test decides, where there is no estimate.
+    fn verdict_of_test(&self) -> Option<Verdict> {
+        self.beside_copies.or_else(|| self.verdict_of_zeros())
     }
 
     /// The verdict from an estimate, if there is one; `looks` is the number of points in which a
@@ -142,21 +151,24 @@ impl MeasuredPair {
         let is_apart = |runs: &[TimedRun], middle: f64| {
             mean(runs).is_some_and(|mean| (mean / middle - 1.0).abs() >= VISIBLY_APART)
         };
-        let of_zeros = self.verdict_of_zeros().filter(|_| self.sides.has_enough());
-        let of_zeros = of_zeros.map(|verdict| match verdict {
-            Verdict::Better | Verdict::Worse if !self.is_sure_of_zeros => Verdict::Ambiguous,
+        // 0 / 0: both are equal.
+        let ratio = if base == new { 1.0 } else { new / base };
+        let is_small = (ratio - 1.0).abs() < metric.worth();
+        let of_test = self.verdict_of_test().filter(|_| self.sides.has_enough());
+        let of_test = of_test.map(|verdict| match verdict {
+            Verdict::Better | Verdict::Worse if is_small || !self.is_test_sure => {
+                Verdict::Ambiguous
+            }
             settled => settled,
         });
-        let verdict = match (&estimate, of_zeros) {
+        let verdict = match (&estimate, of_test) {
             _ if !is_comparable || self.refusal.is_some() => Verdict::NotComparable,
             _ if self.are_copies => Verdict::TooFewRuns,
             (Some(estimate), _) => verdict(metric, estimate),
-            (None, Some(of_zeros)) => of_zeros,
+            (None, Some(of_test)) => of_test,
             (None, None) => Verdict::TooFewRuns,
         };
-        // 0 / 0: both are equal.
-        let ratio = if base == new { 1.0 } else { new / base };
-        let is_not_worse = of_zeros.is_some() && matches!(verdict, Verdict::Same | Verdict::Better);
+        let is_not_worse = of_test.is_some() && matches!(verdict, Verdict::Same | Verdict::Better);
         Some(Comparison {
             metric,
             verdict,
@@ -223,19 +235,19 @@ pub(super) fn fill(matchups: &[Matchup<'_>], found: &mut Comparisons) {
             && one.refusal.is_none()
             && one.sides.has_enough()
             && !one.are_copies
-            && one.verdict_of_zeros() != Some(Verdict::Same)
+            && one.verdict_of_test() != Some(Verdict::Same)
     };
-    let (judged, of_zeros): (Vec<usize>, Vec<usize>) = measured
+    let (judged, tested): (Vec<usize>, Vec<usize>) = measured
         .iter()
         .enumerate()
         .filter(|(_, one)| is_judged(one))
         .map(|(place, _)| place)
-        .partition(|place| measured[*place].verdict_of_zeros().is_none());
+        .partition(|place| measured[*place].verdict_of_test().is_none());
     let of = |places: &[usize]| {
         let pairs = places.iter().map(|place| &measured[*place]);
         pairs.collect::<Vec<&MeasuredPair>>()
     };
-    let (questions, tests) = questions(of(&judged), of(&of_zeros));
+    let (questions, tests) = questions(of(&judged), of(&tested));
     let (estimated, are_sure) = estimates_beside(&questions, &tests);
     // A drift is looked for once at each point, by its rate, else by its steps, else by the first
     // number that was asked for and that the state of the machine reaches.
@@ -252,8 +264,8 @@ pub(super) fn fill(matchups: &[Matchup<'_>], found: &mut Comparisons) {
         .into_iter()
         .zip(estimated)
         .for_each(|(place, one)| estimate_of[place] = Some(measured[place].estimate(one)));
-    for (place, is_sure) in of_zeros.into_iter().zip(are_sure) {
-        measured[place].is_sure_of_zeros = is_sure;
+    for (place, is_sure) in tested.into_iter().zip(are_sure) {
+        measured[place].is_test_sure = is_sure;
     }
     for (one, estimate) in measured.into_iter().zip(estimate_of) {
         let into = &mut compared[one.place];
@@ -265,14 +277,14 @@ pub(super) fn fill(matchups: &[Matchup<'_>], found: &mut Comparisons) {
 
 /// Half of the error level is for throughput and the metrics that were asked for by name, half for
 /// all others together; comparisons of constant numbers count for neither. Where all runs of a side
-/// are 0 a test takes the place of an estimate.
+/// are 0, or one number with every seed, a test takes the place of an estimate.
 fn questions(
     measured: Vec<&MeasuredPair>,
-    of_zeros: Vec<&MeasuredPair>,
+    tested: Vec<&MeasuredPair>,
 ) -> (Vec<Question>, Vec<ExactTest>) {
     let count = |is_main: bool| {
         let asked = measured.iter().filter(|one| !one.sides.is_constant());
-        let asked = asked.chain(&of_zeros);
+        let asked = asked.chain(&tested);
         asked
             .filter(|one| one.metric.is_main() == is_main)
             .count()
@@ -288,7 +300,32 @@ fn questions(
         let sides = &one.sides;
         ExactTest::of_all_against_none(sides.base.len(), sides.new.len(), weight(one))
     };
-    (questions.collect(), of_zeros.iter().map(test).collect())
+    (questions.collect(), tested.iter().map(test).collect())
+}
+
+/// Better or worse where one side alone has one number with every seed, the other varies, and all
+/// its runs lie on the same side of that number. `None` elsewhere.
+fn beside_copies(metric: ComparedMetric, sides: &Sides, copied: [bool; 2]) -> Option<Verdict> {
+    let varied = match copied {
+        [true, false] => &sides.new,
+        [false, true] => &sides.base,
+        [true, true] | [false, false] => return None,
+    };
+    let is_varied = varied.iter().any(|run| run.value != varied[0].value);
+    let is_below = |lower: &[TimedRun], higher: &[TimedRun]| {
+        let is_below_all = |run: &TimedRun| higher.iter().all(|other| run.value < other.value);
+        lower.iter().all(is_below_all)
+    };
+    let is_higher = is_below(&sides.base, &sides.new);
+    let is_apart = is_higher || is_below(&sides.new, &sides.base);
+    (is_varied && is_apart).then(|| change(metric, is_higher))
+}
+
+fn change(metric: ComparedMetric, is_higher: bool) -> Verdict {
+    match is_higher == metric.is_better_high() {
+        true => Verdict::Better,
+        false => Verdict::Worse,
+    }
 }
 
 /// The refusal where all runs of one side have 0, and some of the other; `None` elsewhere.
@@ -330,16 +367,9 @@ pub fn verdict_of(metric: ComparedMetric, base: &[TimedRun], new: &[TimedRun]) -
 
 fn verdict(metric: ComparedMetric, estimate: &Estimate) -> Verdict {
     let worth = metric.worth();
-    let change = |is_higher: bool| {
-        if is_higher == metric.is_better_high() {
-            Verdict::Better
-        } else {
-            Verdict::Worse
-        }
-    };
     match estimate {
-        _ if estimate.is_higher(worth) => change(true),
-        _ if estimate.is_lower(worth) => change(false),
+        _ if estimate.is_higher(worth) => change(metric, true),
+        _ if estimate.is_lower(worth) => change(metric, false),
         _ if estimate.excludes_lower(worth) && estimate.excludes_higher(worth) => Verdict::Same,
         _ if estimate.design.is_apart() => Verdict::CannotTell,
         _ => Verdict::Ambiguous,

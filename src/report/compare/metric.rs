@@ -234,7 +234,7 @@ impl ComparedMetric {
     }
 
     /// Whether runs of several seeds all have the same number in this column, although it should
-    /// follow the seed. An accuracy of 0 in all runs is judged by itself.
+    /// follow the seed. An accuracy at its floor of 0 or its ceiling of 1 may be so with each seed.
     pub(super) fn are_copies(self, column: &'static str, rows: &[&TrialRow]) -> bool {
         let mut columns = self.columns().into_iter();
         let column = columns.find(|known| known.name() == column);
@@ -246,8 +246,18 @@ impl ComparedMetric {
         column.filter(|_| follows_seed).is_some_and(|column| {
             let run = |row: &&TrialRow| Some((row.seed, column.read(row)?));
             let runs: Vec<(u64, f64)> = rows.iter().filter_map(run).collect();
-            runs.iter().all(|(_, value)| *value != 0.0) && are_copies(runs.into_iter())
+            let has_ceiling = self.is_accuracy() && self.is_better_high();
+            let is_at_end = |value: f64| value == 0.0 || (value == 1.0 && has_ceiling);
+            runs.iter().all(|(_, value)| !is_at_end(*value)) && are_copies(&runs, self.is_loss())
         })
+    }
+
+    fn is_loss(self) -> bool {
+        match self {
+            Self::Loss => true,
+            Self::Column(column) => column.is_loss(),
+            _ => false,
+        }
     }
 
     /// Whether a number can be in a ratio, or is an accuracy of 0, which is judged without one.
@@ -340,12 +350,7 @@ impl ComparedMetric {
 
     /// A smaller change does not count: `docs/comparing.md`.
     pub(super) fn worth(self) -> f64 {
-        let is_loss = match self {
-            Self::Loss => true,
-            Self::Column(column) => column.is_loss(),
-            _ => false,
-        };
-        match is_loss || self.is_accuracy() {
+        match self.is_loss() || self.is_accuracy() {
             true => WORTH_OF_LOSS,
             false => WORTH,
         }

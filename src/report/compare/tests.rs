@@ -1359,6 +1359,30 @@ fn a_rise_from_0_that_may_be_chance_is_ambiguous() {
     assert_eq!(verdict(5, 20).0, Verdict::Ambiguous);
 }
 
+#[test]
+fn an_accuracy_at_its_ceiling_with_every_seed_is_judged() {
+    let verdict = |values: [[f64; 5]; 2]| {
+        let mut tables = in_turns(&STEADY, &STEADY);
+        for (table, values) in tables.iter_mut().zip(values) {
+            for (place, row) in table.rows.iter_mut().enumerate() {
+                row.fixed.seed = place as u64 + 1;
+                row.fixed.valid_top1 = Some(values[place]);
+            }
+        }
+        let [base, new] = tables;
+        let found = compare(&base, &new, &Options::default()).unwrap();
+        let metric = accuracy("valid_top1");
+        let mut all = found.pairs[0].comparisons.iter();
+        let one = all.find(|one| one.metric == metric).unwrap();
+        (one.verdict, one.interval.is_some())
+    };
+    // By an interval, not by a test.
+    assert_eq!(verdict([GOOD, [1.0; 5]]), (Verdict::Better, true));
+    assert_eq!(verdict([[1.0; 5], GOOD]), (Verdict::Worse, true));
+    assert_eq!(verdict([GOOD, [0.95; 5]]), (Verdict::Better, false));
+    assert_eq!(verdict([[0.8; 5], [1.0; 5]]), (Verdict::TooFewRuns, false));
+}
+
 /// Two sides in turns, with another seed for each run, or one for all, and these losses.
 fn with_losses(losses: [[f64; 5]; 2], has_seeds: bool) -> [TrialTable; 2] {
     let mut tables = in_turns(&STEADY, &STEADY);
@@ -1421,7 +1445,8 @@ fn runs_of_other_seeds_with_one_loss_count_as_one() {
     };
     let varied = [2.0, 2.01, 1.99, 2.02, 2.0];
     let why = "all seeds gave the same number: does the program use its seed?";
-    for losses in [[[2.0; 5], [2.5; 5]], [[2.5; 5], varied], [varied, [2.5; 5]]] {
+    let near = [2.5, 2.5 + 1e-7, 2.5 - 1e-7, 2.5, 2.5];
+    for losses in [[[2.0; 5], [2.5; 5]], [[2.0; 5], near], [[2.0; 5], varied]] {
         let (verdict, gate, page) = judged(losses, true);
         assert_eq!(verdict, Verdict::TooFewRuns, "{losses:?}");
         let untold = format!("train.batch_size 8 (too few runs: {why})");
@@ -1433,9 +1458,23 @@ fn runs_of_other_seeds_with_one_loss_count_as_one() {
         );
     }
     // Both sides have one number, and repeats of one seed should be equal.
-    let (same, gate, page) = judged([[2.0; 5]; 2], true);
-    assert_eq!((same, gate), (Verdict::Same, Gate::Pass));
-    assert!(!page.contains(why), "{page}");
+    for losses in [[[2.0; 5]; 2], [[2.5; 5], near]] {
+        let (same, gate, page) = judged(losses, true);
+        assert_eq!((same, gate), (Verdict::Same, Gate::Pass));
+        assert!(!page.contains(why), "{page}");
+    }
+    // A test tells the one number from runs that vary and lie apart from it, by enough to count.
+    for (losses, wanted) in [
+        ([[2.5; 5], varied], Verdict::Better),
+        ([varied, [2.5; 5]], Verdict::Worse),
+        ([varied, [2.03; 5]], Verdict::Worse),
+        ([[2.0; 5], varied.map(|loss| loss + 0.011)], Verdict::Ambiguous),
+    ] {
+        let (verdict, gate, page) = judged(losses, true);
+        assert_eq!(verdict, wanted, "{losses:?}");
+        assert_eq!(gate == Gate::Pass, wanted == Verdict::Better, "{gate:?}");
+        assert!(!page.contains(why), "{page}");
+    }
     assert_eq!(judged([[2.0; 5], [2.5; 5]], false).0, Verdict::Worse);
 }
 

@@ -18,8 +18,8 @@ use crate::report::{
     rates::{Blocks, Doubt, Rates, Scale, each_with_each, order},
 };
 
-/// The doubt in a lead of a point whose repeats do not vary, although their seeds do.
-const COPIES: &str = "the repeats are equal to the bit: nothing is known of the noise";
+/// The doubt in a lead of points whose repeats do not vary, although their seeds do.
+const COPIES: &str = "the repeats of both are equal: nothing is known of the noise";
 
 impl Ranking<'_> {
     /// The goal of the objective.
@@ -64,16 +64,21 @@ impl Ranking<'_> {
         })
     }
 
-    /// Whether the best point or the next has one value with every seed: its runs count as one.
+    /// Whether the best point and the next each have one value with every seed: their runs count as
+    /// one.
     fn has_copies(&self) -> bool {
         let RankedBy::Metric(metric, _) = self.objective.by else {
             return false;
         };
-        let column = ColumnMetric::named(metric.name(), metric.is_better_high());
+        let Some(column) = ColumnMetric::named(metric.name(), metric.is_better_high()) else {
+            return false;
+        };
         let run = |row: &TrialRow| Some((row.seed, self.objective.value(row)?));
-        let is_copied = |of: &RankedPoint<'_>| are_copies(of.point.completed().filter_map(run));
-        column.is_some_and(|column| column.follows_seed())
-            && self.rivals().iter().take(2).any(is_copied)
+        let is_copied = |of: &RankedPoint<'_>| {
+            let runs: Vec<(u64, f64)> = of.point.completed().filter_map(run).collect();
+            are_copies(&runs, column.is_loss())
+        };
+        column.follows_seed() && self.rivals().iter().take(2).all(is_copied)
     }
 
     /// Why the best point by its mean may not be the best one: within blocks another is ahead of it by more
