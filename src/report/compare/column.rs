@@ -36,9 +36,13 @@ const OF_MACHINE: [&str; 14] = [
     "_mhz",
 ];
 
+/// The steps until the target follow the seed, and not the machine as the time until it does.
+const STEPS_TO_TARGET: &str = "steps_to_target";
+
 /// Columns of the runner that the state of the machine does not affect, besides those of learning
 /// and of memory.
-const SETTLED: [&str; 5] = [
+const SETTLED: [&str; 6] = [
+    STEPS_TO_TARGET,
     "parameters",
     "flops_per_sample",
     "steps",
@@ -116,11 +120,11 @@ impl ColumnMetric {
         name == "loss" || name.ends_with("_loss")
     }
 
-    /// Whether runs of other seeds should have another number: it was learned, or is a command's own
-    /// and not a time, a rate, memory or energy.
+    /// Whether runs of other seeds should have another number: it was learned, are the steps until the
+    /// target, or is a command's own and not a time, a rate, memory or energy.
     pub(in crate::report) fn follows_seed(self) -> bool {
         let is_of_machine = OF_MACHINE.iter().any(|end| self.name.ends_with(end));
-        self.is_learned() || (self.is_own() && !is_of_machine)
+        self.is_learned() || self.name == STEPS_TO_TARGET || (self.is_own() && !is_of_machine)
     }
 
     /// Whether the column has the time or the steps until the target loss; a training that fails
@@ -141,6 +145,8 @@ impl ColumnMetric {
 
 #[cfg(test)]
 mod tests {
+    use kiln_core::plan::Outcome;
+
     use super::*;
 
     #[test]
@@ -153,6 +159,18 @@ mod tests {
         for name in ["latency_ms", "hop_ns", "heap_gib", "core_mhz"] {
             assert!(!follows(&format!("{METRIC_PREFIX}{name}")), "{name}");
         }
+    }
+
+    #[test]
+    fn the_steps_until_the_target_follow_the_seed_and_the_time_until_it_the_machine() {
+        let of = |name: &str| {
+            let column = ColumnMetric::named(name, false).unwrap();
+            // A training that is cut off is one that takes many steps, or long.
+            assert!(ComparedMetric::Column(column).decides(Outcome::TimedOut));
+            (column.follows_seed(), column.nature())
+        };
+        assert_eq!(of("steps_to_target"), (true, Nature::Settled));
+        assert_eq!(of("seconds_to_target"), (false, Nature::Drifting));
     }
 
     fn columns(text: &str) -> Vec<(&'static str, bool)> {

@@ -318,13 +318,14 @@ impl ComparedMetric {
     /// command's own metric may be either.
     pub(super) fn decides(self, outcome: Outcome) -> bool {
         let is_own = matches!(self, Self::Column(column) if column.is_own());
+        let is_until_target = matches!(self, Self::Column(column) if column.is_until_target());
         let is_learned = match self {
-            Self::Column(column) => column.is_learned() || is_own || column.is_until_target(),
+            Self::Column(column) => column.is_learned() || is_own || is_until_target,
             _ => matches!(self, Self::Loss | Self::Accuracy(_)),
         };
         match outcome {
             Outcome::Diverged | Outcome::Failed => is_learned,
-            Outcome::TimedOut => is_own || self.nature() == Nature::Drifting,
+            Outcome::TimedOut => is_own || is_until_target || self.nature() == Nature::Drifting,
             _ => false,
         }
     }
