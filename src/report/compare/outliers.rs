@@ -12,6 +12,11 @@ use super::{ComparedMetric, Nature, completed};
 /// Median distance from the median of a normal distribution, in standard deviations.
 const TO_DEVIATION: f64 = 0.6745;
 
+/// Beside at least [`FEWEST_EQUAL`] equal runs one that is further off is an outlier: the step of
+/// numbers is not that coarse.
+const COARSEST_STEP: f64 = 0.25;
+const FEWEST_EQUAL: usize = 5;
+
 /// Returns the runs whose speed is far from that of the others; of rows without a speed, the first
 /// number that was asked for and that the state of the machine reaches. They are reported, never
 /// excluded.
@@ -37,9 +42,15 @@ pub(super) fn outliers(side: &str, rows: &[&TrialRow], metrics: &[ComparedMetric
     // Of numbers that are coarse most may be equal, with a median distance of 0.
     let step = smallest_step(values.iter().map(|(_, value)| *value).collect());
     let deviation = (distance / TO_DEVIATION).max(step);
+    // Where all others are equal, the step is the distance of the run itself.
+    let equal = values.iter().filter(|(_, value)| *value == middle);
+    let equal = equal.count();
+    let are_others_equal = equal >= FEWEST_EQUAL && equal + 1 == values.len();
     let is_far = |value: f64| {
         let away = (value - middle).abs();
-        away > WORTH * middle && away > outlier_deviations(values.len()) * deviation
+        let is_beyond = away > outlier_deviations(values.len()) * deviation;
+        let is_off = are_others_equal && away > COARSEST_STEP * middle;
+        away > WORTH * middle && (is_beyond || is_off)
     };
     let has_run_seconds = values.iter().all(|(row, _)| row.run_seconds.is_some());
     let start = |row: &TrialRow| match has_run_seconds {
@@ -151,6 +162,21 @@ mod tests {
                 assert!(share < 0.08, "{runs} runs in steps of {unit}: {share}");
             }
         }
+    }
+
+    #[test]
+    fn a_run_far_from_others_that_are_equal_is_an_outlier() {
+        let found = |equal: usize, other: f64| {
+            let rates = [100.0].repeat(equal).into_iter().chain([other]);
+            let rows: Vec<TrialRow> = rates.map(|rate| row(1, rate)).collect();
+            let rows: Vec<&TrialRow> = rows.iter().collect();
+            outliers("base", &rows, &[]).len()
+        };
+        assert_eq!(found(9, 70.0), 1);
+        assert_eq!(found(5, 140.0), 1);
+        // Such a step may be that of the numbers, and few runs say nothing of it.
+        assert_eq!(found(9, 80.0), 0);
+        assert_eq!(found(4, 70.0), 0);
     }
 
     #[test]
