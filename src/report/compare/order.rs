@@ -124,7 +124,7 @@ impl Orders {
 }
 
 /// How to run both sides again, in turns.
-fn how_to_rerun(page: &ComparisonPage<'_>) -> String {
+pub(super) fn how_to_rerun(page: &ComparisonPage<'_>) -> String {
     let (base, new) = (page.base, page.new);
     match page.can_rerun {
         true if has_other_programs(page) => format!(

@@ -7,7 +7,7 @@ mod point_columns;
 use std::fmt::Write;
 
 use kiln_core::{
-    statistics::FEWEST_RUNS,
+    statistics::{Design, FEWEST_RUNS},
     units::{counted, listed, without_controls},
 };
 
@@ -25,6 +25,9 @@ use crate::{output::markdown, report::layout::PageStyle};
 const DECIDE_ONCE: &str = "ambiguous: decide once how many repeats a new run has (`smallest visible` \
                            tells what these could show): where repeats are added until there is a \
                            verdict, up to 18 % of unchanged points get a false one, not 5 %";
+/// The same where each launch counts as one run.
+const OF_LAUNCHES: &str = "ambiguous: each launch counts as one run, so more repeats in a launch tell \
+                           little: decide once how many launches of each side a new comparison has";
 /// Says how far the data of folders of images were compared.
 const DATA_BY_NAME: &str = "folders of images are compared by the names and lengths of their files: \
                             contents were not compared";
@@ -356,9 +359,17 @@ impl ComparisonPage<'_> {
             }
         }
         let is_open = |one: &Comparison| one.verdict == Verdict::Ambiguous && one.metric.is_main();
-        let mut comparisons = pairs.iter().flat_map(|pair| &pair.comparisons);
-        if comparisons.any(is_open) {
+        let is_of_launches =
+            |one: &Comparison| matches!(one.design, Some(Design::PairedLaunches { .. }));
+        let comparisons = pairs.iter().flat_map(|pair| &pair.comparisons);
+        let (of_launches, of_runs): (Vec<&Comparison>, Vec<&Comparison>) = comparisons
+            .filter(|one| is_open(one))
+            .partition(|one| is_of_launches(one));
+        if !of_runs.is_empty() {
             remarks.push(DECIDE_ONCE.to_owned());
+        }
+        if !of_launches.is_empty() {
+            remarks.push(format!("{OF_LAUNCHES}; {}", order::how_to_rerun(self)));
         }
         let is_short =
             |one: &Comparison| one.verdict == Verdict::TooFewRuns && one.why_too_few.is_none();

@@ -1834,6 +1834,27 @@ fn after_an_ambiguous_verdict_the_page_advises_to_decide_on_the_repeats_once() {
     assert!(!clear.contains(advice), "{clear}");
 }
 
+#[test]
+fn after_an_ambiguous_verdict_on_launches_the_page_advises_on_launches() {
+    let side = |values: [f64; 6], first: usize| {
+        let mut table = rates(1, &values);
+        for (place, row) in table.rows.iter_mut().enumerate() {
+            let launch = place / 2;
+            let second = first + 4 * launch + place % 2;
+            row.fixed.launch = launch as u64 + 1;
+            row.fixed.started_utc = Some(format!("2026-01-01T00:00:{second:02}Z"));
+        }
+        table
+    };
+    let base = side([80.0, 120.0, 100.0, 90.0, 110.0, 100.0], 0);
+    let new = side([114.0, 94.0, 83.0, 125.0, 104.0, 100.0], 2);
+    let text = page(&compare(&base, &new, &Options::default()).unwrap());
+    let is_advised = text.contains("ambiguous: each launch counts as one run")
+        && !text.contains("decide once how many repeats")
+        && text.contains("neighboring launches are compared");
+    assert!(is_advised, "{text}");
+}
+
 /// Runs without any spread: a change by just 3 % is one everywhere, for the verdict, for the gate
 /// and between the points of a run.
 #[test]
