@@ -10,7 +10,6 @@ use kiln_core::record::{
     RunFolder, TicketQueue,
     lock::{Holder, launch_at_work},
     run_file::{Launch, LaunchEnded},
-    run_folder::LATEST,
 };
 
 /// A run on another machine, whose lock may be invisible here, goes on as long as its files change
@@ -159,9 +158,47 @@ impl LifeWatch {
         times.max()
     }
 
-    /// Whether the link to the newest run leads to this one.
+    /// Whether it is known to be the newest run, which alone a new launch can resume. The link `latest`
+    /// may lead to an older one: git does not move it.
     fn is_newest(&self) -> bool {
-        let latest = self.results.join(&self.experiment).join(LATEST);
-        fs::read_link(latest).is_ok_and(|target| target == Path::new(&self.folder.name()))
+        self.folder.is_newest().unwrap_or(false)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use kiln_core::record::lock::lock;
+    use serde_json::json;
+
+    use super::*;
+
+    #[test]
+    fn a_launch_begins_in_the_newest_run_wherever_the_link_leads() {
+        let place = tempfile::tempdir().unwrap();
+        let results = place.path().canonicalize().unwrap();
+        let run = |number: u64, name: &str| {
+            let run = RunFolder::at(results.join("x").join(name));
+            fs::create_dir_all(run.path()).unwrap();
+            fs::write(run.run_file(), json!({ "number": number }).to_string()).unwrap();
+            run
+        };
+        let older = run(1, "20260101T000000Z-aaaaaaa");
+        let newer = run(2, "20260102T000000Z-bbbbbbb");
+        let latest = results.join("x/latest");
+        std::os::unix::fs::symlink(older.name(), latest).unwrap();
+        let launch: Launch = serde_json::from_value(json!({
+            "launch": 1, "started_utc": "2026-01-01T00:00:00Z", "boot_id": "then",
+            "monotonic_nanoseconds": 1, "run_anchor_nanoseconds": 1, "pid": 4194305,
+            "command_line": [], "machine": {}, "devices": {}, "environment": {},
+            "versions": {"kiln": "0", "kiln_sha256": null, "trial_program": "t",
+                         "trial_program_sha256": null},
+            "ended": {"utc": "2026-01-01T00:01:00Z", "how": "finished"},
+        }))
+        .unwrap();
+        let own = std::process::id();
+        let _held = lock(&results, "x", own, "today").unwrap().unwrap();
+        let look = |run: &RunFolder| LifeWatch::new(run).look(Some(&launch), false);
+        assert_eq!(look(&newer), Life::Beginning);
+        assert_eq!(look(&older), Life::Ended("finished".to_owned()));
     }
 }
