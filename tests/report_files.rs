@@ -452,6 +452,9 @@ fn the_table_of_a_run_that_is_named_by_a_link_is_written_into_its_folder() {
         let ended = write(named);
         assert!(ended.status == Some(0) && table.is_file(), "{ended:?}");
     }
+    let again = write("linked");
+    let words = "summary.csv is up to date\n";
+    assert!(again.stdout.ends_with(words), "{again:?}");
     // A link inside the folder stays refused.
     fs::remove_file(&table).unwrap();
     std::os::unix::fs::symlink(place.path("elsewhere"), &table).unwrap();

@@ -8,7 +8,6 @@ use std::{
 
 use kiln_core::{
     input,
-    limits::RESULT_BYTES,
     plan::{Outcome, Trial, TrialId},
     record::{AttemptEnd, RunFolder, TrialTable},
     spec::{self, Experiment, RunPlace},
@@ -23,10 +22,10 @@ use super::{
     launch_options::{LaunchOptions, WantedLaunch, instruments, place, stopped},
     note, print, print_json,
     sources::table_of_run,
+    summary_table::write_point_table,
 };
 use crate::{
     progress::{ProgressMode, names::name},
-    report,
     schedule::{
         self, Budget, CopyPurpose, CopySource, Instruments, LaunchEnd, LaunchReport, Preview,
         RunRequest, Selection, needs_gpu,
@@ -166,7 +165,7 @@ pub(super) fn start_with(request: &RunRequest, instruments: Instruments) -> Resu
     let report = schedule::run(request, instruments).map_err(stopped)?;
     let table = table_of_run(&report.folder);
     if let Ok(table) = &table {
-        write_point_table(&report, table, request.experiment.ranking_objective());
+        write_summary(&report, table, request.experiment.ranking_objective());
     }
     Ok(Launched {
         report,
@@ -291,11 +290,7 @@ pub(super) fn nothing_to_do(
 }
 
 /// Writes `summary.csv`. A run is complete without it, so an error is only a note.
-fn write_point_table(
-    report: &LaunchReport,
-    table: &TrialTable,
-    objective: Option<spec::Objective>,
-) {
+fn write_summary(report: &LaunchReport, table: &TrialTable, objective: Option<spec::Objective>) {
     let folder = &report.folder;
     let path = folder.summary_table();
     let was_ended = report.end == LaunchEnd::NothingToDo;
@@ -303,12 +298,8 @@ fn write_point_table(
     if table.rows.is_empty() || is_written {
         return;
     }
-    let text = report::point_table(table, objective);
-    let is_same = || input::read(&path, &RESULT_BYTES).is_ok_and(|old| old == text.as_bytes());
-    if was_ended && is_same() {
-        return;
-    }
-    if let Err(error) = folder.write_among_others(&path, text.as_bytes()) {
+    let read_again = || table_of_run(folder).ok();
+    if let Err(error) = write_point_table(folder, table, objective, &read_again) {
         note(&format!(
             "{}: {error}; `kiln report --write {}` writes it",
             path.display(),

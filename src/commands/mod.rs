@@ -50,6 +50,7 @@ mod schema;
 mod secrets;
 mod snapshot;
 mod sources;
+mod summary_table;
 mod tickets;
 mod tips;
 mod trained_model;

@@ -25,6 +25,7 @@ use super::{
     page_style, print, print_json, print_line,
     runs::without_links,
     sources::{TableSource, newest, of_folder, source_in},
+    summary_table::write_point_table,
     written,
 };
 use crate::{
@@ -314,27 +315,23 @@ fn write_summary(source: &TableSource, args: &Args) -> Result<(), Stop> {
     };
     // The name may be a link to the folder, such as `latest`; a file of a run is written past none.
     let folder = RunFolder::at(without_links(folder.path()));
-    let objective = source.subject().objective();
-    let path = folder.summary_table();
-    let mut text = report::point_table(&source.table, objective);
-    loop {
-        let written = folder.write_among_others(&path, text.as_bytes());
-        written.map_err(|error| {
-            let elsewhere = "copy the run's folder and name the copy";
-            cannot_write(&path, &error, elsewhere)
-        })?;
-        // A launch may have added rows since they were read, and have written its own table before.
-        let Ok(mut now) = TrialTable::read(Path::new(&source.name)) else {
-            break;
-        };
+    let read_again = || {
+        let mut now = TrialTable::read(Path::new(&source.name)).ok()?;
         source.unify(&mut now);
-        let newer = report::point_table(&now, objective);
-        if newer == text {
-            break;
-        }
-        text = newer;
-    }
-    tell(&format!("wrote {}", path.display()), args)
+        Some(now)
+    };
+    let path = folder.summary_table();
+    let objective = source.subject().objective();
+    let is_new = write_point_table(&folder, &source.table, objective, &read_again);
+    let is_new = is_new.map_err(|error| {
+        let elsewhere = "copy the run's folder and name the copy";
+        cannot_write(&path, &error, elsewhere)
+    })?;
+    let told = match is_new {
+        true => format!("wrote {}", path.display()),
+        false => format!("{} is up to date", path.display()),
+    };
+    tell(&told, args)
 }
 
 fn failed(path: &Path, error: &std::io::Error) -> Stop {

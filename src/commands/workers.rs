@@ -24,13 +24,11 @@ use super::{
     machine::trial_program,
     note, print, print_line, runs,
     sources::table_of_run,
+    summary_table::write_point_table,
     tickets::{are, held, later, queue_in},
 };
-use crate::{
-    report,
-    schedule::{
-        self, Allocation, Attendance, LaunchEnd, LaunchReport, RunRequest, SlurmRun, Submitted,
-    },
+use crate::schedule::{
+    self, Allocation, Attendance, LaunchEnd, LaunchReport, RunRequest, SlurmRun, Submitted,
 };
 
 #[derive(clap::Args)]
@@ -232,8 +230,9 @@ fn collected(run: &RunFolder, experiment: &Experiment, quiet: bool) -> Result<()
     if table.rows.is_empty() {
         return Ok(());
     }
-    let text = report::point_table(&table, experiment.ranking_objective());
-    run.write_among_others(&run.summary_table(), text.as_bytes())
+    let read_again = || table_of_run(run).ok();
+    write_point_table(run, &table, experiment.ranking_objective(), &read_again)
+        .map(drop)
         .map_err(|error| failed(&error))
 }
 
