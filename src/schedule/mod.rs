@@ -42,6 +42,7 @@ mod recorded_experiment;
 mod remaining;
 mod row;
 mod signals;
+mod skip_reason;
 mod slurm;
 mod stray;
 mod supervisor;

@@ -30,6 +30,7 @@ use crate::schedule::{
     machine::{self, MachineIdentity},
     recorded_experiment::experiment_of,
     remaining::{History, Selection, remaining, with_fallbacks},
+    skip_reason::names_one_of,
 };
 
 /// Most changed keys that are named where no trial can be kept.
@@ -215,10 +216,7 @@ fn decided(mut rows: Vec<CopiedRow>, history: &History) -> Vec<CopiedRow> {
         rows.filter(move |row| history.last(&row.trial) == Some(outcome))
     };
     let ran_out: HashSet<TrialId> = ended(Outcome::Oom).map(|row| row.trial.clone()).collect();
-    let names_one = |reason: &str| {
-        let mut words = reason.split(|letter: char| !letter.is_ascii_alphanumeric());
-        words.any(|word| ran_out.contains(&TrialId(word.to_owned())))
-    };
+    let names_one = |reason: &str| names_one_of(reason, &ran_out);
     let undecided: HashSet<TrialId> = ended(Outcome::Skipped)
         .filter(|row| row.outcome == Outcome::Skipped)
         .filter(|row| !row.reason.as_deref().is_some_and(names_one))

@@ -12,6 +12,7 @@ use crate::schedule::{
     memory,
     remaining::OomEnd,
     row::{AttemptFacts, row},
+    skip_reason::skip_reason,
 };
 use kiln_hardware::host::usable_cores;
 
@@ -40,21 +41,7 @@ impl LaunchState<'_> {
             .map(|failed| &self.trials[failed])
             .filter(ran_out)
             .min_by_key(|failed| failed.number)?;
-        let at: Vec<String> = failed
-            .axes
-            .iter()
-            .map(|(key, value)| format!("{key} {value}"))
-            .collect();
-        let place = if at.is_empty() {
-            String::new()
-        } else {
-            format!(" ({})", at.join(", "))
-        };
-        Some(format!(
-            "not run (`run.on_oom: skip-larger`): trial {}{place} ran out of memory, this one \
-             needs at least as much; `--rerun skipped` runs it anyway",
-            failed.id
-        ))
+        Some(skip_reason(failed))
     }
 
     /// Takes note of the trials that have run out of memory, where `run.on_oom` asks for it.
