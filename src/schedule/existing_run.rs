@@ -26,7 +26,7 @@ use super::{
     disk,
     machine::{self, MachineIdentity},
     provenance::{Changed, Programs, advice},
-    recorded_experiment::{EXPERIMENT, compare, experiment_of, unread},
+    recorded_experiment::{ExperimentMismatch, compare, experiment_of, unread},
     remaining::History,
 };
 use crate::readings::{Paths, Privacy};
@@ -98,12 +98,12 @@ pub(super) fn find_among(
     refuse_unread(&old)?;
     match compare(wanted, &old.folder, &old.file, (&old.ends, &old.searched)) {
         Ok(changed) => of_same_experiment(wanted, Old { changed, ..old }, &other, here),
-        Err(what) => {
+        Err(mismatch) => {
             let keeping = match other.programs.is_empty() && other.data.is_empty() {
                 true => keeping(wanted, &old, here),
                 false => String::new(),
             };
-            of_changed_experiment(wanted, &old, (&what, &keeping), &earlier)
+            of_changed_experiment(wanted, &old, (&mismatch, &keeping), &earlier)
         }
     }
 }
@@ -228,10 +228,10 @@ fn of_same_experiment(
 fn of_changed_experiment(
     wanted: &WantedTrials,
     old: &Old,
-    (what, keeping): (&str, &str),
+    (mismatch, keeping): (&ExperimentMismatch, &str),
     earlier: &[RunFolder],
 ) -> Result<ExistingRun, RunStop> {
-    let folder = &old.folder;
+    let (folder, what) = (&old.folder, mismatch.lines());
     match (old.is_finished(), wanted.reruns) {
         (true, true) => Err(RunStop::Refused(format!(
             "`--rerun` retries trials of a run, but the experiment has changed since {}:\n{what}\n\
@@ -240,7 +240,7 @@ fn of_changed_experiment(
         ))),
         (true, false) => {
             let why = with_these_trials(wanted, earlier);
-            let why = why.unwrap_or_else(|| because_of(folder, what));
+            let why = why.unwrap_or_else(|| because_of(folder, mismatch));
             Ok(ExistingRun::New {
                 notice: Some(why + &reading_again(wanted, folder) + keeping),
             })
@@ -249,7 +249,7 @@ fn of_changed_experiment(
             "{} is unfinished and {}:\n{what}\nrestore it to resume that run, or start a new one with \
              `--fresh`{}{keeping}",
             folder.path().display(),
-            unlike(what),
+            mismatch.clause(),
             reading_again(wanted, folder)
         ))),
     }
@@ -402,17 +402,9 @@ fn check_tables(folder: &RunFolder, trials: &[Trial]) -> Result<(), RunStop> {
     Ok(())
 }
 
-/// Says why [`compare`] refused the experiment: its record cannot be read, or it has changed.
-fn unlike(what: &str) -> &'static str {
-    match what.trim_start().starts_with(EXPERIMENT) {
-        true => "its experiment cannot be compared with this one",
-        false => "the experiment has changed since",
-    }
-}
-
 /// Says why a finished run is left as it is, with the first lines of what [`compare`] found.
-fn because_of(folder: &RunFolder, what: &str) -> String {
-    let mut lines = what.lines().map(str::trim);
+fn because_of(folder: &RunFolder, mismatch: &ExperimentMismatch) -> String {
+    let mut lines = mismatch.lines().lines().map(str::trim);
     let first = lines.by_ref().take(MOST_CHANGES);
     let first: Vec<String> = first.map(|line| shorten(line, LONGEST_CHANGE)).collect();
     let more = match lines.count() {
@@ -422,7 +414,7 @@ fn because_of(folder: &RunFolder, what: &str) -> String {
     format!(
         "{} is finished, but {} ({}{more}); starting a new run",
         folder.path().display(),
-        unlike(what),
+        mismatch.clause(),
         first.join("; ")
     )
 }

@@ -16,7 +16,32 @@ use super::{
 };
 
 /// How a sentence on the experiment's file of a run begins.
-pub(super) const EXPERIMENT: &str = "experiment.yaml";
+const EXPERIMENT: &str = "experiment.yaml";
+
+/// Why the experiment of a run is not the wanted one, in lines that are indented by two blanks.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) enum ExperimentMismatch {
+    /// Its file cannot be read.
+    Unread(String),
+    /// It has changed, or its trials are others now.
+    Changed(String),
+}
+
+impl ExperimentMismatch {
+    pub(super) fn lines(&self) -> &str {
+        match self {
+            Self::Unread(lines) | Self::Changed(lines) => lines,
+        }
+    }
+
+    /// The clause before the lines.
+    pub(super) fn clause(&self) -> &'static str {
+        match self {
+            Self::Unread(_) => "its experiment cannot be compared with this one",
+            Self::Changed(_) => "the experiment has changed since",
+        }
+    }
+}
 
 /// The experiment of a run.
 ///
@@ -49,26 +74,24 @@ pub(super) fn compare(
     folder: &RunFolder,
     file: &RunFile,
     (ends, searched): (&[AttemptEnd], &[TableRow]),
-) -> Result<Vec<KeyChange>, String> {
+) -> Result<Vec<KeyChange>, ExperimentMismatch> {
     let has_begun = ends.iter().any(|end| end.outcome.is_final());
-    let old = experiment_of(folder)?;
+    let old = experiment_of(folder).map_err(ExperimentMismatch::Unread)?;
     let (free, bound): (Vec<KeyChange>, Vec<KeyChange>) = changes(&old, wanted.experiment)
         .into_iter()
         .partition(|change| change.is_free() || (!has_begun && change.is_of_the_device()));
     if !bound.is_empty() {
-        return Err(describe(&bound));
+        return Err(ExperimentMismatch::Changed(describe(&bound)));
     }
-    match wanted.search {
+    let is_same = match wanted.search {
         // `run.retries` may change: earlier choices were made with the old number.
         Some(search) => same_path(
             file,
             &search.progress_with(searched, old.run.retries).trials,
-        )?,
-        None => {
-            same_origins(file, wanted.trials)?;
-            same_plan(file, wanted.trials)?;
-        }
-    }
+        ),
+        None => same_origins(file, wanted.trials).and_then(|()| same_plan(file, wanted.trials)),
+    };
+    is_same.map_err(ExperimentMismatch::Changed)?;
     Ok(free)
 }
 
@@ -139,4 +162,54 @@ fn same_path(file: &RunFile, trials: &[Trial]) -> Result<(), String> {
         )
     };
     stray.map_or(Ok(()), |stray| Err(differ(stray)))
+}
+
+#[cfg(test)]
+mod tests {
+    use std::{collections::BTreeMap, fs};
+
+    use serde_json::json;
+
+    use super::*;
+
+    #[test]
+    fn an_experiment_that_cannot_be_read_is_not_one_that_has_changed() {
+        let place = tempfile::tempdir().unwrap();
+        let run = RunFolder::at(place.path());
+        let file: RunFile = serde_json::from_value(json!({
+            "kiln_run": 1, "experiment": "x", "tables": {}, "plan": [], "launches": [],
+        }))
+        .unwrap();
+        let text =
+            |size: u64| format!("{{kiln: 1, name: x, model: {{kind: matmul, size: {size}}}}}");
+        let experiment: Experiment = serde_yaml::from_str(&text(8)).unwrap();
+        let data = BTreeMap::new();
+        let wanted = WantedTrials {
+            experiment: &experiment,
+            trials: &[],
+            search: None,
+            data: &data,
+            results: place.path(),
+            fresh: false,
+            reruns: false,
+            command_line: &[],
+        };
+        let mismatch = || compare(&wanted, &run, &file, (&[], &[])).err();
+        for damaged in [None, Some("[")] {
+            if let Some(text) = damaged {
+                fs::write(run.experiment(), text).unwrap();
+            }
+            let Some(ExperimentMismatch::Unread(lines)) = mismatch() else {
+                panic!("{:?}", mismatch());
+            };
+            assert!(lines.starts_with("  experiment.yaml"), "{lines}");
+        }
+        fs::write(run.experiment(), text(9)).unwrap();
+        let Some(ExperimentMismatch::Changed(lines)) = mismatch() else {
+            panic!("{:?}", mismatch());
+        };
+        assert!(lines.contains("`model.size`"), "{lines}");
+        fs::write(run.experiment(), text(8)).unwrap();
+        assert_eq!(mismatch(), None);
+    }
 }
