@@ -2,7 +2,7 @@
 
 use kiln_core::{
     plan::Outcome,
-    record::TrialRow,
+    record::{TrialRow, trial_reason::without_trial},
     units::{Fraction, Seconds, counted, decimals, significant},
 };
 
@@ -67,10 +67,9 @@ pub(super) fn ended(name: &str, row: &TrialRow) -> String {
         .reason
         .as_deref()
         .filter(|_| row.outcome != Outcome::Completed);
-    let itself = format!("trial {} ", row.trial);
     let outcome = row.outcome.name();
     // The reason may be a sentence on the trial, with its duration.
-    if let Some(sentence) = reason.and_then(|reason| reason.strip_prefix(&itself)) {
+    if let Some(sentence) = reason.and_then(|reason| without_trial(&row.trial, reason)) {
         return if sentence.starts_with(outcome) {
             format!("{name}: {sentence}")
         } else {

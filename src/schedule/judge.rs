@@ -5,7 +5,7 @@ use kiln_core::{
     plan::{Outcome, TrialId},
     record::{
         message::{PROTOCOL, exit_status},
-        metric_reason,
+        metric_reason, trial_reason,
     },
     units::{Seconds, TimeSpan},
 };
@@ -436,11 +436,8 @@ fn in_words(what: &str, outcome: Outcome, ending: &AttemptEnding) -> String {
         (None, _) => ", before its first step".to_owned(),
         (Some(step), _) => format!(", at step {step}"),
     };
-    let mut text = format!(
-        "trial {} {what} after {}{step}",
-        ending.trial,
-        Seconds(ending.seconds)
-    );
+    let what = format!("{what} after {}{step}", Seconds(ending.seconds));
+    let mut text = trial_reason::of_trial(ending.trial, &what);
     if ending.stopped.is_some() && outcome == Outcome::Interrupted {
         return text;
     }

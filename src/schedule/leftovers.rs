@@ -16,6 +16,7 @@ use kiln_core::{
         checkpoint::aside,
         note::LossRose,
         run_file::Launch,
+        trial_reason,
     },
 };
 use kiln_hardware::host::usable_cores;
@@ -281,10 +282,8 @@ fn of_result(
 
 fn killed(open: &OpenRun, of: &Unrecorded<'_>, devices: &[LeasedGpu]) -> TableRow {
     let Unrecorded { trial, launch, .. } = of;
-    let reason = format!(
-        "trial {} was running when `kiln run` itself ended (launch {launch})",
-        trial.id
-    );
+    let what = format!("was running when `kiln run` itself ended (launch {launch})");
+    let reason = trial_reason::of_trial(&trial.id, &what);
     let lost = LostAttempt {
         attempt: of.attempt,
         started: of.started.as_ref(),

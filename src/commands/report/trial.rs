@@ -12,7 +12,9 @@ use std::{
 use kiln_core::{
     input,
     plan::{Outcome, TrialId},
-    record::{Checkpoints, RunFolder, TableRow, TrialRow, attempt::STDERR},
+    record::{
+        Checkpoints, RunFolder, TableRow, TrialRow, attempt::STDERR, trial_reason::without_trial,
+    },
     units::{Seconds, decimals, shell_word, significant, without_controls},
 };
 
@@ -228,8 +230,7 @@ fn outcome(row: &TrialRow) -> String {
     let Some(reason) = row.reason.as_deref() else {
         return outcome.to_owned();
     };
-    let itself = format!("trial {} ", row.trial);
-    let reason = reason.strip_prefix(&itself).unwrap_or(reason);
+    let reason = without_trial(&row.trial, reason).unwrap_or(reason);
     match reason.starts_with(outcome) {
         true => reason.to_owned(),
         false => format!("{outcome}: {reason}"),

@@ -1,6 +1,6 @@
 //! The reason of an end without the details that every trial has for itself.
 
-use kiln_core::record::{TrialRow, attempt::STDERR, metric_reason};
+use kiln_core::record::{TrialRow, attempt::STDERR, metric_reason, trial_reason::without_trial};
 
 /// Units in which kiln writes a duration.
 const UNITS: [&str; 5] = ["µs", "ms", "s", "min", "h"];
@@ -27,7 +27,7 @@ pub(super) fn without_own_details(row: &TrialRow, reason: &str) -> String {
         Some((reason, _)) => reason,
         None => reason,
     };
-    match reason.strip_prefix(&format!("trial {} ", row.trial)) {
+    match without_trial(&row.trial, reason) {
         Some(end) => without_addresses(&common_end(row, end)),
         None => without_addresses(reason),
     }

@@ -14,6 +14,7 @@ use kiln_core::{
         course,
         message::exit_status,
         note::{LossRose, OutOfJobTime},
+        trial_reason,
     },
     spec::Precision,
     units::ByteSize,
@@ -375,20 +376,19 @@ impl Reaped {
             stderr_tail: &self.stderr_tail,
             stderr_path: &format!("trials/{}/{}/{STDERR}", trial.id, self.attempt),
         });
+        let in_words = |what: String| Some(trial_reason::of_trial(&trial.id, &what));
         match (judgment.outcome, &self.result) {
             (said, Err(ResultError::Unread(why))) if said.is_end_of_training() => Judgment {
                 outcome: Outcome::Interrupted,
-                reason: Some(format!(
-                    "trial {} reported that it {said}, but its result cannot be read now: {why}",
-                    trial.id
+                reason: in_words(format!(
+                    "reported that it {said}, but its result cannot be read now: {why}"
                 )),
                 ..judgment
             },
             (Outcome::Completed, Err(why)) => Judgment {
                 outcome: Outcome::Failed,
-                reason: Some(format!(
-                    "trial {} reported that it completed, but its result cannot be read: {why}",
-                    trial.id
+                reason: in_words(format!(
+                    "reported that it completed, but its result cannot be read: {why}"
                 )),
                 ..judgment
             },

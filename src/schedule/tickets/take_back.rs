@@ -14,6 +14,7 @@ use kiln_core::{
         Submission, TableRow, Ticket, TicketContent, TicketEntry, TicketQueue, TicketState,
         launch_folder::{self, BEFORE},
         note::OutOfJobTime,
+        trial_reason,
     },
     units::counted,
 };
@@ -422,10 +423,11 @@ impl<'a> TakingBack<'a> {
     /// The row of an attempt whose launch is gone.
     fn lost(&self, trial: &Trial, started: &AttemptFile, fate: &Fate) -> TableRow {
         let file = LaunchFile::read(self.run, started.launch);
-        let reason = format!(
-            "trial {} was running when its worker (launch {}) was lost: {}",
-            trial.id, started.launch, fate.why
+        let what = format!(
+            "was running when its worker (launch {}) was lost: {}",
+            started.launch, fate.why
         );
+        let reason = trial_reason::of_trial(&trial.id, &what);
         let lost = LostAttempt {
             attempt: started.attempt,
             started: Some(started),

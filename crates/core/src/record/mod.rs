@@ -41,6 +41,7 @@ pub mod table;
 pub mod tables;
 pub mod tickets;
 pub mod trial_file;
+pub mod trial_reason;
 pub mod trial_result;
 pub mod trial_row;
 pub mod trial_store;
