@@ -10,7 +10,7 @@ use kiln_core::{
     plan::{Outcome, Trial, TrialId},
     record::{
         AttemptEnd, RunFile, RunFolder, TableError, TableRow, TableWriter, TicketQueue, TrialTable,
-        attempt::listed_attempts,
+        attempt::later_than,
         run_folder::runs,
         tables::{SAMPLES, SNAPSHOTS, TRIALS},
     },
@@ -325,10 +325,7 @@ fn add_lost(history: &mut History, folder: &RunFolder, plan: &[TrialId]) -> io::
             continue;
         }
         let last = history.last_attempt(trial);
-        for attempt in listed_attempts(folder, trial)?
-            .into_iter()
-            .filter(|attempt| *attempt > last)
-        {
+        for attempt in later_than(folder, trial, last)? {
             history.add(&AttemptEnd {
                 trial: trial.clone(),
                 attempt,

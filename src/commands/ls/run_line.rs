@@ -6,7 +6,7 @@ use kiln_core::{
     plan::{Outcome, TrialId},
     record::{
         RunFile, RunFolder, TableRow, TicketQueue, TrialTable,
-        attempt::attempts,
+        attempt::later_than,
         lock::{Holder, launch_at_work},
         other_machine::rows_of_other_machine,
         run_file::Launch,
@@ -189,10 +189,8 @@ fn other_version(table: &TrialTable) -> Option<String> {
 fn was_killed_in_a_rerun(run: &RunFolder, file: &RunFile, table: &TrialTable) -> bool {
     let is_killed = |launch: &Launch| launch.ended.is_none();
     let is_lost = |row: &TableRow| {
-        let attempts = attempts(run, &row.fixed.trial);
-        attempts
-            .last()
-            .is_some_and(|last| *last > row.fixed.attempt)
+        let later = later_than(run, &row.fixed.trial, row.fixed.attempt);
+        later.is_ok_and(|later| !later.is_empty())
     };
     file.launches.last().is_some_and(is_killed)
         && matches!(TicketQueue::of(run), Ok(None))

@@ -14,7 +14,7 @@ use kiln_core::{
     limits::RUN_FILE_BYTES,
     plan::{Origin, TrialId},
     record::{
-        Checkpoints, RunFile, RunFolder, TableRow, attempt::listed_attempts, checkpoint::removal,
+        Checkpoints, RunFile, RunFolder, TableRow, attempt::later_than, checkpoint::removal,
         run_folder,
     },
     spec::expand_home,
@@ -231,8 +231,8 @@ fn is_unfinished(run: &RunFolder, trial: &TrialId, row: Option<&TableRow>) -> io
     let Some(row) = row else {
         return Ok(true);
     };
-    let newest = listed_attempts(run, trial)?.last().copied();
-    Ok(!row.fixed.outcome.is_final() || newest.is_some_and(|newest| newest > row.fixed.attempt))
+    let later = later_than(run, trial, row.fixed.attempt)?;
+    Ok(!row.fixed.outcome.is_final() || !later.is_empty())
 }
 
 /// The trials that keep their weights.

@@ -87,6 +87,17 @@ pub fn listed_attempts(run: &RunFolder, trial: &TrialId) -> io::Result<Vec<u64>>
     }
 }
 
+/// The attempts of a trial that have a folder and came after one, such as that of its last row, in order:
+/// their launch was killed before it wrote a row of them.
+///
+/// # Errors
+/// As [`listed_attempts`].
+pub fn later_than(run: &RunFolder, trial: &TrialId, attempt: u64) -> io::Result<Vec<u64>> {
+    let mut later = listed_attempts(run, trial)?;
+    later.retain(|other| *other > attempt);
+    Ok(later)
+}
+
 /// Removes the drafts that a killed launch left in the folders of a trial and of its attempts, and
 /// returns the attempts, in order. A draft that cannot be removed stays.
 ///
@@ -208,6 +219,24 @@ mod tests {
         fs::create_dir(run.trials()).unwrap();
         let too_long = TrialId("t".repeat(300));
         assert!(sweep_attempts(&run, &too_long).is_err());
+    }
+
+    #[test]
+    fn the_attempts_after_the_last_row_are_listed_in_order() {
+        let folder = tempfile::tempdir().unwrap();
+        let run = RunFolder::at(folder.path());
+        let trial = TrialId("t4f0c1a2b3d".to_owned());
+        let later = |attempt: u64| later_than(&run, &trial, attempt).unwrap();
+        assert!(later(0).is_empty(), "it has no folder");
+        for attempt in [10, 2, 1, 9] {
+            fs::create_dir_all(run.attempt(&trial, attempt)).unwrap();
+        }
+        fs::create_dir(run.checkpoints(&trial)).unwrap();
+        assert_eq!(later(0), [1, 2, 9, 10]);
+        assert_eq!(later(2), [9, 10]);
+        assert!(later(10).is_empty());
+        let too_long = TrialId("t".repeat(300));
+        assert!(later_than(&run, &too_long, 0).is_err());
     }
 
     #[test]
