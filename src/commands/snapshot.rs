@@ -131,7 +131,7 @@ fn read(nvml: &Result<Nvml, NvmlAbsent>, id: &[String]) -> Result<Vec<Gpu>, Stop
     }
     let names = id.to_vec();
     let selected = patience.wait(move || machine::named_gpus(&nvml, &names));
-    let indices = selected.ok_or_else(|| Stop::new(Status::Failed, patience.silence()))??;
+    let indices = selected.map_err(|why| Stop::new(Status::Failed, why))??;
     read_gpus(nvml, Which::Indices(indices), &patience).map_err(uncounted)
 }
 

@@ -18,7 +18,7 @@ use std::{
 };
 
 use kiln_core::{record::TableError, units::clock};
-use kiln_hardware::{DeviceFacts, GpuWatchdog, Nvml, Patience, Tick, sampler::HostSeries};
+use kiln_hardware::{Absence, DeviceFacts, GpuWatchdog, Nvml, Patience, Tick, sampler::HostSeries};
 use signal_hook::{
     consts::{SIGHUP, SIGINT, SIGTERM},
     iterator::Signals,
@@ -207,14 +207,15 @@ fn work(args: &Args) -> Result<WatchWork, Stop> {
 /// Returns the devices to watch, within a time limit.
 fn listed(nvml: Arc<Nvml>, args: &Args) -> Result<(Option<Arc<Nvml>>, Vec<DeviceFacts>), Stop> {
     let asked = Arc::clone(&nvml);
-    let silent = || {
-        Stop::new(
-            Status::CannotRun,
-            format!(
+    let unanswered = |why: Absence| {
+        let text = match why {
+            Absence::Silent(limit) => format!(
                 "the NVIDIA driver did not answer within {} s",
-                LIST_PATIENCE.as_secs()
+                limit.as_secs()
             ),
-        )
+            why => why.to_string(),
+        };
+        Stop::new(Status::CannotRun, text)
     };
     let ids = args.ids.clone();
     let (devices, unopened) = Patience::of(LIST_PATIENCE)
@@ -225,7 +226,7 @@ fn listed(nvml: Arc<Nvml>, args: &Args) -> Result<(Option<Arc<Nvml>>, Vec<Device
             };
             chosen(&asked, &ids).map(|devices| (devices, lost))
         })
-        .ok_or_else(silent)??;
+        .map_err(unanswered)??;
     let lost: Vec<String> = unopened
         .iter()
         .map(|(index, why)| format!("GPU {index} cannot be watched: {why}"))

@@ -4,7 +4,7 @@
 
 use kiln_core::{
     record::Check,
-    units::{Bytes, counted},
+    units::{Bytes, MORE_THREADS, counted},
 };
 use kiln_hardware::{
     Absence, ProcessList,
@@ -52,6 +52,8 @@ fn lost(gpu: &GpuFacts, absence: &Absence) -> Check {
         Absence::NoPermission => {
             "look at `ls -l /dev/nvidia*`; join the group that owns them (often `video`)"
         }
+        Absence::NoThread(_) => MORE_THREADS,
+        Absence::Panicked => "report it as a defect of kiln, with the message of the panic",
         _ => {
             "reset it (`sudo nvidia-smi -r`) or restart the machine, and look for `Xid` in `sudo \
              dmesg`; `--device` names another"

@@ -14,8 +14,8 @@ use kiln_core::{
     units::listed,
 };
 use kiln_hardware::{
-    Gpu, HostFacts, Nvml, NvmlAbsent, Patience, ProcessList, Reading, VISIBLE_DEVICES, host,
-    silence_of,
+    Absence, Gpu, HostFacts, Nvml, NvmlAbsent, Patience, ProcessList, Reading, VISIBLE_DEVICES,
+    host, silence_of,
 };
 
 use super::{gpu::GpuFacts, trial_program::ExamineAnswer};
@@ -161,11 +161,10 @@ fn versions(nvml: Nvml, patience: &Patience) -> DriverVersions {
         nvml: nvml.nvml_version(),
         cuda: nvml.cuda_version(),
     });
-    let silent = || Reading::Absent(patience.silence());
-    answer.unwrap_or_else(|| DriverVersions {
-        driver: silent(),
-        nvml: silent(),
-        cuda: silent(),
+    answer.unwrap_or_else(|why| DriverVersions {
+        driver: Reading::Absent(why.clone()),
+        nvml: Reading::Absent(why.clone()),
+        cuda: Reading::Absent(why),
     })
 }
 
@@ -176,10 +175,10 @@ fn gpus(nvml: Nvml, read: &[Gpu], patience: &Patience) -> Vec<GpuFacts> {
         .filter_map(|gpu| gpu.identity.uuid.value().cloned())
         .collect();
     let users = patience.each(well.clone(), move |uuid| nvml.compute_processes(&uuid));
-    let silent = || ProcessList::Unknown(patience.silence().to_string());
+    let unknown = |why: Absence| ProcessList::Unknown(why.to_string());
     let mut users: HashMap<String, ProcessList> = well
         .into_iter()
-        .zip(users.into_iter().map(|list| list.unwrap_or_else(silent)))
+        .zip(users.into_iter().map(|list| list.unwrap_or_else(unknown)))
         .collect();
     let mut of = |gpu: &Gpu| {
         gpu.identity

@@ -20,7 +20,7 @@ use kiln_core::{
     record::{Check, peaks::peaks_path},
 };
 use kiln_hardware::{
-    self, Gpu, HostFacts, Nvml, NvmlAbsent, NvmlFault, Patience, Reading, list_devices,
+    self, Absence, Gpu, HostFacts, Nvml, NvmlAbsent, NvmlFault, Patience, Reading, list_devices,
     read_all_gpus, snapshot::host_items,
 };
 use serde_json::{Map, Value, json};
@@ -112,13 +112,17 @@ impl Instruments {
     /// The same for trials without a GPU: it does not wait for a driver that is slow to start.
     pub fn open_for_the_cpu(nvml_library: Option<&Path>) -> Self {
         let (patience, library) = (Patience::default(), nvml_library.map(Path::to_owned));
-        let silent = || NvmlAbsent {
-            reason: patience.silence().to_string(),
-            fault: NvmlFault::Silent,
+        let unanswered = |why: Absence| NvmlAbsent {
+            reason: why.to_string(),
+            fault: match why {
+                Absence::Silent(_) => NvmlFault::Silent,
+                Absence::NoThread(_) => NvmlFault::Thread,
+                _ => NvmlFault::Other,
+            },
         };
         let nvml = patience
             .wait(move || Nvml::open(library.as_deref()))
-            .unwrap_or_else(|| Err(silent()));
+            .unwrap_or_else(|why| Err(unanswered(why)));
         Self::of(nvml, nvml_library.is_none())
     }
 
@@ -139,11 +143,12 @@ impl Instruments {
         if let Some(silent) = nvml.as_ref().err().filter(|absent| absent.is_silent()) {
             unusable.push((0, silent.to_string()));
         }
-        let driver = nvml
-            .as_ref()
-            .ok()
-            .copied()
-            .and_then(|nvml| patience.wait(move || nvml.driver_version())?.into_value());
+        let driver = nvml.as_ref().ok().copied().and_then(|nvml| {
+            patience
+                .wait(move || nvml.driver_version())
+                .ok()?
+                .into_value()
+        });
         Self {
             nvml: nvml.map(Arc::new),
             devices,
@@ -191,23 +196,31 @@ impl Instruments {
     }
 
     /// Asks the driver about one device for the scheduler, which has running trials to watch: a GPU
-    /// that did not answer a moment ago is not waited for. `None` without a driver, or if it does
-    /// not answer in time.
+    /// that did not answer a moment ago is not waited for.
+    ///
+    /// # Errors
+    /// There is no driver, it does not answer in time, or it could not be asked.
     fn ask_running<T: Send + 'static>(
         &self,
         uuid: &str,
         question: impl FnOnce(&Nvml, &str) -> T + Send + 'static,
-    ) -> Option<T> {
-        let nvml = Arc::clone(self.nvml.as_ref().ok()?);
+    ) -> Result<T, Absence> {
+        let nvml = self.nvml.as_ref();
+        let nvml = Arc::clone(nvml.map_err(|absent| Absence::Other(absent.to_string()))?);
         let (board, uuid) = (self.board(uuid), uuid.to_owned());
         let hearing = self.silent().hearing(&board, Instant::now());
         let patience = match hearing {
-            Hearing::Silent => return None,
+            Hearing::Silent => return Err(self.patience.silence()),
             Hearing::Retry => self.patience.short(),
             Hearing::Answers => self.patience.clone(),
         };
         let answer = patience.wait(move || question(&nvml, &uuid));
-        self.silent().note(&board, answer.is_some(), Instant::now());
+        match &answer {
+            Ok(_) => self.silent().note(&board, true, Instant::now()),
+            Err(Absence::Silent(_)) => self.silent().note(&board, false, Instant::now()),
+            // It was not asked, which says nothing about it.
+            Err(_) => {}
+        }
         answer
     }
 
@@ -225,10 +238,11 @@ impl Instruments {
         }
         let answer = self.patience.short().wait(move || question(&nvml, &uuid));
         match &answer {
-            Some(_) => self.silent().note(&board, true, Instant::now()),
-            None => self.silent().avoid(&board, Instant::now()),
+            Ok(_) => self.silent().note(&board, true, Instant::now()),
+            Err(Absence::Silent(_)) => self.silent().avoid(&board, Instant::now()),
+            Err(_) => {}
         }
-        answer
+        answer.ok()
     }
 
     fn silent(&self) -> MutexGuard<'_, SilentGpus> {
@@ -397,8 +411,7 @@ impl Instruments {
             }
         };
         let found = self.patience.each(uuids, read);
-        let answer =
-            |found: Option<DeviceUse>| found.ok_or_else(|| self.patience.silence().to_string());
+        let answer = |found: Result<DeviceUse, Absence>| found.map_err(|why| why.to_string());
         found.into_iter().map(answer).collect()
     }
 
@@ -407,7 +420,7 @@ impl Instruments {
         match &self.nvml {
             Ok(_) => self
                 .ask_running(uuid, Nvml::temperature_celsius)
-                .unwrap_or_else(|| Reading::Absent(self.patience.silence())),
+                .unwrap_or_else(Reading::Absent),
             Err(absent) => Reading::absent(absent),
         }
     }

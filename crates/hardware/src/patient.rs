@@ -1,8 +1,9 @@
 //! Calls to a driver that may never answer. Each device is read in its own thread, with a timeout:
 //! one that hangs is absent, with the reason, and the others are still read. A thread that hangs is
-//! abandoned.
+//! abandoned; one that panics or cannot be started is a reason of its own.
 
 use std::{
+    panic::{AssertUnwindSafe, catch_unwind},
     sync::{
         Arc, LazyLock,
         atomic::{AtomicBool, AtomicU64, Ordering},
@@ -96,37 +97,48 @@ impl Patience {
         }
     }
 
-    /// Runs `work` in its own thread; `None` if it takes too long.
-    pub fn wait<T: Send + 'static>(&self, work: impl FnOnce() -> T + Send + 'static) -> Option<T> {
+    /// Runs `work` in its own thread.
+    ///
+    /// # Errors
+    /// It takes too long, panics, or has no thread.
+    pub fn wait<T: Send + 'static>(
+        &self,
+        work: impl FnOnce() -> T + Send + 'static,
+    ) -> Result<T, Absence> {
         let (sender, answers) = channel();
-        start(move || drop(sender.send(work())))?;
+        let send = move |answer| drop(sender.send(answer));
+        start(thread::Builder::new(), work, send)?;
         let deadline = Instant::now() + self.limit;
-        self.next(&answers, deadline)
+        let answer = self.next(&answers, deadline);
+        answer.unwrap_or_else(|| Err(self.silence()))
     }
 
-    /// Runs `work` on every key in parallel, each in its own thread; `None` for those that take too
-    /// long.
+    /// Runs `work` on every key in parallel, each in its own thread; with the reason for those that
+    /// take too long, panic, or have no thread.
     pub fn each<K, T>(
         &self,
         keys: Vec<K>,
         work: impl Fn(K) -> T + Send + Sync + 'static,
-    ) -> Vec<Option<T>>
+    ) -> Vec<Result<T, Absence>>
     where
         K: Send + 'static,
         T: Send + 'static,
     {
         let deadline =
             Instant::now() + self.limit + self.shorter() * (keys.len().saturating_sub(1) as u32);
-        let mut found: Vec<Option<T>> = keys.iter().map(|_| None).collect();
+        let mut found: Vec<Result<T, Absence>> = keys.iter().map(|_| Err(self.silence())).collect();
         let (sender, answers) = channel();
         let work = Arc::new(work);
         for (place, key) in keys.into_iter().enumerate() {
             let (sender, work) = (sender.clone(), Arc::clone(&work));
-            let _ = start(move || drop(sender.send((place, work(key)))));
+            let send = move |answer| drop(sender.send((place, answer)));
+            if let Err(why) = start(thread::Builder::new(), move || work(key), send) {
+                found[place] = Err(why);
+            }
         }
         drop(sender);
         while let Some((place, answer)) = self.next(&answers, deadline) {
-            found[place] = Some(answer);
+            found[place] = answer;
         }
         found
     }
@@ -188,12 +200,20 @@ impl Patience {
     }
 }
 
-fn start(work: impl FnOnce() + Send + 'static) -> Option<()> {
-    thread::Builder::new()
-        .name("driver call".to_owned())
-        .spawn(work)
-        .ok()
+/// Starts a thread that sends the answer of `work`, or that it panicked.
+fn start<T: 'static>(
+    thread: thread::Builder,
+    work: impl FnOnce() -> T + Send + 'static,
+    send: impl FnOnce(Result<T, Absence>) + Send + 'static,
+) -> Result<(), Absence> {
+    let call = move || {
+        let answer = catch_unwind(AssertUnwindSafe(work));
+        send(answer.map_err(|_| Absence::Panicked));
+    };
+    let started = thread.name("driver call".to_owned()).spawn(call);
+    started
         .map(drop)
+        .map_err(|error| Absence::NoThread(error.to_string()))
 }
 
 /// The GPUs to read.
@@ -204,7 +224,7 @@ pub enum Which {
     Indices(Vec<u32>),
 }
 
-/// Reads these GPUs in their order. One that hangs has nothing but its index and, if the driver
+/// Reads these GPUs in their order. One without an answer has nothing but its index and, if the driver
 /// tells so much, its UUID, its name and the driver's version; [`silence_of`] tells it from others.
 ///
 /// # Errors
@@ -217,7 +237,7 @@ pub fn read_gpus(nvml: Nvml, which: Which, patience: &Patience) -> Result<Vec<Gp
     let found = patience.each(indices.clone(), move |index| Gpu::read_index(&nvml, index));
     let all = found.into_iter().zip(indices);
     Ok(all
-        .map(|(gpu, index)| gpu.unwrap_or_else(|| silent(nvml, index, patience)))
+        .map(|(gpu, index)| gpu.unwrap_or_else(|why| unread(nvml, index, &why, patience)))
         .collect())
 }
 
@@ -229,13 +249,13 @@ pub fn read_all_gpus(nvml: Nvml, patience: &Patience) -> Vec<Gpu> {
 
 /// The number of GPUs.
 fn count(nvml: Nvml, patience: &Patience) -> Result<u32, Absence> {
-    let count = patience.wait(move || nvml.device_count());
-    count.unwrap_or_else(|| Err(patience.silence()))
+    patience.wait(move || nvml.device_count())?
 }
 
-fn silent(nvml: Nvml, index: u32, patience: &Patience) -> Gpu {
+/// A GPU that was not read, for the reason `why`.
+fn unread(nvml: Nvml, index: u32, why: &Absence, patience: &Patience) -> Gpu {
     let short = patience.short();
-    let mut gpu = Gpu::unread(&patience.silence());
+    let mut gpu = Gpu::unread(why);
     gpu.index = Reading::Value(u64::from(index));
     let uuid = short.wait(move || {
         reading_of(
@@ -252,18 +272,24 @@ fn silent(nvml: Nvml, index: u32, patience: &Patience) -> Gpu {
         )
     });
     let driver = short.wait(move || (nvml.driver_version(), nvml.cuda_version()));
-    if let Some((version, cuda)) = driver {
+    if let Ok((version, cuda)) = driver {
         (gpu.driver.version, gpu.driver.cuda) = (version, cuda);
     }
-    gpu.identity.uuid = uuid.unwrap_or_else(|| Reading::Absent(patience.silence()));
-    gpu.identity.name = name.unwrap_or_else(|| Reading::Absent(patience.silence()));
+    gpu.identity.uuid = uuid.unwrap_or_else(|_| Reading::Absent(why.clone()));
+    gpu.identity.name = name.unwrap_or_else(|_| Reading::Absent(why.clone()));
     gpu
 }
 
-/// The reason why nothing was read from a GPU whose driver hangs; `None` for all others.
+/// The reason why nothing was read from a GPU about which the driver hangs, or could not be asked; `None`
+/// for all others.
 pub fn silence_of(gpu: &Gpu) -> Option<&Absence> {
     let absence = gpu.memory.frame_buffer.total_bytes.absence();
-    absence.filter(|absence| matches!(absence, Absence::Silent(_)))
+    absence.filter(|absence| {
+        matches!(
+            absence,
+            Absence::Silent(_) | Absence::NoThread(_) | Absence::Panicked
+        )
+    })
 }
 
 /// Message for a GPU in MIG mode without an instance, on which CUDA cannot run.
@@ -281,9 +307,8 @@ pub fn list_devices(nvml: Nvml, patience: &Patience) -> Vec<(u32, Result<DeviceF
     };
     let indices: Vec<u32> = (0..count).collect();
     let listed = patience.each(indices.clone(), move |index| device(&nvml, index));
-    let each = |(index, found): (u32, Option<Result<Vec<DeviceFacts>, Absence>>)| match found
-        .unwrap_or_else(|| Err(patience.silence()))
-    {
+    let listed = listed.into_iter().map(|found| found.unwrap_or_else(Err));
+    let each = |(index, found): (u32, Result<Vec<DeviceFacts>, Absence>)| match found {
         Ok(devices) => devices
             .into_iter()
             .map(|device| (index, Ok(device)))
@@ -324,9 +349,10 @@ mod tests {
                 }
                 key * 10
             };
-            let found = Patience::of(Duration::from_secs_f64(seconds)).each(vec![0, 1, 2], work);
-            assert_eq!(found[1], None);
-            found == [Some(0), None, Some(20)]
+            let patience = Patience::of(Duration::from_secs_f64(seconds));
+            let found = patience.each(vec![0, 1, 2], work);
+            assert_eq!(found[1], Err(patience.silence()));
+            found == [Ok(0), Err(patience.silence()), Ok(20)]
         });
         assert!(is_found);
         assert_eq!(
@@ -354,11 +380,33 @@ mod tests {
 
     #[test]
     fn work_that_takes_too_long_is_left_behind() {
-        assert_eq!(Patience::of(Duration::from_secs(60)).wait(|| 7), Some(7));
+        assert_eq!(Patience::of(Duration::from_secs(60)).wait(|| 7), Ok(7));
         let (_release, hang) = channel::<()>();
+        let short = Patience::of(Duration::from_millis(1));
         assert_eq!(
-            Patience::of(Duration::from_millis(1)).wait(move || hang.recv().is_ok()),
-            None
+            short.wait(move || hang.recv().is_ok()),
+            Err(short.silence())
+        );
+    }
+
+    #[test]
+    fn a_call_that_panics_or_has_no_thread_is_not_a_driver_that_hangs() {
+        let patience = Patience::of(Duration::from_secs(60));
+        let odd = |key: u32| match key {
+            1 => panic!("an odd key"),
+            key => key * 10,
+        };
+        let wanted = [Ok(0), Err(Absence::Panicked), Ok(20)];
+        assert_eq!(patience.each(vec![0, 1, 2], odd), wanted);
+        assert_eq!(patience.wait(move || odd(1)), Err(Absence::Panicked));
+        // No machine has so much memory for a stack.
+        let too_large = thread::Builder::new().stack_size(1 << 60);
+        let not_started = start(too_large, || 7, drop).unwrap_err();
+        assert!(
+            not_started
+                .to_string()
+                .starts_with("the driver was not asked: no thread could be started ("),
+            "{not_started}"
         );
     }
 
@@ -368,7 +416,8 @@ mod tests {
         let limit = Duration::from_millis(120);
         let patience = Patience::of(limit);
         let begun = Instant::now();
-        assert_eq!(patience.clone().wait(move || hang.recv().is_ok()), None);
+        let answer = patience.clone().wait(move || hang.recv().is_ok());
+        assert_eq!(answer, Err(patience.silence()));
         let waited = patience.take_waited();
         assert!(
             limit / 2 <= waited && waited <= begun.elapsed(),
@@ -391,7 +440,7 @@ mod tests {
             hang.recv().is_ok()
         });
         assert!(
-            found.is_none() && began.elapsed() < patience.limit,
+            found == Err(patience.silence()) && began.elapsed() < patience.limit,
             "{:?}",
             began.elapsed()
         );

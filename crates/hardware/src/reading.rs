@@ -30,6 +30,10 @@ pub enum Absence {
     Code(u32),
     /// A driver that hangs: it has not answered for so long.
     Silent(Duration),
+    /// No thread could be started to ask the driver; the system's error.
+    NoThread(String),
+    /// The thread that asked the driver panicked.
+    Panicked,
     /// Reasons that do not come from NVML, such as a missing file or an unexpected text.
     Other(String),
 }
@@ -83,6 +87,11 @@ impl fmt::Display for Absence {
                 "the driver has not answered for {} s",
                 time.as_secs_f64()
             ),
+            Self::NoThread(error) => write!(
+                f,
+                "the driver was not asked: no thread could be started ({error})"
+            ),
+            Self::Panicked => f.write_str("the thread that asked the driver panicked"),
             Self::Other(reason) => f.write_str(reason),
         }
     }

@@ -35,6 +35,19 @@ fn a_healthy_gpu_is_ok_in_everything() {
 }
 
 #[test]
+fn a_gpu_that_was_not_asked_is_not_one_to_reset() {
+    let mut gpu = healthy(0);
+    gpu.lost = Some(Absence::NoThread("no room".to_owned()));
+    let checks = checks(&gpu, Privacy::Full);
+    let health = checks.iter().find(|check| check.name == "health").unwrap();
+    assert!(
+        health.evidence.contains("the driver was not asked"),
+        "{health:?}"
+    );
+    assert_eq!(health.remedy.as_deref(), Some(MORE_THREADS));
+}
+
+#[test]
 fn each_fault_is_seen_with_its_evidence() {
     type Case = (&'static str, fn(&mut GpuFacts), CheckState, &'static str);
     let cases: [Case; 27] = [

@@ -33,9 +33,9 @@ impl Instruments {
                 lost,
             }
         });
-        let power = read.unwrap_or_else(|| PowerBefore {
+        let power = read.unwrap_or_else(|why| PowerBefore {
             idle_watts: None,
-            limit_watts: Reading::Absent(self.patience.silence()),
+            limit_watts: Reading::Absent(why),
             lost: None,
         });
         let limit_watts = power.limit_watts.value().copied();

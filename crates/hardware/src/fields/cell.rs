@@ -176,7 +176,7 @@ fn plain(value: &Value) -> String {
 pub fn token(absence: &Absence) -> &'static str {
     match absence {
         // It may have the value.
-        Absence::Silent(_) => "Unknown Error",
+        Absence::Silent(_) | Absence::NoThread(_) | Absence::Panicked => "Unknown Error",
         // 25 is a structure that the driver is too old or too new for. 27 (not ready) is what an
         // H200 answers that has never flushed its black box; nvidia-smi 580.159 prints `N/A`.
         Absence::NotSupported
