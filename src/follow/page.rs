@@ -1,6 +1,9 @@
 //! The page of a run: what it does, its trials, their losses and readings.
 
-use kiln_core::units::{Bytes, Fraction, WholePercent, counted, decimals, significant};
+use kiln_core::{
+    record::command_line::Resume,
+    units::{Bytes, Fraction, WholePercent, counted, decimals, significant},
+};
 
 use super::{
     life::Life,
@@ -32,21 +35,30 @@ pub fn page(state: &RunState, columns: usize) -> Vec<String> {
     lines
 }
 
-/// Says how many trials of a run that does not go on are left, and which command runs them.
+/// Says how many trials of a run that does not go on are left, and which command runs them if one is
+/// known.
 pub fn how_to_go_on(state: &RunState) -> Option<String> {
-    let command = state.resume.as_ref()?;
+    let resume = state.resume.as_ref()?;
     let left = state.trials.saturating_sub(state.done);
-    Some(match (left, state.is_searching) {
-        (0, true) => format!("the search has not ended: `{command}` goes on"),
-        (1, _) => format!(
-            "1 of {} left: `{command}` goes on",
-            counted(state.trials, "trial")
-        ),
-        _ => format!(
-            "{left} of {} trials are left: `{command}` goes on",
-            state.trials
-        ),
-    })
+    let what = match (left, state.is_searching) {
+        (0, true) => "the search has not ended".to_owned(),
+        (1, _) => format!("1 of {} left", counted(state.trials, "trial")),
+        _ => format!("{left} of {} trials are left", state.trials),
+    };
+    Some(format!("{what}{}", command_of(resume)))
+}
+
+fn command_of(resume: &Resume) -> String {
+    let Some(command) = &resume.command else {
+        return String::new();
+    };
+    let variables = &resume.variables;
+    let with = match variables.len() {
+        0 => String::new(),
+        1 => format!(" with the same value of `{}`", variables[0]),
+        _ => format!(" with the same values of `{}`", variables.join("`, `")),
+    };
+    format!(": `{command}` goes on{with}")
 }
 
 /// Returns how a run goes on or ended, in a few words.
@@ -179,5 +191,24 @@ fn readings(readings: &DeviceReadings) -> String {
     match figures.is_empty() {
         true => format!("  {}: no readings", readings.device),
         false => format!("  {}", figures.join(", ")),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_command_that_goes_on_names_the_variables_and_may_be_unknown() {
+        let of = |command: Option<&str>, variables: &[&str]| {
+            command_of(&Resume {
+                command: command.map(str::to_owned),
+                variables: variables.iter().map(|name| (*name).to_owned()).collect(),
+            })
+        };
+        let told = of(Some("kiln run x.yaml"), &["KILN_A__B"]);
+        let expected = ": `kiln run x.yaml` goes on with the same value of `KILN_A__B`";
+        assert_eq!(told, expected);
+        assert_eq!(of(None, &["KILN_A__B"]), "");
     }
 }

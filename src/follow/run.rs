@@ -14,8 +14,14 @@ use kiln_core::{
     limits::RESOLVED_BYTES,
     plan::{Outcome, TrialId},
     record::{
-        RunFile, RunFolder, TicketQueue, TicketState, attempt::attempts, command_line::resuming,
-        launch_folder, trials::is_axis,
+        RunFile,
+        RunFolder,
+        TicketQueue,
+        TicketState,
+        attempt::attempts,
+        command_line::{Resume, resuming},
+        launch_folder,
+        trials::is_axis,
     },
     spec,
 };
@@ -56,8 +62,8 @@ pub struct RunState {
     pub running: Vec<RunningTrial>,
     /// `3 min 10 s`; `None` if unknown.
     pub time_left: Option<String>,
-    /// The command that resumes it; `None` while it goes on, if nothing is left, or if it is unknown.
-    pub resume: Option<String>,
+    /// How it is resumed; `None` while it goes on, if nothing is left, or if a newer run is there.
+    pub resume: Option<Resume>,
     /// Why `run.json` cannot be read.
     pub problem: Option<String>,
 }

@@ -1,41 +1,162 @@
 //! Recorded command lines: the experiment file, and the command that resumes a run.
 
-use std::fs;
+use std::{collections::BTreeSet, fs, path::Path};
 
-use super::{RunFile, RunFolder};
-use crate::units::shell_word;
+use super::{RunFile, RunFolder, run_file::Launch};
+use crate::{
+    input,
+    limits::{EXPERIMENT_BYTES, RESOLVED_BYTES},
+    spec::expand_home,
+    units::shell_word,
+};
 
 /// Options of one launch, which a resume leaves out; those that take a value.
 const LEFT_OUT: [&str; 4] = ["--fresh", "--quiet", "--dry-run", "--detach"];
-const LEFT_OUT_WITH_VALUE: [&str; 6] = [
+const LEFT_OUT_WITH_VALUE: [&str; 7] = [
     "--only",
     "--rerun",
     "--keep",
     "--across",
     "--read-again",
     "--progress",
+    "--at",
 ];
+/// Options of the first launch of a run that begins with the launches of another one.
+const COPYING: [&str; 2] = ["--keep", "--read-again"];
+/// The commands that begin a run or go on with it.
+const STARTING: [&str; 3] = ["run", "tune", "reproduce"];
+/// The usual folder of the runs.
+const RESULTS: &str = "results";
 
-/// The command that resumes a run; `None` if a newer run of the experiment is there, or no recorded
-/// command line tells it.
-pub fn resuming(file: &RunFile, folder: &RunFolder) -> Option<String> {
-    let folder = RunFolder::at(fs::canonicalize(folder.path()).ok()?);
-    let is_newest = folder.is_newest().ok()?;
-    let mut launches = file.launches.iter().rev();
-    let command = launches.find_map(|launch| same_command(&launch.command_line))?;
-    is_newest.then_some(command)
+/// How an unfinished run goes on.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Resume {
+    /// The command; `None` if no recorded command line tells one that leads to the run from the
+    /// current folder.
+    pub command: Option<String>,
+    /// The `KILN_…` variables that set keys of its experiment.
+    pub variables: Vec<String>,
 }
 
-/// The same command without the options of one launch.
-fn same_command(words: &[String]) -> Option<String> {
-    experiment_file(words)?;
-    // The name of the trial of `--at` may mean another one by now.
-    let is_known = words
-        .get(1)
-        .is_some_and(|word| word == "run" || word == "tune");
-    if !is_known || words.iter().any(|word| word.starts_with("--at")) {
+/// How a run is resumed; `None` if a newer run of the experiment is there.
+pub fn resuming(file: &RunFile, folder: &RunFolder) -> Option<Resume> {
+    let folder = RunFolder::at(fs::canonicalize(folder.path()).ok()?);
+    if !folder.is_newest().ok()? {
         return None;
     }
+    let resolved = input::read_text(&folder.experiment(), &RESOLVED_BYTES).unwrap_or_default();
+    let command = own_words(file).and_then(|words| command(words, file, &folder, &resolved));
+    Some(Resume {
+        command,
+        variables: variables(&resolved),
+    })
+}
+
+/// The command line of the newest launch of the run's own that is not one of a worker.
+fn own_words(file: &RunFile) -> Option<&[String]> {
+    let is_copying = |launch: &Launch| {
+        let mut words = launch.command_line.iter();
+        words.any(|word| COPYING.contains(&option(word)))
+    };
+    let first = file.launches.iter().rposition(is_copying);
+    if file.kept_from.is_some() && first.is_none() {
+        return None;
+    }
+    let own = file.launches.iter().skip(first.unwrap_or(0));
+    let mut words = own.rev().map(|launch| launch.command_line.as_slice());
+    words.find(|words| STARTING.contains(&verb(words)))
+}
+
+fn verb(words: &[String]) -> &str {
+    words.get(1).map_or("", String::as_str)
+}
+
+/// The name of an option, without a value behind `=`.
+fn option(word: &str) -> &str {
+    word.split_once('=').map_or(word, |(name, _)| name)
+}
+
+/// The command by the words of a launch, if it leads to the run from the current folder.
+fn command(words: &[String], file: &RunFile, folder: &RunFolder, resolved: &str) -> Option<String> {
+    let given = value_of(words, "--results");
+    let runs = Path::new(given.unwrap_or(RESULTS)).join(&file.experiment);
+    let found = fs::canonicalize(expand_home(&runs.to_string_lossy())).ok()?;
+    if Some(found.as_path()) != folder.path().parent() {
+        return None;
+    }
+    if verb(words) == "reproduce" {
+        let experiment = runs.join(folder.name()).join("experiment.yaml");
+        let results = given.map(|given| format!(" --results {}", typed(given)));
+        let results = results.unwrap_or_default();
+        let experiment = typed(&experiment.to_string_lossy());
+        // Trials that continued others are in no plan of the file alone.
+        let is_whole = file.continues.is_empty();
+        return is_whole.then(|| format!("kiln run {experiment}{results}"));
+    }
+    let path = expand_home(experiment_file(words)?);
+    let sets_name = words.iter().any(|word| {
+        let setting = word.strip_prefix("--set=").unwrap_or(word);
+        setting.starts_with("name=")
+    });
+    let is_its_file = may_have_name(&path, &file.experiment) || sets_name && path.is_file();
+    if !is_its_file {
+        return None;
+    }
+    same_command(words, point(resolved))
+}
+
+/// Whether a file is there that gives its experiment this name, or leaves the name to a file that it
+/// extends.
+fn may_have_name(path: &Path, name: &str) -> bool {
+    if !path.is_file() {
+        return false;
+    }
+    let text = input::read_text(path, &EXPERIMENT_BYTES).unwrap_or_default();
+    let mut names = text.lines().filter_map(|line| line.strip_prefix("name:"));
+    names.next().is_none_or(|given| {
+        let given = given.split(" #").next().unwrap_or_default();
+        given.trim().trim_matches(['"', '\'']) == name
+    })
+}
+
+/// The value of an option that takes one; the last one counts.
+fn value_of<'a>(words: &'a [String], name: &str) -> Option<&'a str> {
+    let at = words.iter().rposition(|word| option(word) == name)?;
+    match words[at].split_once('=') {
+        Some((_, value)) => Some(value),
+        None => words.get(at + 1).map(String::as_str),
+    }
+}
+
+/// The sources of the values of a resolved experiment, as its comments tell them.
+fn sources(resolved: &str) -> impl Iterator<Item = &str> {
+    let lines = resolved.lines();
+    lines.filter_map(|line| line.rsplit_once("  # ").map(|(_, source)| source))
+}
+
+/// `RUN:TRIAL` of `--at`.
+fn point(resolved: &str) -> Option<&str> {
+    sources(resolved).find_map(|source| source.strip_prefix("--at "))
+}
+
+fn variables(resolved: &str) -> Vec<String> {
+    let is_variable = |source: &&str| {
+        let name = source.strip_prefix("KILN_");
+        name.is_some_and(|name| name.contains("__") && !name.contains(' '))
+    };
+    let names: BTreeSet<&str> = sources(resolved).filter(is_variable).collect();
+    names.into_iter().map(str::to_owned).collect()
+}
+
+/// The same command without the options of one launch. The trial of `--at` gets the name that `point`
+/// has: the typed one may mean another trial by now.
+fn same_command(words: &[String], point: Option<&str>) -> Option<String> {
+    experiment_file(words)?;
+    let is_at = words.iter().any(|word| option(word) == "--at");
+    if !matches!(verb(words), "run" | "tune") || is_at && point.is_none() {
+        return None;
+    }
+    let point = point.filter(|_| is_at);
     let mut kept = Vec::new();
     let mut words = words.iter();
     while let Some(word) = words.next() {
@@ -44,6 +165,9 @@ fn same_command(words: &[String]) -> Option<String> {
         } else if !is_left_out(word) {
             kept.push(typed(word));
         }
+    }
+    if let Some(point) = point {
+        kept.extend(["--at".to_owned(), typed(point)]);
     }
     Some(kept.join(" "))
 }
@@ -93,7 +217,7 @@ mod tests {
     fn options_of_one_launch_are_left_out_of_a_resume() {
         let of = |line: &str| {
             let words: Vec<String> = line.split(' ').map(str::to_owned).collect();
-            same_command(&words)
+            same_command(&words, None)
         };
         for (line, resume) in [
             ("kiln run x.yaml --fresh --quiet", "kiln run x.yaml"),
@@ -108,5 +232,89 @@ mod tests {
         for other in ["kiln run x.yaml --at y", "kiln reproduce x", "kiln run"] {
             assert_eq!(of(other), None, "{other}");
         }
+    }
+
+    /// A run of the experiment `x` below the folder, with launches of these words.
+    fn run_below(root: &Path, launches: &[&str], kept: bool) -> (RunFile, RunFolder) {
+        let run = root.join("results/x/20261122T140609Z-458db1c");
+        fs::create_dir_all(&run).unwrap();
+        let launch = |line: &&str| {
+            let line = line.replace("ROOT", &root.to_string_lossy());
+            let words: Vec<&str> = line.split(' ').collect();
+            serde_json::json!({
+                "launch": 1, "started_utc": "", "boot_id": "", "monotonic_nanoseconds": 0,
+                "run_anchor_nanoseconds": 0, "pid": 1, "command_line": words, "machine": null,
+                "devices": null, "environment": {},
+                "versions": {
+                    "kiln": "0", "kiln_sha256": null, "trial_program": "x",
+                    "trial_program_sha256": null,
+                },
+            })
+        };
+        let launches: Vec<serde_json::Value> = launches.iter().map(launch).collect();
+        let mut record = serde_json::json!({
+            "kiln_run": 1, "experiment": "x", "number": 1, "tables": {}, "plan": [],
+            "launches": launches,
+        });
+        if kept {
+            record["kept_from"] = serde_json::json!({"run": "x/before", "trials": 1});
+        }
+        let file: RunFile = serde_json::from_value(record).unwrap();
+        let folder = RunFolder::at(run);
+        file.write(&folder).unwrap();
+        (file, folder)
+    }
+
+    #[test]
+    fn the_newest_own_launch_tells_the_command_if_its_file_leads_to_the_run() {
+        let root = tempfile::tempdir().unwrap();
+        let root = root.path().canonicalize().unwrap();
+        fs::write(root.join("x.yaml"), "kiln: 1\nname: x  # short\n").unwrap();
+        fs::write(root.join("y.yaml"), "kiln: 1\nname: y\n").unwrap();
+        let of = |launches: &[&str], kept: bool| {
+            let (file, folder) = run_below(&root, launches, kept);
+            resuming(&file, &folder).unwrap().command
+        };
+        let own = "kiln run ROOT/x.yaml --results ROOT/results";
+        let command = own.replace("ROOT", &root.to_string_lossy());
+        let keeping = format!("{own} --keep x");
+        assert_eq!(of(&[own, "kiln worker x"], false), Some(command.clone()));
+        let before = "kiln run ROOT/y.yaml --results ROOT/results";
+        assert_eq!(of(&[before, keeping.as_str()], true), Some(command));
+        for (launches, kept) in [
+            // The copied launches are not the run's own.
+            (&[own][..], true),
+            // An own launch that tells no command is not left out for an older one.
+            (&[own, "kiln run a.yaml b.yaml --results ROOT/results"][..], false),
+            (&[before][..], false),
+            (&["kiln run ROOT/x.yaml --results ROOT/other"][..], false),
+            (&["kiln run ROOT/gone.yaml --results ROOT/results"][..], false),
+        ] {
+            assert_eq!(of(launches, kept), None, "{launches:?}");
+        }
+    }
+
+    #[test]
+    fn a_trial_of_at_a_reproduction_and_variables_are_told_by_the_record() {
+        let root = tempfile::tempdir().unwrap();
+        let root = root.path().canonicalize().unwrap();
+        fs::write(root.join("x.yaml"), "name: x\n").unwrap();
+        let line = "kiln run ROOT/x.yaml --at latest --results=ROOT/results";
+        let (file, folder) = run_below(&root, &[line], false);
+        let resolved = "name: x  # x.yaml:1\ntrain:\n  seed: 5   # KILN_TRAIN__SEED\n  steps: 3  # \
+                        --at latest:t4f\n";
+        fs::write(folder.experiment(), resolved).unwrap();
+        let resume = resuming(&file, &folder).unwrap();
+        let place = root.display();
+        let at = format!("kiln run {place}/x.yaml --results={place}/results --at latest:t4f");
+        assert_eq!(resume.command, Some(at));
+        assert_eq!(resume.variables, ["KILN_TRAIN__SEED"]);
+        let line = "kiln reproduce x --results ROOT/results";
+        let (file, folder) = run_below(&root, &[line], false);
+        let again = format!(
+            "kiln run {}/experiment.yaml --results {place}/results",
+            folder.path().display()
+        );
+        assert_eq!(resuming(&file, &folder).unwrap().command, Some(again));
     }
 }
