@@ -591,6 +591,15 @@ fn a_changed_sweep_names_the_option_and_what_it_would_save() {
         refused.status == Some(2) && refused.stderr.contains(told),
         "{refused:?}"
     );
+    let with_variable = place
+        .kiln(&["run", "x.yaml", "--dry-run", "--set", "description=a"])
+        .env("KILN_RUN__ON", "here")
+        .output();
+    let dry = Ended::of(with_variable.unwrap());
+    let told = "`kiln run x.yaml --set description=a --keep x` with the same value of `KILN_RUN__ON` \
+                keeps 1 of its 2 trials\n";
+    let all = dry.stdout.clone() + &dry.stderr;
+    assert!(all.contains(told), "{dry:?}");
     let told = "or start a new one with `--fresh`";
     let workers = place.run("completes", &["--on", "workers"]).stderr;
     assert!(

@@ -1,7 +1,7 @@
 //! The page of a run: what it does, its trials, their losses and readings.
 
 use kiln_core::{
-    record::command_line::Resume,
+    record::command_line::{Resume, with_variables},
     units::{Bytes, Fraction, WholePercent, counted, decimals, significant},
 };
 
@@ -52,12 +52,7 @@ fn command_of(resume: &Resume) -> String {
     let Some(command) = &resume.command else {
         return String::new();
     };
-    let variables = &resume.variables;
-    let with = match variables.len() {
-        0 => String::new(),
-        1 => format!(" with the same value of `{}`", variables[0]),
-        _ => format!(" with the same values of `{}`", variables.join("`, `")),
-    };
+    let with = with_variables(&resume.variables);
     format!(": `{command}` goes on{with}")
 }
 

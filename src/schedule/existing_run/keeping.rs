@@ -4,7 +4,7 @@ use std::{collections::HashSet, path::Path};
 
 use kiln_core::{
     plan::TrialId,
-    record::command_line::experiment_file,
+    record::command_line::{experiment_file, is_variable, with_variables},
     spec::RunPlace,
     units::{counted, shell_word},
 };
@@ -34,8 +34,9 @@ pub(super) fn keeping(
     match savable(wanted, old, false, here) {
         0 => String::new(),
         kept => format!(
-            "\n  `{}` keeps {kept} of its {}",
+            "\n  `{}`{} keeps {kept} of its {}",
             command(wanted, old),
+            with_variables(&variables_here()),
             counted(trials_of(wanted, old), "trial")
         ),
     }
@@ -50,23 +51,27 @@ pub(super) fn keeping_across_programs(
     match savable(wanted, old, true, here) {
         0 => String::new(),
         kept => format!(
-            "\n  `{} --across programs` keeps {kept} completed of its {} and runs the others with the \
-             program of now",
+            "\n  `{} --across programs`{} keeps {kept} completed of its {} and runs the others with \
+             the program of now",
             command(wanted, old),
+            with_variables(&variables_here()),
             counted(trials_of(wanted, old), "trial")
         ),
     }
 }
 
-/// Options that do not go with `--keep`, and the one that runs nothing.
-const EXCLUDED: [&str; 6] = [
-    "--fresh",
-    "--rerun",
-    "--continue",
-    "--read-again",
-    "--keep",
-    "--dry-run",
-];
+/// The variables that set keys of the experiment now.
+fn variables_here() -> Vec<String> {
+    let names = std::env::vars_os().filter_map(|(name, _)| name.into_string().ok());
+    let mut names: Vec<String> = names.filter(|name| is_variable(name)).collect();
+    names.sort();
+    names
+}
+
+/// Options that do not go with `--keep`.
+const EXCLUDED: [&str; 4] = ["--rerun", "--continue", "--read-again", "--keep"];
+/// Options that the command leaves out: `--keep` begins a new run by itself, and is to run it.
+const DROPPED: [&str; 2] = ["--fresh", "--dry-run"];
 
 /// The whole command that keeps the trials of a run, without `--across`.
 fn command(wanted: &WantedTrials, old: &Old) -> String {
@@ -93,7 +98,8 @@ fn typed(words: &[String]) -> Option<String> {
     if words.get(1).is_none_or(|word| word != "run") || words.iter().any(is_excluded) {
         return None;
     }
-    let words: Vec<String> = words.iter().map(|word| shell_word(word)).collect();
+    let words = words.iter().filter(|word| !DROPPED.contains(&word.as_str()));
+    let words: Vec<String> = words.map(|word| shell_word(word)).collect();
     Some(words.join(" "))
 }
 
@@ -160,9 +166,11 @@ mod tests {
         };
         let line = "kiln run x.yaml --set train.steps=3 --results runs";
         assert_eq!(of(line).as_deref(), Some(line));
+        let dry = "kiln run x.yaml --dry-run --set train.steps=3 --fresh --at y:t1";
+        let run = "kiln run x.yaml --set train.steps=3 --at y:t1";
+        assert_eq!(of(dry).as_deref(), Some(run));
         for other in [
             "kiln run x.yaml --rerun failed",
-            "kiln run x.yaml --dry-run",
             "kiln run x.yaml y.yaml",
             "kiln tune x.yaml",
         ] {

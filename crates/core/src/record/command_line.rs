@@ -140,12 +140,24 @@ fn point(resolved: &str) -> Option<&str> {
 }
 
 fn variables(resolved: &str) -> Vec<String> {
-    let is_variable = |source: &&str| {
-        let name = source.strip_prefix("KILN_");
-        name.is_some_and(|name| name.contains("__") && !name.contains(' '))
-    };
-    let names: BTreeSet<&str> = sources(resolved).filter(is_variable).collect();
+    let names = sources(resolved).filter(|source| is_variable(source));
+    let names: BTreeSet<&str> = names.collect();
     names.into_iter().map(str::to_owned).collect()
+}
+
+/// Whether it is the name of a variable that sets a key of an experiment.
+pub fn is_variable(name: &str) -> bool {
+    let key = name.strip_prefix("KILN_");
+    key.is_some_and(|key| key.contains("__") && !key.contains(' '))
+}
+
+/// Says behind a command which variables it needs; empty for none.
+pub fn with_variables(names: &[String]) -> String {
+    match names {
+        [] => String::new(),
+        [one] => format!(" with the same value of `{one}`"),
+        several => format!(" with the same values of `{}`", several.join("`, `")),
+    }
 }
 
 /// The same command without the options of one launch. The trial of `--at` gets the name that `point`
