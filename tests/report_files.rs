@@ -546,4 +546,33 @@ fn a_failed_trial_shows_the_end_of_its_log() {
     let page = Ended::of(page.unwrap());
     let told = "last lines of its stderr.txt:\n  the cause\n";
     assert!(page.stdout.contains(told), "{page:?}");
+    let again = "\n  kiln run x.yaml --rerun failed\n";
+    assert!(page.stdout.contains(again), "{page:?}");
+    place.run("", &["--fresh"]);
+    let older = place.kiln(&["report", &format!("x~1:{trial}")]).output();
+    let older = Ended::of(older.unwrap());
+    assert!(
+        older.status == Some(0) && !older.stdout.contains("--rerun"),
+        "{older:?}"
+    );
+}
+
+#[test]
+fn a_trial_that_did_not_run_and_a_kept_one_say_so() {
+    let two = "train: {steps: 10}\nsweep: {grid: {model.size: [8, 16]}}";
+    let place = Place::with(two);
+    let kiln = |arguments: &[&str]| Ended::of(place.kiln(arguments).output().unwrap());
+    let plan: Value = serde_json::from_str(&kiln(&["plan", "x.yaml", "--json"]).stdout).unwrap();
+    let id = |place: usize| plan["trials"][place]["id"].as_str().unwrap().to_owned();
+    place.run("completes", &["--only", &id(0)]);
+    let page = kiln(&["report", &format!("x:{}", id(1))]);
+    for words in ["settings     model.size 16\n", "outcome      not run yet\n"] {
+        assert!(page.stdout.contains(words), "{words}: {page:?}");
+    }
+    assert!(!page.stdout.contains("kiln watch"), "{page:?}");
+    place.run("completes", &["--keep", "x"]);
+    let kept = kiln(&["report", &format!("x:{}", id(0))]);
+    assert!(kept.stdout.contains("\nkept from    x/"), "{kept:?}");
+    let own = kiln(&["report", &format!("x:{}", id(1))]);
+    assert!(!own.stdout.contains("kept from"), "{own:?}");
 }

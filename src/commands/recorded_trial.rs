@@ -381,6 +381,18 @@ fn values_of(
     }
 }
 
+/// The values on the axes of its run, and the seed, of a trial that the run's experiment plans.
+pub(super) fn planned_values(
+    source: &TableSource,
+    id: &TrialId,
+) -> Option<(Vec<(String, Value)>, u64)> {
+    let request = experiment_of(source).ok()?;
+    let experiment = spec::load(&request).ok()?.experiment;
+    let plan = plan::expand(&experiment, &|_| None).ok()?;
+    let trial = planned_as(id, &plan.trials, source.run.as_ref())?;
+    Some((trial.axes.clone(), trial.train.seed))
+}
+
 /// The planned trial with this id, also if it continued a trial of another run.
 fn planned_as<'a>(id: &TrialId, planned: &'a [Trial], run: Option<&RunFile>) -> Option<&'a Trial> {
     let origin = run.and_then(|run| run.continues.get(id));

@@ -11,24 +11,37 @@ use std::{
 
 use kiln_core::{
     input,
-    plan::{Outcome, TrialId},
+    plan::{Outcome, TrialId, show},
     record::{
-        Checkpoints, RunFolder, TableRow, TrialRow, attempt::STDERR, trial_reason::without_trial,
+        Checkpoints,
+        RunFolder,
+        TableRow,
+        TrialRow,
+        attempt::STDERR,
+        command_line::{kept_from, resuming, with_variables},
+        trial_reason::without_trial,
     },
-    units::{Seconds, decimals, shell_word, significant, without_controls},
+    units::{Seconds, decimals, exact, shell_word, shorten, significant, without_controls},
 };
 
 use super::Args;
-use crate::commands::{
-    RESULTS, Status, Stop, print,
-    recorded_trial::ids,
-    run_and_trial::{named_trial, trial_of_run},
-    sources::{TableSource, recorded},
+use crate::{
+    commands::{
+        RESULTS, Status, Stop, print,
+        recorded_trial::{ids, planned_values},
+        run_and_trial::{named_trial, trial_of_run},
+        sources::{TableSource, recorded},
+    },
+    follow::{RunFollower, RunState},
 };
 
 /// Most lines of the standard error that are shown, and the end of the file that is read for them.
 const MOST_LINES: usize = 10;
 const MOST_BYTES: u64 = 8192;
+/// Most characters that are shown of a line.
+const MOST_CHARACTERS: usize = 200;
+/// The outcome of a trial that has not begun.
+const NOT_RUN: &str = "not run yet";
 /// Columns of the labels.
 const LABEL: usize = 12;
 
@@ -84,7 +97,9 @@ struct TrialPage<'a> {
 impl TrialPage<'_> {
     fn text(&self) -> String {
         let rows = self.rows();
-        let facts = facts(&self.source.table.axes, &rows);
+        let state = self.source.folder.clone();
+        let state = state.map(|folder| RunFollower::new(folder).look());
+        let facts = self.facts(&rows, state.as_ref());
         let files = rows
             .last()
             .map_or_else(Vec::new, |row| self.files(&row.fixed));
@@ -99,8 +114,74 @@ impl TrialPage<'_> {
         format!(
             "{head}\n\n{}{log}{}",
             facts.collect::<String>(),
-            self.next(rows.last().map(|row| &*row.fixed))
+            self.next(rows.last().map(|row| &*row.fixed), state.as_ref())
         )
+    }
+
+    /// How it ended, or the settings of a trial that has not.
+    fn facts(&self, rows: &[&TableRow], state: Option<&RunState>) -> Vec<TrialLine> {
+        if let Some(row) = rows.last() {
+            let mut lines = facts(&self.source.table.axes, rows);
+            let run = self.source.run.as_ref();
+            let kept = run.and_then(|run| kept_from(run, row.fixed.launch));
+            lines.extend(labelled("kept from", kept.map(str::to_owned)));
+            return lines;
+        }
+        let mut lines = match planned_values(self.source, self.trial) {
+            Some((axes, seed)) => {
+                let values = axes.iter().map(|(axis, value)| match value.is_null() {
+                    true => format!("{axis} (none)"),
+                    false => format!("{axis} {}", show(value)),
+                });
+                let seed = seed_line(axes.iter().map(|(axis, _)| axis), seed);
+                labelled("settings", values.chain(seed))
+            }
+            None => Vec::new(),
+        };
+        lines.push(("outcome", self.unended(state)));
+        lines
+    }
+
+    /// What a trial without an ended attempt does.
+    fn unended(&self, state: Option<&RunState>) -> String {
+        let Some(live) = state.filter(|state| state.life.goes_on()) else {
+            return NOT_RUN.to_owned();
+        };
+        let is_running = live.running.iter().any(|running| running.id == *self.trial);
+        let what = if is_running { "running" } else { NOT_RUN };
+        let run = shell_word(self.run);
+        format!("{what}; `kiln watch {run}{}` shows the run", self.results())
+    }
+
+    /// `--results` for a command, if it is not the usual folder.
+    fn results(&self) -> String {
+        match self.results == Path::new(RESULTS) {
+            true => String::new(),
+            false => format!(" --results {}", shell_word(&self.results.to_string_lossy())),
+        }
+    }
+
+    /// The command that runs it again, if it is left or a retry may mend it. Only the newest run of an
+    /// experiment goes on.
+    fn again(&self, row: &TrialRow) -> Option<String> {
+        let option = match row.outcome {
+            Outcome::Failed | Outcome::TimedOut => format!(" --rerun {}", row.outcome.name()),
+            Outcome::Killed | Outcome::Interrupted => String::new(),
+            _ => return None,
+        };
+        let (run, folder) = (self.source.run.as_ref()?, self.source.folder.as_ref()?);
+        let resume = resuming(run, folder)?;
+        let command = resume.command?;
+        let is_retried = command.starts_with("kiln run ") && !command.contains(" --continue");
+        if !option.is_empty() && !is_retried {
+            return None;
+        }
+        let with = with_variables(&resume.variables);
+        let with = match with.is_empty() {
+            true => with,
+            false => format!("  #{with}"),
+        };
+        Some(format!("{command}{option}{with}"))
     }
 
     /// Its rows, one per ended attempt, the last one at the end.
@@ -155,16 +236,16 @@ impl TrialPage<'_> {
     }
 
     /// The commands that go on from the trial.
-    fn next(&self, row: Option<&TrialRow>) -> String {
+    fn next(&self, row: Option<&TrialRow>, state: Option<&RunState>) -> String {
         let named = shell_word(&format!("{}:{}", self.run, self.trial));
-        let results = match self.results == Path::new(RESULTS) {
-            true => String::new(),
-            false => format!(" --results {}", shell_word(&self.results.to_string_lossy())),
-        };
+        let results = self.results();
+        let is_live = state.is_some_and(|state| state.life.goes_on());
+        let again = row.filter(|_| !is_live).and_then(|row| self.again(row));
         let has_weights = self.checkpoint().is_some();
         let trained = row.filter(|row| has_weights && row.model_kind != "command");
         let writes_text = trained.is_some_and(|row| row.tokens_per_second.is_some());
         let commands = [
+            (again.is_some(), again.unwrap_or_default()),
             (
                 self.source.experiment.is_some(),
                 format!("kiln init new.yaml --from {named}{results}"),
@@ -185,8 +266,7 @@ impl TrialPage<'_> {
 /// The settings of a trial and how it ended, by its rows.
 fn facts(axes: &[String], rows: &[&TableRow]) -> Vec<TrialLine> {
     let Some(row) = rows.last() else {
-        let text = "not ended; `kiln watch RUN` shows it while it runs".to_owned();
-        return vec![("outcome", text)];
+        return vec![("outcome", NOT_RUN.to_owned())];
     };
     let fixed = &*row.fixed;
     let values = axes.iter().zip(&row.axes).map(|(axis, value)| {
@@ -197,10 +277,7 @@ fn facts(axes: &[String], rows: &[&TableRow]) -> Vec<TrialLine> {
         };
         format!("{axis} {value}")
     });
-    let seed = match axes.iter().any(|axis| axis == "train.seed") {
-        true => None,
-        false => Some(format!("seed {}", fixed.seed)),
-    };
+    let seed = seed_line(axes.iter(), fixed.seed);
     let notes = fixed.notes.iter().flat_map(|notes| notes.split("; "));
     let mut facts = labelled("settings", values.chain(seed));
     facts.push(("outcome", outcome(fixed)));
@@ -211,6 +288,12 @@ fn facts(axes: &[String], rows: &[&TableRow]) -> Vec<TrialLine> {
     facts.extend(labelled("results", joined(results(fixed))));
     facts.extend(labelled("notes", notes.map(str::to_owned)));
     facts
+}
+
+/// The seed, if it is not on an axis.
+fn seed_line<'a>(mut axes: impl Iterator<Item = &'a String>, seed: u64) -> Option<String> {
+    let is_axis = axes.any(|axis| axis == "train.seed");
+    (!is_axis).then(|| format!("seed {seed}"))
 }
 
 /// The label stands at the first text.
@@ -282,8 +365,16 @@ fn results(row: &TrialRow) -> Vec<String> {
     let learned =
         learned.filter_map(|(name, value)| Some(format!("{name} {}", decimals(value?, 4))));
     let own = row.metrics.iter();
-    let own = own.map(|(name, value)| format!("{name} {}", significant(*value)));
+    let own = own.map(|(name, value)| format!("{name} {}", own_metric(*value)));
     learned.chain(own).collect()
+}
+
+/// A metric of a command, with at most four decimals; a small one has three digits.
+fn own_metric(value: f64) -> String {
+    match value.is_finite() && value.abs() >= 0.1 {
+        true => exact((value * 1e4).round() / 1e4),
+        false => significant(value),
+    }
 }
 
 /// The last lines of a file.
@@ -299,7 +390,8 @@ fn last_lines(path: &Path) -> io::Result<Vec<String>> {
     file.take(MOST_BYTES).read_to_end(&mut end)?;
     let text = String::from_utf8_lossy(&end);
     let lines = text.lines().filter(|line| !line.trim().is_empty());
-    let mut lines: Vec<String> = lines.map(without_controls).collect();
+    let lines = lines.map(|line| shorten(&without_controls(line), MOST_CHARACTERS));
+    let mut lines: Vec<String> = lines.collect();
     lines.drain(..lines.len().saturating_sub(MOST_LINES));
     Ok(lines)
 }
@@ -347,6 +439,12 @@ mod tests {
     }
 
     #[test]
+    fn a_metric_of_a_command_keeps_its_digits() {
+        let told = [0.92134, 1234.56789, 171_900.0, 0.000_123].map(own_metric);
+        assert_eq!(told, ["0.9213", "1234.5679", "171900", "0.000123"]);
+    }
+
+    #[test]
     fn only_the_last_lines_of_a_log_are_read() {
         let folder = tempfile::tempdir().unwrap();
         let path = folder.path().join(STDERR);
@@ -358,5 +456,8 @@ mod tests {
         assert_eq!(lines.len(), MOST_LINES);
         assert_eq!((&*lines[0], &*lines[9]), ("line 1991", "line 2000"));
         assert!(last_lines(folder.path()).unwrap().is_empty());
+        std::fs::write(&path, "x".repeat(1000)).unwrap();
+        let long = last_lines(&path).unwrap().remove(0);
+        assert_eq!(long.chars().count(), MOST_CHARACTERS + 1);
     }
 }

@@ -52,18 +52,32 @@ pub fn resuming(file: &RunFile, folder: &RunFolder) -> Option<Resume> {
     })
 }
 
-/// The command line of the newest launch of the run's own that is not one of a worker.
-fn own_words(file: &RunFile) -> Option<&[String]> {
+/// The launches of the run itself, without those that it has from a run whose trials it took over.
+fn own_launches(file: &RunFile) -> impl DoubleEndedIterator<Item = &Launch> {
     let is_copying = |launch: &Launch| {
         let mut words = launch.command_line.iter();
         words.any(|word| COPYING.contains(&option(word)))
     };
-    let first = file.launches.iter().rposition(is_copying);
-    if file.kept_from.is_some() && first.is_none() {
-        return None;
-    }
-    let own = file.launches.iter().skip(first.unwrap_or(0));
-    let mut words = own.rev().map(|launch| launch.command_line.as_slice());
+    let first = match file.launches.iter().rposition(is_copying) {
+        Some(first) => first,
+        None if file.kept_from.is_some() => file.launches.len(),
+        None => 0,
+    };
+    file.launches.iter().skip(first)
+}
+
+/// The run of which a trial of this launch was taken over; `None` if the run itself ran it.
+pub fn kept_from(file: &RunFile, launch: u64) -> Option<&str> {
+    let kept = file.kept_from.as_ref()?;
+    let own = own_launches(file).next();
+    let is_kept = own.is_none_or(|own| launch < own.launch);
+    is_kept.then_some(kept.run.as_str())
+}
+
+/// The command line of the newest launch of the run's own that is not one of a worker.
+fn own_words(file: &RunFile) -> Option<&[String]> {
+    let own = own_launches(file).rev();
+    let mut words = own.map(|launch| launch.command_line.as_slice());
     words.find(|words| STARTING.contains(&verb(words)))
 }
 
@@ -297,10 +311,16 @@ mod tests {
             // The copied launches are not the run's own.
             (&[own][..], true),
             // An own launch that tells no command is not left out for an older one.
-            (&[own, "kiln run a.yaml b.yaml --results ROOT/results"][..], false),
+            (
+                &[own, "kiln run a.yaml b.yaml --results ROOT/results"][..],
+                false,
+            ),
             (&[before][..], false),
             (&["kiln run ROOT/x.yaml --results ROOT/other"][..], false),
-            (&["kiln run ROOT/gone.yaml --results ROOT/results"][..], false),
+            (
+                &["kiln run ROOT/gone.yaml --results ROOT/results"][..],
+                false,
+            ),
         ] {
             assert_eq!(of(launches, kept), None, "{launches:?}");
         }
