@@ -1,6 +1,6 @@
 //! Groups rows into points: trials that differ only in their seed.
 
-use std::collections::HashMap;
+use std::{collections::HashMap, ops::Range};
 
 use kiln_core::{
     kinds::data::Loader,
@@ -261,6 +261,19 @@ pub(super) fn shown(value: &str) -> &str {
     if value.is_empty() { "(none)" } else { value }
 }
 
+/// Most significant digits of a mean: beyond them is the rounding of sums.
+const MOST_DIGITS: i32 = 12;
+/// Deviations that have no exponent.
+const PLAIN: Range<f64> = 1e-6..1e12;
+
+/// The power of ten of a number's first digit; 0 for 0.
+fn order(value: f64) -> i32 {
+    match value == 0.0 {
+        true => 0,
+        false => value.abs().log10().floor() as i32,
+    }
+}
+
 /// Mean over repeats, with the sample standard deviation where there are at least two.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub(super) struct Statistic {
@@ -295,33 +308,47 @@ impl Statistic {
         let Some(deviation) = self.deviation.filter(|_| self.mean.is_finite()) else {
             return mean;
         };
-        match self.common_places(&mean, deviation) {
-            Some(places) => format!("{:.places$} ± {deviation:.places$}", self.mean),
-            None => format!("{mean} ± {}", significant(deviation)),
+        let has_exponent = mean.contains('e');
+        let is_plain = match deviation == 0.0 {
+            true => !has_exponent,
+            false => PLAIN.contains(&deviation),
+        };
+        let hides_mean = deviation == 0.0 || deviation > self.mean.abs();
+        if !deviation.is_finite() || (!is_plain && hides_mean) {
+            return format!("{mean} ± {}", significant(deviation));
         }
+        if has_exponent {
+            let decimals = order(self.mean) - order(deviation) + 1;
+            let decimals = decimals.clamp(2, MOST_DIGITS - 1) as usize;
+            return format!("{:.decimals$e} ± {deviation:.1e}", self.mean);
+        }
+        let wanted = self.common_places(&mean, deviation);
+        let left = MOST_DIGITS - 1 - order(self.mean.abs().max(deviation));
+        let places = wanted.min(usize::try_from(left).unwrap_or(0));
+        let spread = match is_plain {
+            true if places == wanted => format!("{deviation:.places$}"),
+            true => significant(deviation),
+            false => format!("{deviation:.1e}"),
+        };
+        format!("{:.places$} ± {spread}", self.mean)
     }
 
     /// The decimals of the mean and its deviation: as many as show two digits of the deviation, and
-    /// at least those of the mean in `text`, unless the deviation is larger. `None` where they would be
-    /// too many.
-    fn common_places(&self, text: &str, deviation: f64) -> Option<usize> {
-        const MOST_MORE: usize = 3;
-        if text.contains('e') || !deviation.is_finite() {
-            return None;
-        }
+    /// at least those of the mean in `text`, unless the deviation is larger.
+    fn common_places(&self, text: &str, deviation: f64) -> usize {
         let of_mean = text
             .split_once('.')
             .map_or(0, |(_, decimals)| decimals.len());
         let of_deviation = match deviation > 0.0 {
             // Negative from 100 on.
-            true => usize::try_from(1 - deviation.log10().floor() as i32).unwrap_or(0),
+            true => usize::try_from(1 - order(deviation)).unwrap_or(0),
             false => 0,
         };
         let least = match deviation > self.mean.abs() {
             true => 0,
             false => of_mean,
         };
-        (of_deviation <= of_mean + MOST_MORE).then_some(of_deviation.max(least))
+        of_deviation.max(least)
     }
 
     pub(super) fn of(values: Vec<f64>) -> Option<Self> {
@@ -556,8 +583,17 @@ pub(super) mod tests {
         assert_eq!(told(&[0.5, 0.5]), "0.500 ± 0.000");
         assert_eq!(told(&[0.0, 0.0]), "0 ± 0");
         assert_eq!(told(&[0.5]), "0.500");
-        // As many decimals as the deviation needs are unreadable.
-        assert_eq!(told(&[0.5, 0.5 + 2e-9]), "0.500 ± 1.41e-9");
+        assert_eq!(told(&[0.5, 0.5 + 2e-9]), "0.5000000010 ± 1.4e-9");
+        assert_eq!(told(&[221.2, 221.21, 221.206]), "221.2053 ± 0.0050");
+        assert_eq!(told(&[10001.19, 10001.2]), "10001.1950 ± 0.0071");
+        assert_eq!(told(&[99.996, 100.0]), "99.9980 ± 0.0028");
+        assert_eq!(told(&[1.2e-8, 1.21e-8]), "1.2050e-8 ± 7.1e-11");
+        assert_eq!(told(&[-1e-9, 1e-9]), "0 ± 1.41e-9");
+        // More digits would be those of rounding.
+        assert_eq!(
+            told(&[123_456_789.0, 123_456_789.0001]),
+            "123456789.000 ± 0.0000707"
+        );
         assert_eq!(told(&[1e300, 1e300]), "1.00e300 ± 0");
     }
 

@@ -84,7 +84,7 @@ impl Scale {
         match self {
             Self::Ratio if ratio >= 1e6 => format!("a factor of {ratio:.2e}"),
             Self::Ratio if ratio > 11.0 => format!("a factor of {}", significant(ratio)),
-            Self::Ratio => Fraction(ratio - 1.0).to_string(),
+            Self::Ratio => small_share(ratio - 1.0),
             Self::Difference { unit, .. } => significant(ratio.ln() * unit),
         }
     }
@@ -95,6 +95,21 @@ impl Scale {
             Self::Ratio => high >= FAR,
             Self::Difference { .. } => !high.is_finite(),
         }
+    }
+}
+
+/// A share in percent: `12.3 %`; below 0.05 % with two significant digits: `0.0012 %`.
+fn small_share(share: f64) -> String {
+    /// In percent; a smaller share is that of rounding.
+    const LEAST: f64 = 1e-9;
+    let percent = share * 100.0;
+    match percent.abs() {
+        size if size < LEAST => Fraction(0.0).to_string(),
+        size if size < 0.05 => {
+            let places = (1.0 - size.log10().floor()) as usize;
+            format!("{percent:.places$} %")
+        }
+        _ => Fraction(share).to_string(),
     }
 }
 

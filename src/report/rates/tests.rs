@@ -216,6 +216,7 @@ fn differences_of_any_sign_are_judged_as_ratios_are() {
 #[test]
 fn a_lead_of_more_than_1000_percent_is_a_factor() {
     assert_eq!(Scale::Ratio.words(11.0), "1000.0 %");
+    assert_eq!(Scale::Ratio.words(1.0006), "0.1 %");
     assert_eq!(Scale::Ratio.words(14.0), "a factor of 14.0");
     assert_eq!(Scale::Ratio.words(377_000_106.0), "a factor of 3.77e8");
 }
@@ -230,4 +231,17 @@ fn rows_of_the_oldest_tables_are_in_the_order_of_the_day() {
     assert!(faster(&table).is_some());
     table.rows[4].fixed.started_utc = Some("2026-07-01T12:00:00Z".into());
     assert_eq!(faster(&table), None);
+}
+
+#[test]
+fn a_lead_below_a_twentieth_of_a_percent_has_two_digits() {
+    for (ratio, told) in [
+        (1.000_412, "0.041 %"),
+        (1.000_012_3, "0.0012 %"),
+        (0.999_987_7, "-0.0012 %"),
+        (1.0, "0.0 %"),
+        (1.0 - 1e-15, "0.0 %"),
+    ] {
+        assert_eq!(Scale::Ratio.words(ratio), told, "{ratio}");
+    }
 }
