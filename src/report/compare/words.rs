@@ -337,6 +337,39 @@ pub(super) fn shown(metric: ComparedMetric, value: f64) -> String {
     }
 }
 
+/// The numbers of base and new. Accuracies and own metrics have four significant digits, and up to
+/// six until the shown numbers give the change that the page tells.
+pub(super) fn both_shown(metric: ComparedMetric, base: f64, new: f64) -> [String; 2] {
+    if !matches!(metric, ComparedMetric::Accuracy(_) | ComparedMetric::Column(_)) {
+        return [base, new].map(|value| shown(metric, value));
+    }
+    let change = |base: f64, new: f64| Change(new / base).to_string();
+    let tells_change = |texts: &[String; 2]| {
+        let number = |text: &String| text.parse::<f64>().unwrap_or_default();
+        change(number(&texts[0]), number(&texts[1])) == change(base, new)
+    };
+    let texts = |digits: usize| [base, new].map(|value| with_digits(value, digits));
+    (4..6)
+        .map(texts)
+        .find(tells_change)
+        .unwrap_or_else(|| texts(6))
+}
+
+/// A number with so many significant digits, or all digits before the point.
+fn with_digits(value: f64, digits: usize) -> String {
+    let short = significant(value);
+    if value == 0.0 || !value.is_finite() {
+        return short;
+    }
+    let decimals = digits - 1;
+    if short.contains('e') {
+        return format!("{value:.decimals$e}");
+    }
+    let order = value.abs().log10().floor() as i32;
+    let places = usize::try_from(decimals as i32 - order).unwrap_or(0);
+    format!("{value:.places$}")
+}
+
 /// The interval, or how few runs there are for one.
 pub(super) fn interval_of(comparison: &Comparison) -> Option<String> {
     let (base, new) = (comparison.base_runs, comparison.new_runs);
@@ -405,6 +438,24 @@ mod tests {
         assert_eq!(interval([0.0, 1.5], true), wide);
         // A rise of several times base.
         assert_eq!(interval([1.5, 4.0], true), "+50.0 % to +300.0 %");
+    }
+
+    #[test]
+    fn an_own_metric_has_digits_enough_for_its_change() {
+        let metric = ComparedMetric::accuracies().next().unwrap();
+        for ([base, new], told) in [
+            ([12.04, 12.064], ["12.04", "12.06"]),
+            // With four digits the change would be +0.2 %.
+            ([1.000_49, 1.001_51], ["1.0005", "1.0015"]),
+            ([10_001.2, 10_021.4], ["10001", "10021"]),
+            ([1.2e-8, 1.206e-8], ["1.200e-8", "1.206e-8"]),
+            ([0.9, 0.0], ["0.9000", "0"]),
+            ([0.0, 0.0], ["0", "0"]),
+        ] {
+            assert_eq!(both_shown(metric, base, new), told, "{base} {new}");
+        }
+        let rates = both_shown(ComparedMetric::Throughput, 12.04, 12.06);
+        assert_eq!(rates, ["12.0", "12.1"]);
     }
 
     #[test]

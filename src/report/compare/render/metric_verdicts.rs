@@ -11,7 +11,9 @@ use super::{
 use crate::report::{
     compare::{
         Compared, ComparedMetric, Comparison, Comparisons, Verdict,
-        words::{beside, heading, interval_of, reach, refusals, shown, verdict, visible, words},
+        words::{
+            beside, both_shown, heading, interval_of, reach, refusals, verdict, visible, words,
+        },
     },
     layout::{MUST_STAY, PageColumn, as_markdown, fitting, hidden, layout},
 };
@@ -183,10 +185,12 @@ fn columns(
             Some(verdict(comparison) + if is_clean { "" } else { beside(pair) })
         }),
         column("base", 90, &|_, comparison| {
-            Some(shown(metric, comparison.base))
+            let [base, _] = both_shown(metric, comparison.base, comparison.new);
+            Some(base)
         }),
         column("new", 90, &|_, comparison| {
-            Some(shown(metric, comparison.new))
+            let [_, new] = both_shown(metric, comparison.base, comparison.new);
+            Some(new)
         }),
         column("change", MUST_STAY, &|pair, comparison| {
             let is_told = pair.unlike.is_empty() && comparison.refusal.is_none();
