@@ -369,6 +369,21 @@ fn blocks_of_two_launches_are_no_reason_to_compare_by_block() {
 }
 
 #[test]
+fn a_column_has_no_name_that_may_mean_the_compared_axis() {
+    let mut table = run(5, 0.0, 0.2);
+    let axes = ["train.learning_rate_schedule.kind", "train.optimizer.kind"];
+    table.axes = axes.map(str::to_owned).to_vec();
+    for row in &mut table.rows {
+        row.fixed.cpu_threads = Some(1);
+    }
+    let split = SplitTable::of(Subject::new(&table, "x"), axes[1], None).unwrap();
+    let text = page(&between(&split, &Options::default()).unwrap());
+    let is_head = |line: &&str| line.contains(" verdict ") && line.contains(" smallest visible ");
+    let head = text.lines().find(is_head).unwrap_or_default();
+    assert_eq!(head.split_whitespace().next(), Some(axes[0]), "{text}");
+}
+
+#[test]
 fn a_wrong_axis_or_value_is_refused_with_what_there_is() {
     let table = run(3, 0.0, 0.0);
     let refused = |axis: &str, base: Option<&str>| {

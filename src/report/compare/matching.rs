@@ -5,10 +5,11 @@ use std::collections::{BTreeMap, HashMap, HashSet};
 use kiln_core::{
     plan::TrialId,
     record::{TableRow, TrialRow, TrialTable},
+    units::listed,
 };
 
 use super::super::{
-    axis_name::axis_named,
+    axis_name::{axis_named, ending_in},
     points::{BatchPieces, Point, SETTINGS, number, pieces, points, setting, shown},
 };
 
@@ -282,6 +283,14 @@ impl PartialOrd for Sorted {
 /// A row's value of a key of `--by`.
 fn cell(table: &TrialTable, row: &TableRow, key: &str) -> Result<String, String> {
     setting(table, row, key).ok_or_else(|| {
+        let near = ending_in(&table.axes, key);
+        if near.len() > 1 {
+            let near: Vec<String> = near.iter().map(|axis| format!("`{axis}`")).collect();
+            return format!(
+                "`--by {key}` is the end of several axes; name one of {}",
+                listed(&near, ", ")
+            );
+        }
         let axes: Vec<String> = table.axes.iter().map(|axis| format!("`{axis}`")).collect();
         format!(
             "`--by {key}` is not an axis of both tables ({} here), nor one of the columns {}",
@@ -443,6 +452,11 @@ mod tests {
             by_keys(&base, &base, &["x.y".to_owned()])
                 .unwrap_err()
                 .contains("`--by x.y` is not an axis of both tables (`a.b`, `c.d` here)")
+        );
+        let alike = table(&["a.b", "c.b"], vec![(row(1, 1.0), &["8", "1"])]);
+        assert_eq!(
+            by_keys(&alike, &alike, &["b".to_owned()]).unwrap_err(),
+            "`--by b` is the end of several axes; name one of `a.b`, `c.b`"
         );
         assert_eq!(
             by_keys(&base, &base, &["a.b".to_owned(), "c.d".to_owned()])

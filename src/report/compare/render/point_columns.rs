@@ -30,7 +30,7 @@ pub(super) fn point_columns(
         let names = comparisons.iter().map(|(pair, _)| Some(pair.name.clone()));
         return vec![PageColumn::new("point", u8::MAX, names)];
     };
-    let heads = short_names_beside(&axes, &HEADS);
+    let heads = short_names_beside(&all_axes(&axes, found), &HEADS);
     let column = |(axis, head): (&String, &String)| {
         let values = comparisons.iter().map(|(pair, _)| value(pair, found, axis));
         PageColumn::new(head, u8::MAX, values)
@@ -48,6 +48,23 @@ fn axes(found: &Comparisons) -> Option<Vec<String>> {
     }
     let is_whole = |pair: &Compared| !pair.is_in_pieces;
     (!axes.is_empty() && found.pairs.iter().all(is_whole)).then_some(axes)
+}
+
+/// These axes, then the compared one and the settings that change with it: a short name must not
+/// mean one of them.
+fn all_axes(axes: &[String], found: &Comparisons) -> Vec<String> {
+    let mut all = axes.to_vec();
+    if let Some(between) = &found.between {
+        let treated = found.treatment.iter().map(|treated| &treated.key);
+        // A key without a dot is a column of the table.
+        let treated = treated.filter(|key| key.contains('.'));
+        for key in std::iter::once(&between.axis).chain(treated) {
+            if !all.contains(key) {
+                all.push(key.clone());
+            }
+        }
+    }
+    all
 }
 
 /// The value of a point on one of these axes.
