@@ -204,6 +204,9 @@ pub struct Compared {
     /// Columns, asked for, of a command or of an accuracy, that the runs of one side alone have,
     /// with the side that lacks them.
     pub one_sided: Vec<(&'static str, &'static str)>,
+    /// The number of completed runs of each side, without those that were excluded.
+    #[serde(skip)]
+    pub completed: [usize; 2],
     /// The completed runs of each side that were disturbed; excluded from the numbers on request.
     pub disturbed: [Vec<DisturbedRun>; 2],
 }

@@ -120,6 +120,7 @@ pub(super) fn without_numbers(
             .filter_map(|metric| metric.one_sided(&completed(&pair.base), &completed(&pair.new)))
             .map(|(column, side)| (column, ["new", "base"][side]))
             .collect(),
+        completed: [&pair.base, &pair.new].map(|rows| completed(rows).len()),
         disturbed: Default::default(),
     }
 }

@@ -15,8 +15,8 @@ use self::metric_verdicts::MetricVerdicts;
 use super::{
     Compared, ComparedMetric, Comparison, Comparisons, Fact, Verdict, between_page, order,
     words::{
-        USABLE, all_disturbed, changes_without_interval, difference, disturbed, missing,
-        of_differences, too_few, treated, words,
+        AllDisturbed, USABLE, all_disturbed, all_excluded, changes_without_interval, difference,
+        disturbed, missing, of_differences, too_few, treated, words,
     },
 };
 use crate::{output::markdown, report::layout::PageStyle};
@@ -229,9 +229,10 @@ impl ComparisonPage<'_> {
             (true, false) => Some(format!(
                 "no point has a rate to compare; step-time: {steps}"
             )),
-            (true, true) => asked
-                .is_empty()
-                .then(|| "no point has a rate to compare".to_owned()),
+            (true, true) => asked.is_empty().then(|| match all_excluded(self.found) {
+                Some(excluded) => format!("no point has a rate to compare: {excluded}"),
+                None => "no point has a rate to compare".to_owned(),
+            }),
         };
         let verdicts: Vec<String> = asked.into_iter().chain(speed).collect();
         let verdicts = verdicts.join("; ");
@@ -329,11 +330,9 @@ impl ComparisonPage<'_> {
 
     fn remarks(&self) -> Vec<String> {
         let pairs = &self.found.pairs;
-        let disturbed = all_disturbed(pairs).filter(|_| !self.found.is_clean);
-        let of_points = pairs
-            .iter()
-            .flat_map(|pair| self.about(pair, disturbed.is_some()));
-        let mut remarks: Vec<String> = disturbed.iter().cloned().chain(of_points).collect();
+        let AllDisturbed { sentences, told } = all_disturbed(pairs, self.found.is_clean);
+        let of_points = pairs.iter().flat_map(|pair| self.about(pair, told));
+        let mut remarks: Vec<String> = sentences.into_iter().chain(of_points).collect();
         let left_out = remarks.len().saturating_sub(MOST_REMARKS);
         if left_out > 0 {
             remarks.truncate(MOST_REMARKS);
@@ -382,8 +381,9 @@ impl ComparisonPage<'_> {
         remarks
     }
 
-    /// Remarks on one pair of points. `are_all_disturbed`: one sentence tells that of all pairs.
-    fn about(&self, pair: &Compared, are_all_disturbed: bool) -> Vec<String> {
+    /// Remarks on one pair of points. `told`: the sides of which one sentence tells that all runs were
+    /// disturbed.
+    fn about(&self, pair: &Compared, told: [bool; 2]) -> Vec<String> {
         let mut remarks: Vec<String> = Vec::new();
         if !pair.unlike.is_empty() {
             let fields = pair.unlike.iter().map(|unlike| unlike.field.name());
@@ -420,9 +420,7 @@ impl ComparisonPage<'_> {
         };
         remarks.extend(pair.one_sided.iter().map(one_sided));
         remarks.extend(between_page::unpaired(pair));
-        if !are_all_disturbed {
-            remarks.extend(disturbed(pair, self.found.is_clean));
-        }
+        remarks.extend(disturbed(pair, self.found.is_clean, told));
         let outliers = pair.outliers.iter();
         remarks.extend(outliers.map(|outlier| format!("outlier: {}: {outlier}", pair.name)));
         remarks

@@ -260,11 +260,28 @@ fn runs_that_are_all_disturbed_by_one_kind_of_cause_are_told_in_one_line() {
     let (base, mut new) = (side(0, false), side(1, true));
     let all = format!("disturbed: all 4 runs of each side ({cause})");
     assert_eq!(told(&base, &new), [all]);
-    // A point that one run disturbs less has a line again, with the cause once.
+    // Without these runs none is left.
+    let options = Options {
+        is_clean: true,
+        ..Options::default()
+    };
+    let clean = |base: &TrialTable, new: &TrialTable| page(&compare(base, new, &options).unwrap());
+    let text = clean(&base, &new);
+    let all = format!("\nexcluded as disturbed: all 4 runs of each side ({cause})\n");
+    assert!(text.contains(&all), "{text}");
+    let none_left = "\nno point has a rate to compare: all runs were excluded as disturbed\n";
+    assert!(text.contains(none_left), "{text}");
+    // The points of a side with a run that was not disturbed have a line each.
     new.rows[0].fixed.notes = None;
     let cause = "other processes kept 1.0 of 2 cores busy in the window";
-    let point = format!("disturbed: train.batch_size 8: 2 runs of base and 1 run of new ({cause})");
-    assert_eq!(told(&base, &new)[0], point);
+    let of_base = format!("disturbed: all 4 runs of base ({cause})");
+    let point = format!("disturbed: train.batch_size 8: 1 run of new ({cause})");
+    assert_eq!(told(&base, &new)[..2], [of_base, point]);
+    let text = clean(&base, &new);
+    assert!(
+        text.contains("compare: all runs of base were excluded as disturbed\n"),
+        "{text}"
+    );
     // The other side may be undisturbed as a whole.
     let mut quiet = side(1, true);
     quiet.rows.iter_mut().for_each(|row| row.fixed.notes = None);
