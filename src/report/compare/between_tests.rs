@@ -522,6 +522,37 @@ fn a_metric_that_one_side_lacks_is_named() {
     );
 }
 
+#[test]
+fn a_metric_that_is_negative_everywhere_is_told_once_and_counted() {
+    let mut table = run(5, 0.0, 0.0);
+    for row in &mut table.rows {
+        row.fixed.metrics.insert("score".to_owned(), -2.5);
+    }
+    table.metrics = vec!["metric.score".to_owned()];
+    let mut larger = table.rows.clone();
+    for row in &mut larger {
+        row.axes[0] = "128".to_owned();
+        row.fixed.trial.0 += "4";
+    }
+    table.rows.extend(larger);
+    let text = page(&by_score(&table));
+    let told = "\nnot compared: `metric.score` is negative or 0 in all runs of a side, so there is no \
+                ratio\n";
+    assert_eq!(text.matches(told).count(), 1, "{text}");
+    assert!(text.contains("\nscore: 2 not comparable; throughput: "), "{text}");
+    assert!(!text.contains("no run of one side has"), "{text}");
+    // One point alone is named.
+    for row in table.rows.iter_mut().filter(|row| row.axes[0] == "64") {
+        row.fixed.metrics.insert("score".to_owned(), 2.5);
+    }
+    let text = page(&by_score(&table));
+    assert!(
+        text.contains("not compared: model.d_model 128: `metric.score` is negative or 0"),
+        "{text}"
+    );
+    assert!(text.contains(", 1 not comparable"), "{text}");
+}
+
 fn by_score(table: &TrialTable) -> Comparisons {
     let split = SplitTable::of(Subject::new(table, "x"), AXES[1], None).unwrap();
     let options = Options {

@@ -194,6 +194,22 @@ impl ComparedMetric {
         sides.iter().any(Vec::is_empty).then_some(name)
     }
 
+    /// The column of [`Self::unusable`], if a side has only numbers in it that are negative or 0.
+    pub(super) fn not_positive(
+        self,
+        base: &[&TrialRow],
+        new: &[&TrialRow],
+    ) -> Option<&'static str> {
+        let name = self.unusable(base, new)?;
+        let mut columns = self.columns().into_iter();
+        let column = columns.find(|column| column.name() == name)?;
+        let is_not_positive = |rows: &[&TrialRow]| {
+            let mut numbers = rows.iter().filter_map(|row| column.read(row));
+            numbers.all(|number| number <= 0.0)
+        };
+        (is_not_positive(base) || is_not_positive(new)).then_some(name)
+    }
+
     /// The column that one side alone has, which is 0 for base and 1 for new, where no other column of
     /// this metric is in both.
     pub(super) fn one_sided(

@@ -114,6 +114,10 @@ pub(super) fn without_numbers(
             .iter()
             .filter_map(|metric| metric.unusable(&completed(&pair.base), &completed(&pair.new)))
             .collect(),
+        not_positive: metrics
+            .iter()
+            .filter_map(|metric| metric.not_positive(&completed(&pair.base), &completed(&pair.new)))
+            .collect(),
         one_sided: metrics
             .iter()
             .filter(|metric| metric.is_column() || metric.is_accuracy())

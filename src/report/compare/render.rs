@@ -16,7 +16,7 @@ use super::{
     Compared, ComparedMetric, Comparison, Comparisons, Fact, Verdict, between_page, order,
     words::{
         AllDisturbed, USABLE, all_disturbed, all_excluded, changes_without_interval, difference,
-        disturbed, missing, of_differences, too_few, treated, words,
+        disturbed, missing, not_positive, of_differences, too_few, treated, words_beside,
     },
 };
 use crate::{output::markdown, report::layout::PageStyle};
@@ -203,13 +203,22 @@ impl ComparisonPage<'_> {
 
     /// `throughput: 2 faster, 1 slower, 5 same`, and what it was compared across.
     fn verdicts(&self) -> String {
+        let unusable = |metric: ComparedMetric| {
+            let is_unusable =
+                |pair: &&Compared| pair.unusable.iter().any(|column| metric.has(column));
+            self.found.pairs.iter().filter(is_unusable).count()
+        };
         let words = |metric: ComparedMetric| {
             let comparisons: Vec<&Comparison> = self
                 .of(metric)
                 .iter()
                 .map(|(_, comparison)| *comparison)
                 .collect();
-            let counts = words(metric, comparisons.iter().copied());
+            let left_out = match metric.is_column() {
+                true => unusable(metric),
+                false => 0,
+            };
+            let counts = words_beside(metric, comparisons.iter().copied(), left_out);
             match changes_without_interval(&comparisons) {
                 Some(changes) => format!("{counts}: {changes}"),
                 None => counts,
@@ -219,7 +228,8 @@ impl ComparisonPage<'_> {
             .found
             .metrics
             .iter()
-            .filter(|metric| metric.is_column() && !self.of(**metric).is_empty())
+            .filter(|metric| metric.is_column())
+            .filter(|metric| !self.of(**metric).is_empty() || unusable(**metric) > 0)
             .map(|metric| format!("{}: {}", metric.short_name(), words(*metric)))
             .collect();
         let rates = words(ComparedMetric::Throughput);
@@ -332,7 +342,8 @@ impl ComparisonPage<'_> {
         let pairs = &self.found.pairs;
         let AllDisturbed { sentences, told } = all_disturbed(pairs, self.found.is_clean);
         let of_points = pairs.iter().flat_map(|pair| self.about(pair, told));
-        let mut remarks: Vec<String> = sentences.into_iter().chain(of_points).collect();
+        let of_all = sentences.into_iter().chain(not_positive(pairs));
+        let mut remarks: Vec<String> = of_all.chain(of_points).collect();
         let left_out = remarks.len().saturating_sub(MOST_REMARKS);
         if left_out > 0 {
             remarks.truncate(MOST_REMARKS);
@@ -411,7 +422,9 @@ impl ComparisonPage<'_> {
                 pair.name
             )
         };
-        remarks.extend(pair.unusable.iter().map(unusable));
+        let others = pair.unusable.iter();
+        let others = others.filter(|column| !pair.not_positive.contains(column));
+        remarks.extend(others.map(unusable));
         let one_sided = |(column, side): &(&str, &str)| {
             format!(
                 "not compared: {}: no run of {side} has a `{column}`",

@@ -55,6 +55,30 @@ pub(super) fn missing(point: &str, comparison: &Comparison) -> Option<String> {
     })
 }
 
+/// Sentences about numbers of which a side has none above 0, each once; the points are named where
+/// it is not all of them.
+pub(super) fn not_positive(pairs: &[Compared]) -> Vec<String> {
+    let mut columns: Vec<&str> = Vec::new();
+    for column in pairs.iter().flat_map(|pair| &pair.not_positive) {
+        if !columns.contains(column) {
+            columns.push(column);
+        }
+    }
+    let sentence = |column: &&str| {
+        let of_column = pairs.iter().filter(|pair| pair.not_positive.contains(column));
+        let points: Vec<String> = of_column.map(|pair| pair.name.clone()).collect();
+        let points = match points.len() == pairs.len() {
+            true => String::new(),
+            false => format!("{}: ", listed(&points, "; ")),
+        };
+        format!(
+            "not compared: {points}`{column}` is negative or 0 in all runs of a side, so there is no \
+             ratio"
+        )
+    };
+    columns.iter().map(sentence).collect()
+}
+
 /// Sentence about a number that is 0 in some runs.
 pub(super) fn of_differences(point: &str, comparison: &Comparison) -> Option<String> {
     let is_judged = comparison.verdict != Verdict::NotComparable;
@@ -133,6 +157,15 @@ pub(super) fn words<'c>(
     metric: ComparedMetric,
     comparisons: impl Iterator<Item = &'c Comparison> + Clone,
 ) -> String {
+    words_beside(metric, comparisons, 0)
+}
+
+/// The same, with so many more points that are not comparable.
+pub(super) fn words_beside<'c>(
+    metric: ComparedMetric,
+    comparisons: impl Iterator<Item = &'c Comparison> + Clone,
+    not_comparable: usize,
+) -> String {
     let order = [
         metric.word(false),
         metric.word(true),
@@ -143,10 +176,12 @@ pub(super) fn words<'c>(
         "not-comparable",
     ];
     let count = |wanted: &str| {
-        comparisons
-            .clone()
-            .filter(|comparison| word(comparison) == wanted)
-            .count()
+        let more = match wanted {
+            "not-comparable" => not_comparable,
+            _ => 0,
+        };
+        let found = comparisons.clone();
+        found.filter(|comparison| word(comparison) == wanted).count() + more
     };
     let counts = order
         .iter()
