@@ -14,10 +14,7 @@ use kiln_core::{
     limits::RESOLVED_BYTES,
     plan::{Outcome, TrialId},
     record::{
-        RunFile,
-        RunFolder,
-        TicketQueue,
-        TicketState,
+        RunFile, RunFolder, TicketQueue, TicketState,
         attempt::attempts,
         command_line::{Resume, resuming},
         launch_folder,

@@ -13,10 +13,7 @@ use kiln_core::{
     input,
     plan::{Outcome, TrialId, show},
     record::{
-        Checkpoints,
-        RunFolder,
-        TableRow,
-        TrialRow,
+        Checkpoints, RunFolder, TableRow, TrialRow,
         attempt::STDERR,
         command_line::{kept_from, resuming, with_variables},
         trial_reason::without_trial,

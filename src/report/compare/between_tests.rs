@@ -539,7 +539,10 @@ fn a_metric_that_is_negative_everywhere_is_told_once_and_counted() {
     let told = "\nnot compared: `metric.score` is negative or 0 in all runs of a side, so there is no \
                 ratio\n";
     assert_eq!(text.matches(told).count(), 1, "{text}");
-    assert!(text.contains("\nscore: 2 not comparable; throughput: "), "{text}");
+    assert!(
+        text.contains("\nscore: 2 not comparable; throughput: "),
+        "{text}"
+    );
     assert!(!text.contains("no run of one side has"), "{text}");
     // One point alone is named.
     for row in table.rows.iter_mut().filter(|row| row.axes[0] == "64") {

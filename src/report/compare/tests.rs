@@ -1485,7 +1485,10 @@ fn runs_of_other_seeds_with_one_loss_count_as_one() {
         ([[2.5; 5], varied], Verdict::Better),
         ([varied, [2.5; 5]], Verdict::Worse),
         ([varied, [2.03; 5]], Verdict::Worse),
-        ([[2.0; 5], varied.map(|loss| loss + 0.011)], Verdict::Ambiguous),
+        (
+            [[2.0; 5], varied.map(|loss| loss + 0.011)],
+            Verdict::Ambiguous,
+        ),
     ] {
         let (verdict, gate, page) = judged(losses, true);
         assert_eq!(verdict, wanted, "{losses:?}");

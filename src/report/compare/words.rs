@@ -65,7 +65,9 @@ pub(super) fn not_positive(pairs: &[Compared]) -> Vec<String> {
         }
     }
     let sentence = |column: &&str| {
-        let of_column = pairs.iter().filter(|pair| pair.not_positive.contains(column));
+        let of_column = pairs
+            .iter()
+            .filter(|pair| pair.not_positive.contains(column));
         let points: Vec<String> = of_column.map(|pair| pair.name.clone()).collect();
         let points = match points.len() == pairs.len() {
             true => String::new(),
@@ -181,7 +183,10 @@ pub(super) fn words_beside<'c>(
             _ => 0,
         };
         let found = comparisons.clone();
-        found.filter(|comparison| word(comparison) == wanted).count() + more
+        found
+            .filter(|comparison| word(comparison) == wanted)
+            .count()
+            + more
     };
     let counts = order
         .iter()
@@ -417,7 +422,10 @@ pub(super) fn shown(metric: ComparedMetric, value: f64) -> String {
 /// The numbers of base and new. Accuracies and own metrics have four significant digits, and up to
 /// six until the shown numbers give the change that the page tells.
 pub(super) fn both_shown(metric: ComparedMetric, base: f64, new: f64) -> [String; 2] {
-    if !matches!(metric, ComparedMetric::Accuracy(_) | ComparedMetric::Column(_)) {
+    if !matches!(
+        metric,
+        ComparedMetric::Accuracy(_) | ComparedMetric::Column(_)
+    ) {
         return [base, new].map(|value| shown(metric, value));
     }
     let change = |base: f64, new: f64| Change(new / base).to_string();

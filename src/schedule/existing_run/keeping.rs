@@ -98,7 +98,9 @@ fn typed(words: &[String]) -> Option<String> {
     if words.get(1).is_none_or(|word| word != "run") || words.iter().any(is_excluded) {
         return None;
     }
-    let words = words.iter().filter(|word| !DROPPED.contains(&word.as_str()));
+    let words = words
+        .iter()
+        .filter(|word| !DROPPED.contains(&word.as_str()));
     let words: Vec<String> = words.map(|word| shell_word(word)).collect();
     Some(words.join(" "))
 }
