@@ -536,6 +536,35 @@ fn one_trial_has_a_page_of_its_own() {
 }
 
 #[test]
+fn a_trial_is_refused_where_whole_runs_are_read() {
+    let place = Place::with("train: {steps: 10}");
+    place.run("completes", &[]);
+    let named = format!("x:{}", &place.column("trial").remove(0)[..6]);
+    let named = named.as_str();
+    let kiln = |arguments: &[&str]| Ended::of(place.kiln(arguments).output().unwrap());
+    for (command, arguments) in [
+        ("compare", &["compare", named, "x"][..]),
+        ("diff", &["diff", "x", named][..]),
+        ("reproduce", &["reproduce", named][..]),
+        ("run --keep", &["run", "x.yaml", "--keep", named][..]),
+        ("run --keep", &["plan", "x.yaml", "--keep", named][..]),
+        ("run --read-again", &["run", "x.yaml", "--read-again", named][..]),
+    ] {
+        let refused = kiln(arguments);
+        let told = format!("{named}: `kiln {command}` takes whole runs, such as `x`; ");
+        assert!(
+            refused.status == Some(2) && refused.stderr.contains(&told),
+            "{arguments:?}: {refused:?}"
+        );
+    }
+    let unknown = kiln(&["report", "x:txxxx"]);
+    assert!(
+        unknown.status == Some(2) && unknown.stderr.contains("run x has no trial `txxxx`"),
+        "{unknown:?}"
+    );
+}
+
+#[test]
 fn a_failed_trial_shows_the_end_of_its_log() {
     let model = "  argv: [sh, -c, 'echo the cause >&2; exit 7']\n  metrics: {speed: {line: 'speed \
                  (\\S+)', better: high}}";

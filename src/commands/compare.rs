@@ -14,6 +14,7 @@ use super::{
     gates::{UndecidedGate, surer},
     json_option::JsonFlag,
     note, page_style, print, print_json, rerun,
+    run_and_trial::refuse_trial,
     runs::name_of_earlier,
     sources::{TableSource, source},
 };
@@ -150,6 +151,10 @@ impl CompareOptions {
 }
 
 pub(super) fn run(args: Args) -> Result<Status, Stop> {
+    for named in std::iter::once(&args.base).chain(&args.new) {
+        let instead = format!("`kiln report {named}` shows one trial");
+        refuse_trial("compare", named, Path::new(RESULTS), &instead)?;
+    }
     if let Some(axis) = &args.between {
         return within(&args, axis);
     }

@@ -7,7 +7,7 @@ use kiln_core::{
     spec::RunPlace,
 };
 
-use super::{Stop, runs, sources, tickets};
+use super::{Stop, run_and_trial::refuse_trial, runs, sources, tickets};
 use crate::schedule::CopyPurpose;
 
 /// Trials of another run in place of trials that would run.
@@ -77,6 +77,8 @@ pub(super) fn run_to_copy(
         CopyPurpose::ReadAgain => ("output", "read it again"),
         CopyPurpose::Keep { .. } => ("files", "keep its trials"),
     };
+    let command = format!("run {}", purpose.option());
+    refuse_trial(&command, named, results, "leave the trial out")?;
     if sources::is_of_revision(named) {
         return Err(Stop::bad_input(format!(
             "{named}: a commit has the tables of a run and not the {parts} of its trials, which git \

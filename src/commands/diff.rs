@@ -2,7 +2,10 @@
 
 use std::path::PathBuf;
 
-use super::{RESULTS, Status, Stop, json_option::JsonFlag, print, print_json, sources::recorded};
+use super::{
+    RESULTS, Status, Stop, json_option::JsonFlag, print, print_json, run_and_trial::refuse_trial,
+    sources::recorded,
+};
 use crate::report::RunDiff;
 
 #[derive(clap::Args)]
@@ -39,6 +42,10 @@ enum DiffFormat {
 }
 
 pub(super) fn run(args: Args) -> Result<Status, Stop> {
+    for named in [&args.a, &args.b] {
+        let instead = format!("`kiln report {named}` shows one trial");
+        refuse_trial("diff", named, &args.results, &instead)?;
+    }
     let a = recorded(&args.a, &args.results)?;
     let b = recorded(&args.b, &args.results)?;
     let found = RunDiff::of(a.subject(), b.subject());

@@ -19,6 +19,7 @@ use super::{
     launch_options::{LaunchOptions, stopped},
     machine::trial_program,
     note,
+    run_and_trial::refuse_trial,
     runs::without_links,
     sources::{TableSource, is_of_revision, of_folder, source, table_of},
 };
@@ -137,6 +138,8 @@ fn interrupted(report: &LaunchReport, launch: &LaunchOptions, base: &TableSource
 }
 
 fn base(named: &str, results: &Path) -> Result<TableSource, Stop> {
+    let instead = format!("`kiln run FILE --at {named} --fresh` runs one trial again");
+    refuse_trial("reproduce", named, results, &instead)?;
     if is_of_revision(named) {
         return source(named);
     }

@@ -10,7 +10,7 @@ use kiln_core::{
 
 use super::{
     Status, Stop, runs,
-    sources::{is_of_revision, table_of, without_weights_in_git},
+    sources::{is_known_revision, is_of_revision, table_of, without_weights_in_git},
 };
 
 /// Most ids that a message lists.
@@ -35,12 +35,37 @@ pub(super) fn split_trial<'a>(named: &'a str, results: &Path) -> (&'a str, Optio
 pub(super) fn trial_of_run<'a>(named: &'a str, results: &Path) -> Option<(&'a str, &'a str)> {
     let (run, trial) = split_trial(named, results);
     let trial = trial.filter(|trial| !trial.is_empty() && may_be_id(trial))?;
-    let is_run = run == LATEST
+    let is_known = is_run(run, results) || is_of_revision(run);
+    is_known.then_some((run, trial))
+}
+
+/// Whether a name is that of a run here.
+fn is_run(run: &str, results: &Path) -> bool {
+    run == LATEST
         || Path::new(run).exists()
         || results.join(run).is_dir()
-        || is_of_revision(run)
-        || matches!(runs::find_if_any(run, results), Ok(Some(_)));
-    is_run.then_some((run, trial))
+        || matches!(runs::find_if_any(run, results), Ok(Some(_)))
+}
+
+/// Refuses a word behind the name of a run that looks like a trial and is the id of none. A git
+/// revision may have the name of a run, and a file that of the word.
+///
+/// # Errors
+/// The name has such a word.
+pub(super) fn refuse_no_id(named: &str, results: &Path) -> Result<(), Stop> {
+    let (run, Some(word)) = split_trial(named, results) else {
+        return Ok(());
+    };
+    let is_word = word.starts_with(TrialId::LETTER) && word.chars().all(char::is_alphanumeric);
+    let is_no_id = is_word && !may_be_id(word) && is_run(run, results);
+    if !is_no_id || is_known_revision(run) {
+        return Ok(());
+    }
+    Err(Stop::bad_input(format!(
+        "{named}: run {run} has no trial `{word}`: an id is `{}` and hexadecimal digits; the column \
+         `trial` of its `trials.csv` has them",
+        TrialId::LETTER
+    )))
 }
 
 /// Refuses a trial where `command` takes whole runs. `instead` says what to do.
@@ -54,7 +79,7 @@ pub(super) fn refuse_trial(
     instead: &str,
 ) -> Result<(), Stop> {
     match trial_of_run(named, results) {
-        None => Ok(()),
+        None => refuse_no_id(named, results),
         Some((run, _)) => Err(Stop::bad_input(format!(
             "{named}: `kiln {command}` takes whole runs, such as `{run}`; {instead}"
         ))),
@@ -187,5 +212,11 @@ mod tests {
                 .ends_with("whole runs, such as `x`; do that")
         );
         assert!(refuse_trial("watch", "x", results.path(), "").is_ok());
+        let unknown = refuse_no_id("x:txxxx", results.path()).unwrap_err();
+        let told = "x:txxxx: run x has no trial `txxxx`: ";
+        assert!(unknown.message.starts_with(told), "{}", unknown.message);
+        for other in ["x:t31a", "x:results", "x:t/latest", "HEAD:tests", "y:txxxx"] {
+            assert!(refuse_no_id(other, results.path()).is_ok(), "{other}");
+        }
     }
 }

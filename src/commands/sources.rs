@@ -209,6 +209,11 @@ pub(super) fn is_of_revision(named: &str) -> bool {
     revision(named).is_some()
 }
 
+/// Whether git knows a revision of this name here.
+pub(super) fn is_known_revision(name: &str) -> bool {
+    is_revision(name)
+}
+
 /// A refusal of a run whose weights are wanted; with the reason if it is one of a git revision.
 pub(super) fn without_weights_in_git(named: &str, stop: Stop) -> Stop {
     match revision(named) {

@@ -26,7 +26,7 @@ use crate::{
     commands::{
         RESULTS, Status, Stop, print,
         recorded_trial::{ids, planned_values},
-        run_and_trial::{named_trial, trial_of_run},
+        run_and_trial::{named_trial, refuse_no_id, trial_of_run},
         sources::{TableSource, recorded},
     },
     follow::{RunFollower, RunState},
@@ -52,6 +52,8 @@ type TrialLine = (&'static str, String);
 pub(super) fn show_if_any(args: &Args) -> Result<Option<Status>, Stop> {
     let mut trials = args.runs.iter();
     let Some((run, trial)) = trials.find_map(|named| trial_of_run(named, &args.results)) else {
+        let mut named = args.runs.iter();
+        named.try_for_each(|named| refuse_no_id(named, &args.results))?;
         return Ok(None);
     };
     let is_plain = args.runs.len() == 1
