@@ -2,7 +2,11 @@
 
 use std::{collections::BTreeSet, fs, path::Path};
 
-use super::{RunFile, RunFolder, run_file::Launch};
+use super::{
+    RunFile, RunFolder,
+    run_file::Launch,
+    run_folder::{LATEST, runs},
+};
 use crate::{
     input,
     limits::{EXPERIMENT_BYTES, RESOLVED_BYTES},
@@ -116,7 +120,29 @@ fn command(words: &[String], file: &RunFile, folder: &RunFolder, resolved: &str)
     if !is_its_file {
         return None;
     }
-    same_command(words, point(resolved))
+    same_command(words, point(resolved).and_then(lasting).as_deref())
+}
+
+/// `RUN:TRIAL` by a name that means the same run once there is a newer one: a short name does, since
+/// the trial tells the run, and so does a run's own folder.
+fn lasting(point: &str) -> Option<String> {
+    let (run, trial) = point.rsplit_once(':')?;
+    let path = Path::new(run);
+    let above = match path.ends_with(LATEST) {
+        true => path.parent()?,
+        false => path,
+    };
+    if !path.exists() || RunFolder::at(above).run_file().is_file() {
+        return Some(point.to_owned());
+    }
+    let experiment = above.file_name()?.to_string_lossy();
+    let has_it = |run: &RunFolder| {
+        let file = RunFile::read(&run.run_file());
+        file.is_ok_and(|file| file.plan.iter().any(|id| id.0 == trial))
+    };
+    let found = runs(above.parent()?, &experiment).ok()?;
+    let found = found.into_iter().rfind(has_it)?;
+    Some(format!("{}:{trial}", found.path().display()))
 }
 
 /// Whether a file is there that gives its experiment this name, or leaves the name to a file that it
@@ -226,6 +252,7 @@ pub fn experiment_file(words: &[String]) -> Option<&str> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::plan::TrialId;
 
     #[test]
     fn one_file_is_found_and_a_set_value_is_not_a_file() {
@@ -341,6 +368,17 @@ mod tests {
         let at = format!("kiln run {place}/x.yaml --results={place}/results --at latest:t4f");
         assert_eq!(resume.command, Some(at));
         assert_eq!(resume.variables, ["KILN_TRAIN__SEED"]);
+        // The link means another run by now, the folder of a run and a short name do not.
+        let mut older = file;
+        older.plan = vec![TrialId("t4f".to_owned())];
+        older.write(&folder).unwrap();
+        let (link, run) = (root.join("results/x/latest"), folder.path().display());
+        std::os::unix::fs::symlink(folder.path(), &link).unwrap();
+        let of_link = lasting(&format!("{}:t4f", link.display()));
+        assert_eq!(of_link, Some(format!("{run}:t4f")));
+        assert_eq!(lasting(&format!("{}:t5", link.display())), None);
+        let of_run = format!("{run}:t5");
+        assert_eq!(lasting(&of_run), Some(of_run));
         let line = "kiln reproduce x --results ROOT/results";
         let (file, folder) = run_below(&root, &[line], false);
         let again = format!(
