@@ -96,23 +96,53 @@ impl TextTable {
     /// these heads, one after another. Returns the heads that were left out; the columns are among
     /// those put to the right.
     pub fn fit<'a>(&mut self, width: usize, dispensable: &[&'a str]) -> Vec<&'a str> {
-        let mut widths = self.widths();
-        let mut left_out = Vec::new();
+        self.leave_out(width, dispensable, false)
+    }
+
+    /// As [`Self::fit`]; then columns that fit after all are put back, the last one first.
+    pub fn fit_most<'a>(&mut self, width: usize, dispensable: &[&'a str]) -> Vec<&'a str> {
+        self.leave_out(width, dispensable, true)
+    }
+
+    fn leave_out<'a>(
+        &mut self,
+        width: usize,
+        dispensable: &[&'a str],
+        puts_back: bool,
+    ) -> Vec<&'a str> {
+        let widths = self.widths();
+        let fits = |left_out: &[(usize, &str)]| {
+            let is_kept = |place: usize| left_out.iter().all(|(other, _)| *other != place);
+            let kept = widths.iter().enumerate();
+            let kept = kept.filter(|(place, _)| is_kept(*place));
+            line_width(&kept.map(|(_, width)| *width).collect::<Vec<usize>>()) <= width
+        };
+        let mut left_out: Vec<(usize, &'a str)> = Vec::new();
         for head in dispensable {
-            if line_width(&widths) <= width {
+            if fits(&left_out) {
                 break;
             }
-            let Some(place) = self.heads.iter().position(|own| own == head) else {
-                continue;
-            };
-            widths.remove(place);
+            if let Some(place) = self.heads.iter().position(|own| own == head) {
+                left_out.push((place, *head));
+            }
+        }
+        let last = if puts_back { left_out.len() } else { 0 };
+        for place in (0..last).rev() {
+            let column = left_out.remove(place);
+            if !fits(&left_out) {
+                left_out.insert(place, column);
+            }
+        }
+        let mut places: Vec<usize> = left_out.iter().map(|(place, _)| *place).collect();
+        places.sort_unstable();
+        places.dedup();
+        for place in places.into_iter().rev() {
             self.heads.remove(place);
             for row in self.rows.iter_mut().filter(|row| place < row.cells.len()) {
                 row.cells.remove(place);
             }
-            left_out.push(*head);
         }
-        left_out
+        left_out.into_iter().map(|(_, head)| head).collect()
     }
 
     /// Whether the lines of a plain table have at most `width` columns.
@@ -266,6 +296,22 @@ mod tests {
         assert_eq!(fitted(1).0, ["age", "size"]);
         let table = TextTable::plain(["name", "size"]);
         assert!(table.fits(11) && !table.fits(10));
+    }
+
+    #[test]
+    fn a_column_that_fits_after_a_wider_one_is_gone_stays() {
+        let fitted = |width: usize| {
+            let mut table = TextTable::plain(["name", "time", "parameters"]);
+            table.align_right(1);
+            table.add_row(["n", "1 s", "8"]);
+            let left_out = table.fit_most(width, &["time", "parameters"]);
+            (left_out, table.text())
+        };
+        assert_eq!(fitted(17).0, ["time"]);
+        let with_time = " name  time\n n      1 s".to_owned();
+        assert_eq!(fitted(16), (vec!["parameters"], with_time.clone()));
+        assert_eq!(fitted(11), (vec!["parameters"], with_time));
+        assert_eq!(fitted(10).0, ["time", "parameters"]);
     }
 
     #[test]
