@@ -18,8 +18,8 @@ use crate::{output::table::hidden_for_width, report::short_names_beside};
 
 /// One line per trial, below a line of what is the same in all of them. On a terminal of too small a
 /// width times lose their range, then axes have only the last part of their keys, then columns are
-/// hidden: those that are not axes first, then axes, from the last to the second; those that fit after
-/// all come back. A line below names the others.
+/// hidden: those that are not axes first, then axes, from the last to the second; those that fit
+/// after all come back. A line below names the others.
 pub(super) fn table(rows: PlanRows<'_>, width: Option<u16>) -> String {
     let width = width.map_or(usize::MAX, usize::from);
     let axes = &rows.plan.axes;

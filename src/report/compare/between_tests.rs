@@ -536,8 +536,8 @@ fn a_metric_that_is_negative_everywhere_is_told_once_and_counted() {
     }
     table.rows.extend(larger);
     let text = page(&by_score(&table));
-    let told = "\nnot compared: `metric.score` is negative or 0 in all runs of a side, so there is no \
-                ratio\n";
+    let told = "\nnot compared: `metric.score` is negative or 0 in all runs of a side, so there is \
+                no ratio\n";
     assert_eq!(text.matches(told).count(), 1, "{text}");
     assert!(
         text.contains("\nscore: 2 not comparable; throughput: "),

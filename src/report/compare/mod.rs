@@ -12,6 +12,7 @@ mod column;
 mod comparable;
 mod copies;
 mod differences;
+mod disturbed_runs;
 mod export;
 mod gate;
 mod machines;

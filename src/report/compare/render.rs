@@ -13,10 +13,12 @@ use kiln_core::{
 
 use self::metric_verdicts::MetricVerdicts;
 use super::{
-    Compared, ComparedMetric, Comparison, Comparisons, Fact, Verdict, between_page, order,
+    Compared, ComparedMetric, Comparison, Comparisons, Fact, Verdict, between_page,
+    disturbed_runs::{AllDisturbed, all_disturbed, all_excluded, disturbed},
+    order,
     words::{
-        AllDisturbed, USABLE, all_disturbed, all_excluded, changes_without_interval, difference,
-        disturbed, missing, not_positive, of_differences, too_few, treated, words_beside,
+        USABLE, changes_without_interval, difference, missing, not_positive, of_differences, too_few,
+        treated, words_beside,
     },
 };
 use crate::{output::markdown, report::layout::PageStyle};
@@ -392,8 +394,8 @@ impl ComparisonPage<'_> {
         remarks
     }
 
-    /// Remarks on one pair of points. `told`: the sides of which one sentence tells that all runs were
-    /// disturbed.
+    /// Remarks on one pair of points. `told`: the sides of which one sentence tells that all runs
+    /// were disturbed.
     fn about(&self, pair: &Compared, told: [bool; 2]) -> Vec<String> {
         let mut remarks: Vec<String> = Vec::new();
         if !pair.unlike.is_empty() {
