@@ -309,12 +309,9 @@ impl Statistic {
             return mean;
         };
         let has_exponent = mean.contains('e');
-        let is_plain = match deviation == 0.0 {
-            true => !has_exponent,
-            false => PLAIN.contains(&deviation),
-        };
-        let hides_mean = deviation == 0.0 || deviation > self.mean.abs();
-        if !deviation.is_finite() || (!is_plain && hides_mean) {
+        let is_plain = deviation == 0.0 || PLAIN.contains(&deviation);
+        let says_all = deviation == 0.0 || deviation > self.mean.abs();
+        if !deviation.is_finite() || (says_all && (has_exponent || !is_plain)) {
             return format!("{mean} ± {}", significant(deviation));
         }
         if has_exponent {
@@ -589,6 +586,7 @@ pub(super) mod tests {
         assert_eq!(told(&[99.996, 100.0]), "99.9980 ± 0.0028");
         assert_eq!(told(&[1.2e-8, 1.21e-8]), "1.2050e-8 ± 7.1e-11");
         assert_eq!(told(&[-1e-9, 1e-9]), "0 ± 1.41e-9");
+        assert_eq!(told(&[-1e-8, 1.2e-8]), "1.00e-9 ± 1.56e-8");
         // More digits would be those of rounding.
         assert_eq!(
             told(&[123_456_789.0, 123_456_789.0001]),

@@ -17,8 +17,8 @@ use super::{
     disturbed_runs::{AllDisturbed, all_disturbed, all_excluded, disturbed},
     order,
     words::{
-        USABLE, changes_without_interval, difference, missing, not_positive, of_differences, too_few,
-        treated, words_beside,
+        USABLE, changes_without_interval, difference, missing, not_positive, of_differences,
+        too_few, treated, words_beside,
     },
 };
 use crate::{output::markdown, report::layout::PageStyle};
