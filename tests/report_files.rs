@@ -548,7 +548,10 @@ fn a_trial_is_refused_where_whole_runs_are_read() {
         ("reproduce", &["reproduce", named][..]),
         ("run --keep", &["run", "x.yaml", "--keep", named][..]),
         ("run --keep", &["plan", "x.yaml", "--keep", named][..]),
-        ("run --read-again", &["run", "x.yaml", "--read-again", named][..]),
+        (
+            "run --read-again",
+            &["run", "x.yaml", "--read-again", named][..],
+        ),
     ] {
         let refused = kiln(arguments);
         let told = format!("{named}: `kiln {command}` takes whole runs, such as `x`; ");
