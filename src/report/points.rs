@@ -589,7 +589,7 @@ pub(super) mod tests {
         assert_eq!(told(&[-1e-8, 1.2e-8]), "1.00e-9 ± 1.56e-8");
         // More digits would be those of rounding.
         assert_eq!(
-            told(&[123_456_789.0, 123_456_789.0001]),
+            told(&[123_456_789.0, 123_456_789.000_1]),
             "123456789.000 ± 0.0000707"
         );
         assert_eq!(told(&[1e300, 1e300]), "1.00e300 ± 0");
