@@ -1,5 +1,7 @@
 //! Names of axes on the command line: in full, or by the last part, as the pages show them.
 
+use kiln_core::units::listed;
+
 /// The axis that a name means: the whole key, or an end of it that no other axis has.
 pub(super) fn axis_named<'a>(axes: &'a [String], name: &str) -> Option<&'a str> {
     if let Some(own) = axes.iter().find(|axis| *axis == name) {
@@ -11,8 +13,21 @@ pub(super) fn axis_named<'a>(axes: &'a [String], name: &str) -> Option<&'a str> 
     }
 }
 
+/// The refusal of a name that is the end of several axes, given for an option such as `--by`;
+/// `None` for any other name.
+pub(super) fn ambiguous(option: &str, axes: &[String], name: &str) -> Option<String> {
+    let near = ending_in(axes, name);
+    let near: Vec<String> = near.iter().map(|axis| format!("`{axis}`")).collect();
+    (near.len() > 1).then(|| {
+        format!(
+            "`{option} {name}` is the end of several axes; name one of {}",
+            listed(&near, ", ")
+        )
+    })
+}
+
 /// The axes whose last parts are this name.
-pub(super) fn ending_in<'a>(axes: &'a [String], name: &str) -> Vec<&'a str> {
+fn ending_in<'a>(axes: &'a [String], name: &str) -> Vec<&'a str> {
     let ending = format!(".{name}");
     let all = axes.iter().map(String::as_str);
     all.filter(|axis| axis.ends_with(&ending)).collect()

@@ -13,7 +13,7 @@ use super::{
     between_programs, judged, matching::by_settings, pair::unlike_in, words::difference,
 };
 use crate::report::{
-    axis_name::{axis_named, ending_in},
+    axis_name::{ambiguous, axis_named},
     points::shown,
     run_settings::{RunSettings, Setting},
     subject::Subject,
@@ -110,21 +110,13 @@ impl SplitTable {
 }
 
 fn not_an_axis(table: &TrialTable, axis: &str) -> String {
-    let in_ticks = |axis: &str| format!("`{axis}`");
-    let near: Vec<String> = ending_in(&table.axes, axis)
-        .into_iter()
-        .map(in_ticks)
-        .collect();
-    if !near.is_empty() {
-        return format!(
-            "`--between {axis}` is the end of several axes; name one of {}",
-            listed(&near, ", ")
-        );
+    if let Some(refusal) = ambiguous("--between", &table.axes, axis) {
+        return refusal;
     }
     if table.axes.is_empty() {
         return format!("`--between {axis}`: nothing varies in this run, so it has no axis");
     }
-    let axes: Vec<String> = table.axes.iter().map(|axis| in_ticks(axis)).collect();
+    let axes: Vec<String> = table.axes.iter().map(|axis| format!("`{axis}`")).collect();
     format!(
         "`--between {axis}` is not an axis of this run; its axes are {}",
         listed(&axes, ", ")

@@ -5,11 +5,10 @@ use std::collections::{BTreeMap, HashMap, HashSet};
 use kiln_core::{
     plan::TrialId,
     record::{TableRow, TrialRow, TrialTable},
-    units::listed,
 };
 
 use super::super::{
-    axis_name::{axis_named, ending_in},
+    axis_name::{ambiguous, axis_named},
     points::{BatchPieces, Point, SETTINGS, number, pieces, points, setting, shown},
 };
 
@@ -283,13 +282,8 @@ impl PartialOrd for Sorted {
 /// A row's value of a key of `--by`.
 fn cell(table: &TrialTable, row: &TableRow, key: &str) -> Result<String, String> {
     setting(table, row, key).ok_or_else(|| {
-        let near = ending_in(&table.axes, key);
-        if near.len() > 1 {
-            let near: Vec<String> = near.iter().map(|axis| format!("`{axis}`")).collect();
-            return format!(
-                "`--by {key}` is the end of several axes; name one of {}",
-                listed(&near, ", ")
-            );
+        if let Some(refusal) = ambiguous("--by", &table.axes, key) {
+            return refusal;
         }
         let axes: Vec<String> = table.axes.iter().map(|axis| format!("`{axis}`")).collect();
         format!(
