@@ -155,6 +155,11 @@ impl ComparedMetric {
         known.iter().copied().map(MetricColumn::Known).collect()
     }
 
+    fn column_named(self, name: &str) -> Option<MetricColumn> {
+        let mut columns = self.columns().into_iter();
+        columns.find(|column| column.name() == name)
+    }
+
     /// The numbers of the rows of both sides from one column, with its name: the first column in
     /// which both sides have a number. A row without a usable number there is excluded; another
     /// column would compare something else.
@@ -201,8 +206,7 @@ impl ComparedMetric {
         new: &[&TrialRow],
     ) -> Option<&'static str> {
         let name = self.unusable(base, new)?;
-        let mut columns = self.columns().into_iter();
-        let column = columns.find(|column| column.name() == name)?;
+        let column = self.column_named(name)?;
         let is_not_positive = |rows: &[&TrialRow]| {
             let mut numbers = rows.iter().filter_map(|row| column.read(row));
             numbers.all(|number| number <= 0.0)
@@ -239,11 +243,7 @@ impl ComparedMetric {
     /// Whether completed runs have a number that cannot be compared. Those that are left would be a
     /// choice by their numbers.
     pub(super) fn has_unusable(self, column: &'static str, rows: &[&TrialRow]) -> bool {
-        let column = self
-            .columns()
-            .into_iter()
-            .find(|known| known.name() == column);
-        column.is_some_and(|column| {
+        self.column_named(column).is_some_and(|column| {
             let mut numbers = rows.iter().filter_map(|row| column.read(row));
             numbers.any(|number| !self.is_usable(number))
         })
@@ -252,8 +252,7 @@ impl ComparedMetric {
     /// Whether runs of several seeds all have the same number in this column, although it should
     /// follow the seed. An accuracy at its floor of 0 or its ceiling of 1 may be so with each seed.
     pub(super) fn are_copies(self, column: &'static str, rows: &[&TrialRow]) -> bool {
-        let mut columns = self.columns().into_iter();
-        let column = columns.find(|known| known.name() == column);
+        let column = self.column_named(column);
         let follows_seed = match self {
             Self::Loss | Self::Accuracy(_) => true,
             Self::Column(column) => column.follows_seed(),

@@ -88,6 +88,7 @@ pub(super) fn without_numbers(
         new.is_some_and(|new| is_same_row(old, new))
     };
     let equal = pair.base.iter().filter(is_in_new).count();
+    let [base, new] = [&pair.base, &pair.new].map(|rows| completed(rows));
     Compared {
         name: pair.name.clone(),
         values: pair.values.clone(),
@@ -109,22 +110,22 @@ pub(super) fn without_numbers(
         is_one_run: [&pair.base, &pair.new]
             .iter()
             .all(|rows| rows.len() == equal),
-        boards: comparable::boards(&completed(&pair.base), &completed(&pair.new)),
+        boards: comparable::boards(&base, &new),
         unusable: metrics
             .iter()
-            .filter_map(|metric| metric.unusable(&completed(&pair.base), &completed(&pair.new)))
+            .filter_map(|metric| metric.unusable(&base, &new))
             .collect(),
         not_positive: metrics
             .iter()
-            .filter_map(|metric| metric.not_positive(&completed(&pair.base), &completed(&pair.new)))
+            .filter_map(|metric| metric.not_positive(&base, &new))
             .collect(),
         one_sided: metrics
             .iter()
             .filter(|metric| metric.is_column() || metric.is_accuracy())
-            .filter_map(|metric| metric.one_sided(&completed(&pair.base), &completed(&pair.new)))
+            .filter_map(|metric| metric.one_sided(&base, &new))
             .map(|(column, side)| (column, ["new", "base"][side]))
             .collect(),
-        completed: [&pair.base, &pair.new].map(|rows| completed(rows).len()),
+        completed: [base.len(), new.len()],
         disturbed: Default::default(),
     }
 }
