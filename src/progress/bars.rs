@@ -227,8 +227,8 @@ impl LaunchListener for ProgressBars {
         match event {
             LaunchEvent::Notice(text) => self.print(text),
             LaunchEvent::TrialNotice { trial, text } => {
-                if self.outlook.is_new(text) {
-                    self.print(&format!("{}: {text}", self.outlook.name(trial)));
+                if let Some(line) = self.outlook.notice(trial, text) {
+                    self.print(&line);
                 }
             }
             LaunchEvent::RunStarted {

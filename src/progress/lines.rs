@@ -64,8 +64,8 @@ impl LaunchListener for ProgressLines {
         match event {
             LaunchEvent::Notice(text) => self.line(text),
             LaunchEvent::TrialNotice { trial, text } => {
-                if self.outlook.is_new(text) {
-                    self.line(&format!("{}: {text}", self.outlook.name(trial)));
+                if let Some(line) = self.outlook.notice(trial, text) {
+                    self.line(&line);
                 }
             }
             LaunchEvent::RunStarted {

@@ -36,9 +36,14 @@ impl Outlook {
         }))
     }
 
-    /// Whether a notice on a trial is to be shown: many trials have the same one, and their rows note
-    /// it.
-    pub(super) fn is_new(&self, notice: &str) -> bool {
+    /// The line of a notice on a trial; `None` if it was shown of another trial: many have the same
+    /// one, and their rows note it.
+    pub(super) fn notice(&self, trial: &Trial, text: &str) -> Option<String> {
+        self.is_new(text)
+            .then(|| format!("{}: {text}", self.name(trial)))
+    }
+
+    fn is_new(&self, notice: &str) -> bool {
         self.0.borrow_mut().told.insert(notice.to_owned())
     }
 
