@@ -184,6 +184,11 @@ impl<'a> Ranking<'a> {
         &self.points[..count]
     }
 
+    fn rival_points(&self) -> Vec<Point<'a>> {
+        let rivals = self.rivals().iter();
+        rivals.map(|ranked| ranked.point.clone()).collect()
+    }
+
     /// Completed trials without the value that ranks points, where each trial should have it; `None`
     /// if there are none. A point with such trials would be judged by its others, or not at all:
     /// where trials ended too soon to have a rate, the fastest are the first to lack it. A trial

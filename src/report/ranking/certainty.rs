@@ -40,7 +40,7 @@ impl Ranking<'_> {
             return Some(Err(doubt));
         }
         let (best, next) = (best.value?, next.value?);
-        let points: Vec<Point<'_>> = self.rivals().iter().map(|of| of.point.clone()).collect();
+        let points = self.rival_points();
         let (rates, scale) = self.rates(&points);
         let lead = scale.lead(best, next, self.goal());
         let superlative = self.objective.superlative();
@@ -89,7 +89,7 @@ impl Ranking<'_> {
             return None;
         };
         best.value.and(next.value)?;
-        let points: Vec<Point<'_>> = self.rivals().iter().map(|of| of.point.clone()).collect();
+        let points = self.rival_points();
         let (rates, scale) = self.rates(&points);
         let statements = each_with_each(points.len());
         let ahead = (1..points.len()).filter_map(|other| {

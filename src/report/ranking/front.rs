@@ -2,10 +2,7 @@
 //! other beats in both the metric and speed. A lead in speed that may be noise does not count.
 
 use super::{RankedPoint, Ranking};
-use crate::report::{
-    points::Point,
-    rates::{Rates, each_with_each},
-};
+use crate::report::rates::{Rates, each_with_each};
 
 /// The points of a front.
 #[derive(Debug, Default)]
@@ -27,7 +24,7 @@ impl Ranking<'_> {
     pub(super) fn front(&self) -> Front {
         let rivals = self.rivals();
         let speeds: Vec<f64> = rivals.iter().map(|of| self.speed_or_zero(of)).collect();
-        let points: Vec<Point<'_>> = rivals.iter().map(|of| of.point.clone()).collect();
+        let points = self.rival_points();
         let rates = Rates::of(&points, self.rate);
         let statements = each_with_each(points.len());
         let gain = |place: usize, other: usize| rates.gain(other, place, statements);
