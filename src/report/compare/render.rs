@@ -370,28 +370,31 @@ impl ComparisonPage<'_> {
                 remarks.push(format!("only in {side}: {}", listed(names, "; ")));
             }
         }
+        remarks.extend(self.advice());
+        remarks
+    }
+
+    /// Advice where verdicts are open, or runs are too few for one.
+    fn advice(&self) -> Vec<String> {
+        let comparisons = || self.found.pairs.iter().flat_map(|pair| &pair.comparisons);
         let is_open = |one: &Comparison| one.verdict == Verdict::Ambiguous && one.metric.is_main();
         let is_of_launches =
             |one: &Comparison| matches!(one.design, Some(Design::PairedLaunches { .. }));
-        let comparisons = pairs.iter().flat_map(|pair| &pair.comparisons);
-        let (of_launches, of_runs): (Vec<&Comparison>, Vec<&Comparison>) = comparisons
-            .filter(|one| is_open(one))
-            .partition(|one| is_of_launches(one));
-        if !of_runs.is_empty() {
-            remarks.push(DECIDE_ONCE.to_owned());
-        }
-        if !of_launches.is_empty() {
-            remarks.push(format!("{OF_LAUNCHES}; {}", order::how_to_rerun(self)));
-        }
         let is_short =
             |one: &Comparison| one.verdict == Verdict::TooFewRuns && one.why_too_few.is_none();
-        let mut comparisons = pairs.iter().flat_map(|pair| &pair.comparisons);
-        if comparisons.any(is_short) {
-            remarks.push(format!(
+        let mut advice: Vec<String> = Vec::new();
+        if comparisons().any(|one| is_open(one) && !is_of_launches(one)) {
+            advice.push(DECIDE_ONCE.to_owned());
+        }
+        if comparisons().any(|one| is_open(one) && is_of_launches(one)) {
+            advice.push(format!("{OF_LAUNCHES}; {}", order::how_to_rerun(self)));
+        }
+        if comparisons().any(is_short) {
+            advice.push(format!(
                 "a verdict needs {FEWEST_RUNS} runs of a point on both sides (`sweep.repeats: 5`)"
             ));
         }
-        remarks
+        advice
     }
 
     /// Remarks on one pair of points. `told`: the sides of which one sentence tells that all runs
