@@ -11,7 +11,7 @@ use kiln_core::{
 use super::{
     energy::energy_of,
     metrics::accuracy,
-    points::{Point, SAMPLES, TOKENS, points},
+    points::{Point, SAMPLES, TOKENS, order, points},
     ranking::Ranking,
 };
 
@@ -200,7 +200,7 @@ fn rounded(value: f64, digits: i32) -> String {
     if value == 0.0 {
         return "0".to_owned();
     }
-    let places = digits - 1 - value.abs().log10().floor() as i32;
+    let places = digits - 1 - order(value);
     let scale = 10_f64.powi(places.abs());
     let whole = if places < 0 {
         (value / scale).round() * scale

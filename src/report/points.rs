@@ -267,7 +267,7 @@ const MOST_DIGITS: i32 = 12;
 const PLAIN: Range<f64> = 1e-6..1e12;
 
 /// The power of ten of a number's first digit; 0 for 0.
-fn order(value: f64) -> i32 {
+pub(super) fn order(value: f64) -> i32 {
     match value == 0.0 {
         true => 0,
         false => value.abs().log10().floor() as i32,

@@ -6,7 +6,7 @@ use kiln_core::{
 };
 
 use super::{Compared, ComparedMetric, Comparison, TreatedKey, Unlike, Verdict};
-use crate::report::{layout::significant, two_values};
+use crate::report::{layout::significant, points::order, two_values};
 
 /// Condition for a number to be part of a ratio, as `metric` checks it.
 pub(super) const USABLE: &str = "from 1e-150 to 1e150";
@@ -329,8 +329,7 @@ fn with_digits(value: f64, digits: usize) -> String {
     if short.contains('e') {
         return format!("{value:.decimals$e}");
     }
-    let order = value.abs().log10().floor() as i32;
-    let places = usize::try_from(decimals as i32 - order).unwrap_or(0);
+    let places = usize::try_from(decimals as i32 - order(value)).unwrap_or(0);
     format!("{value:.places$}")
 }
 
