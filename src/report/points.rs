@@ -287,8 +287,8 @@ pub(super) struct Statistic {
 }
 
 impl Statistic {
-    /// Of a rate: `2171 ± 0.9 %`, and `-20.0 ± 10.0` where a value is not above 0; a single run has no
-    /// spread.
+    /// The text of a rate: `2171 ± 0.9 %`, and `-20.0 ± 10.0` where a value is not above 0; a
+    /// single run has no spread.
     pub(super) fn with_spread(&self) -> String {
         let mean = significant(self.mean);
         match self.deviation {
@@ -301,8 +301,8 @@ impl Statistic {
         }
     }
 
-    /// Of a metric: `0.9200 ± 0.0064`, the deviation in the metric's own unit. A share of the mean
-    /// would read as percentage points where the metric is an accuracy.
+    /// The text of a metric: `0.9200 ± 0.0064`, the deviation in the metric's own unit. A share of
+    /// the mean would read as percentage points where the metric is an accuracy.
     pub(super) fn in_own_unit(&self) -> String {
         let mean = significant(self.mean);
         let Some(deviation) = self.deviation.filter(|_| self.mean.is_finite()) else {

@@ -349,7 +349,7 @@ pub struct RankedTrial {
     pub point: String,
     /// Whether the point is the best one, or one of the Pareto front.
     pub is_marked: bool,
-    /// What the best point of its run is: `the point of the lowest validation loss`.
+    /// The best point of its run in words: `the point of the lowest validation loss`.
     pub best: String,
 }
 

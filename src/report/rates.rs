@@ -431,7 +431,7 @@ pub(super) enum Doubt {
 }
 
 impl Unknown {
-    /// In a clause.
+    /// The reason as a clause.
     pub(super) fn in_words(self) -> &'static str {
         match self {
             Self::Single => "one run per point: the order may be noise",

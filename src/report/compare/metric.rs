@@ -458,6 +458,7 @@ fn can_be_ratio(value: f64) -> bool {
 
 /// The largest number that a comparison takes; its inverse is the least.
 const LARGEST: f64 = 1e150;
+
 /// A number for the launch of a run. Rows of several runs that somebody joined to one table have launches
 /// of one number, and runs that began at different minutes.
 fn launch_of(row: &TrialRow) -> u64 {

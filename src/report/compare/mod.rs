@@ -202,7 +202,7 @@ pub struct Compared {
     pub boards: Option<[Vec<String>; 2]>,
     /// Columns that both sides have while one of them has no number there that can be in a ratio.
     pub unusable: Vec<&'static str>,
-    /// Those of `unusable` of which a side has no number above 0.
+    /// The columns in `unusable` in which a side has no number above 0.
     #[serde(skip)]
     pub not_positive: Vec<&'static str>,
     /// Columns, asked for, of a command or of an accuracy, that the runs of one side alone have,

@@ -111,7 +111,8 @@ impl Orders {
         ))
     }
 
-    /// Of the points that have pairs of this kind: which part of all they are, and `3 pairs`.
+    /// The part of all points that have pairs of this kind, in words, and how many pairs they have:
+    /// `3 pairs`.
     fn pairs(&self, of: fn(Design) -> Option<usize>) -> Option<(String, String)> {
         let pairs: Vec<usize> = self.0.iter().copied().filter_map(of).collect();
         let (least, most) = (pairs.iter().min()?, pairs.iter().max()?);

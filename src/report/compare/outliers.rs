@@ -39,7 +39,7 @@ pub(super) fn outliers(side: &str, rows: &[&TrialRow], metrics: &[ComparedMetric
     }
     let middle = statistics::median(values.iter().map(|(_, value)| *value));
     let distance = statistics::median(values.iter().map(|(_, value)| (value - middle).abs()));
-    // Of numbers that are coarse most may be equal, with a median distance of 0.
+    // If numbers are coarse, most may be equal, with a median distance of 0.
     let step = smallest_step(values.iter().map(|(_, value)| *value).collect());
     let deviation = (distance / TO_DEVIATION).max(step);
     // Where all others are equal, the step is the distance of the run itself.

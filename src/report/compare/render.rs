@@ -27,7 +27,7 @@ use crate::{output::markdown, report::layout::PageStyle};
 const DECIDE_ONCE: &str = "ambiguous: decide once how many repeats a new run has (`smallest visible` \
                            tells what these could show): where repeats are added until there is a \
                            verdict, up to 18 % of unchanged points get a false one, not 5 %";
-/// The same where each launch counts as one run.
+/// Advice after an open verdict where each launch counts as one run.
 const OF_LAUNCHES: &str = "ambiguous: each launch counts as one run, so more repeats in a launch tell \
                            little: decide once how many launches of each side a new comparison has";
 /// Says how far the data of folders of images were compared.

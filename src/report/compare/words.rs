@@ -159,7 +159,8 @@ pub(super) fn words<'c>(
     words_beside(metric, comparisons, 0)
 }
 
-/// The same, with so many more points that are not comparable.
+/// The counts of verdicts as [`words`] has them, with `not_comparable` more points that are not
+/// comparable.
 pub(super) fn words_beside<'c>(
     metric: ComparedMetric,
     comparisons: impl Iterator<Item = &'c Comparison> + Clone,

@@ -14,7 +14,7 @@ pub(super) struct Front {
     pub(super) doubt: Option<String>,
 }
 
-/// Said where the lead of a faster point could not be tested.
+/// The doubt where the lead of a faster point could not be tested.
 const ONCE: &str = "cannot tell the Pareto front: the best point or a faster one ran only once \
                     beside the others: its lead in speed may be noise";
 
