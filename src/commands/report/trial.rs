@@ -15,7 +15,7 @@ use kiln_core::{
     record::{
         Checkpoints, RunFolder, TableRow, TrialRow,
         attempt::STDERR,
-        command_line::{kept_from, resuming, with_variables},
+        command_line::{kept_from, results_option, resuming, with_variables},
         trial_reason::without_trial,
     },
     units::{Seconds, decimals, exact, shell_word, shorten, significant, without_controls},
@@ -24,7 +24,7 @@ use kiln_core::{
 use super::Args;
 use crate::{
     commands::{
-        RESULTS, Status, Stop, print,
+        Status, Stop, print,
         recorded_trial::{ids, planned_values},
         run_and_trial::{named_trial, refuse_no_id, trial_of_run},
         sources::{TableSource, recorded},
@@ -149,15 +149,8 @@ impl TrialPage<'_> {
         let is_running = live.running.iter().any(|running| running.id == *self.trial);
         let what = if is_running { "running" } else { NOT_RUN };
         let run = shell_word(self.run);
-        format!("{what}; `kiln watch {run}{}` shows the run", self.results())
-    }
-
-    /// `--results` for a command, if it is not the usual folder.
-    fn results(&self) -> String {
-        match self.results == Path::new(RESULTS) {
-            true => String::new(),
-            false => format!(" --results {}", shell_word(&self.results.to_string_lossy())),
-        }
+        let results = results_option(self.results);
+        format!("{what}; `kiln watch {run}{results}` shows the run")
     }
 
     /// The command that runs it again, if it is left or a retry may mend it. Only the newest run of an
@@ -237,7 +230,7 @@ impl TrialPage<'_> {
     /// The commands that go on from the trial.
     fn next(&self, row: Option<&TrialRow>, state: Option<&RunState>) -> String {
         let named = shell_word(&format!("{}:{}", self.run, self.trial));
-        let results = self.results();
+        let results = results_option(self.results);
         let is_live = state.is_some_and(|state| state.life.goes_on());
         let again = row.filter(|_| !is_live).and_then(|row| self.again(row));
         let has_weights = self.checkpoint().is_some();

@@ -5,10 +5,11 @@ use std::path::Path;
 use kiln_core::{
     record::{
         Check, CheckState,
+        command_line::results_option,
         lock::{Holder, Lock, is_without_locks, lock},
     },
     spec::{DeviceName, Devices, Engine},
-    units::{Seconds, shell_word},
+    units::Seconds,
 };
 
 use super::LaunchState;
@@ -92,7 +93,7 @@ pub(in crate::schedule) fn take_lock_if_any(request: &RunRequest) -> Result<Opti
             holder.0,
             began_ago(&holder, jiff::Timestamp::now()).unwrap_or_default(),
             request.results.join(name).display(),
-            results_option(request)
+            results_option(request.results)
         ))),
         Err(error) if is_without_locks(&error) => Ok(None),
         Err(error) => Err(disk::cannot_begin(request)(error)),
@@ -105,17 +106,6 @@ fn began_ago(holder: &Holder, now: jiff::Timestamp) -> Option<String> {
     let since: jiff::Timestamp = since.parse().ok()?;
     let seconds = now.as_second() - since.as_second();
     (seconds >= 0).then(|| format!(", {} ago", Seconds(seconds as f64)))
-}
-
-/// ` --results DIR`, unless it is the usual folder.
-fn results_option(request: &RunRequest) -> String {
-    match request.results == Path::new("results") {
-        true => String::new(),
-        false => format!(
-            " --results {}",
-            shell_word(&request.results.to_string_lossy())
-        ),
-    }
 }
 
 /// Refuses a launch whose `CUDA_VISIBLE_DEVICES` names only GPUs that do not exist: the trials that

@@ -200,6 +200,14 @@ pub fn with_variables(names: &[String]) -> String {
     }
 }
 
+/// ` --results DIR` behind a command; empty for the usual folder.
+pub fn results_option(results: &Path) -> String {
+    match results == Path::new(RESULTS) {
+        true => String::new(),
+        false => format!(" --results {}", shell_word(&results.to_string_lossy())),
+    }
+}
+
 /// The same command without the options of one launch. The trial of `--at` gets the name that `point`
 /// has: the typed one may mean another trial by now.
 fn same_command(words: &[String], point: Option<&str>) -> Option<String> {
