@@ -18,16 +18,22 @@ const MOST_LISTED: usize = 10;
 
 /// Splits RUN:TRIAL; a run whose name has a colon, and `REVISION:PATH`, are found too.
 pub(super) fn split_trial<'a>(named: &'a str, results: &Path) -> (&'a str, Option<&'a str>) {
-    let is_there =
-        |run: &str| run == LATEST || Path::new(run).exists() || results.join(run).is_dir();
     // A short name such as `x~1` is looked up last, because this reads the runs.
-    let is_run = |run: &str| is_there(run) || !matches!(runs::find_if_any(run, results), Ok(None));
+    let may_be_run =
+        |run: &str| is_there(run, results) || !matches!(runs::find_if_any(run, results), Ok(None));
     match named.rsplit_once(':') {
-        Some((run, trial)) if !is_there(named) && (may_be_id(trial) || is_run(run)) => {
+        Some((run, trial))
+            if !is_there(named, results) && (may_be_id(trial) || may_be_run(run)) =>
+        {
             (run, Some(trial))
         }
         _ => (named, None),
     }
+}
+
+/// Whether a name is found without reading the runs.
+fn is_there(run: &str, results: &Path) -> bool {
+    run == LATEST || Path::new(run).exists() || results.join(run).is_dir()
 }
 
 /// The run and the trial that a name means, where whole runs and `REVISION:PATH` are named too: only
@@ -41,10 +47,7 @@ pub(super) fn trial_of_run<'a>(named: &'a str, results: &Path) -> Option<(&'a st
 
 /// Whether a name is that of a run here.
 fn is_run(run: &str, results: &Path) -> bool {
-    run == LATEST
-        || Path::new(run).exists()
-        || results.join(run).is_dir()
-        || matches!(runs::find_if_any(run, results), Ok(Some(_)))
+    is_there(run, results) || matches!(runs::find_if_any(run, results), Ok(Some(_)))
 }
 
 /// Refuses a word behind the name of a run that looks like a trial and is the id of none. A git
