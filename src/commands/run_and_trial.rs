@@ -10,7 +10,7 @@ use kiln_core::{
 
 use super::{
     Status, Stop, runs,
-    sources::{is_known_revision, is_of_revision, table_of, without_weights_in_git},
+    sources::{is_of_revision, is_revision, table_of, without_weights_in_git},
 };
 
 /// Most ids that a message lists.
@@ -61,7 +61,7 @@ pub(super) fn refuse_no_id(named: &str, results: &Path) -> Result<(), Stop> {
     };
     let is_word = word.starts_with(TrialId::LETTER) && word.chars().all(char::is_alphanumeric);
     let is_no_id = is_word && !may_be_id(word) && is_run(run, results);
-    if !is_no_id || is_known_revision(run) {
+    if !is_no_id || is_revision(run) {
         return Ok(());
     }
     Err(Stop::bad_input(format!(

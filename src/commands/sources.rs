@@ -25,11 +25,12 @@ use serde_json::Value;
 pub(super) use self::{
     axes::table_of_run,
     record::{experiment_text, objective_of},
+    revision::is_revision,
 };
 use self::{
     axes::{check_and_unify, planned_values, unify},
     record::{beside, changed_since},
-    revision::{is_revision, of_revision, with_revision},
+    revision::{of_revision, with_revision},
 };
 use super::{RESULTS, Stop, note, runs, tickets};
 use crate::report::{Subject, compare::RecordedTable, complete_experiment};
@@ -207,11 +208,6 @@ fn has_no_table(folder: &RunFolder) -> bool {
 /// Whether the name is `REVISION:PATH`.
 pub(super) fn is_of_revision(named: &str) -> bool {
     revision(named).is_some()
-}
-
-/// Whether git knows a revision of this name here.
-pub(super) fn is_known_revision(name: &str) -> bool {
-    is_revision(name)
 }
 
 /// A refusal of a run whose weights are wanted; with the reason if it is one of a git revision.

@@ -163,7 +163,7 @@ pub(super) fn with_revision(named: &str, stop: Stop) -> Stop {
 }
 
 /// Whether git knows a revision with this name.
-pub(super) fn is_revision(named: &str) -> bool {
+pub(in crate::commands) fn is_revision(named: &str) -> bool {
     matches!(commit_of(named), Ok(Some(_)))
 }
 
