@@ -95,10 +95,12 @@ pub(super) fn find_among(
         return Ok(ExistingRun::New { notice: None });
     };
     let (old, other) = old_run(wanted, folder)?;
-    refuse_unread(&old)?;
     match compare(wanted, &old.folder, &old.file, (&old.ends, &old.searched)) {
         Ok(changed) => of_same_experiment(wanted, Old { changed, ..old }, &other, here),
         Err(mismatch) => {
+            if let ExperimentMismatch::Unread(_) = mismatch {
+                refuse_unread(&old)?;
+            }
             let keeping = match other.programs.is_empty() && other.data.is_empty() {
                 true => keeping(wanted, &old, here),
                 false => String::new(),
