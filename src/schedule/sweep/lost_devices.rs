@@ -77,21 +77,19 @@ impl LaunchState<'_> {
         let is_told = lost.until.is_some();
         let until = *lost.until.get_or_insert(now + at_most.0);
         let why = match refusal {
-            Some(Refusal::Busy(users) | Refusal::Leased(users) | Refusal::Broken(users))
-                if now < until =>
-            {
-                lost.next_look = (now + LOOK_AGAIN).min(until);
-                if !is_told {
-                    self.notice(&format!(
-                        "waiting up to {at_most} (`run.wait`) for an idle device: {users}"
-                    ));
-                }
-                return;
-            }
             Some(Refusal::Busy(users) | Refusal::Leased(users) | Refusal::Broken(users)) => {
+                if now < until {
+                    lost.next_look = (now + LOOK_AGAIN).min(until);
+                    if !is_told {
+                        self.notice(&format!(
+                            "waiting up to {at_most} (`run.wait`) for an idle device: {users}"
+                        ));
+                    }
+                    return;
+                }
                 format!(
                     "no other device is idle for the waiting trials: {users}; run the same command to \
-                 resume when one is free, or wait for it with `--set run.wait=10m`"
+                     resume when one is free, or wait for it with `--set run.wait=10m`"
                 )
             }
             Some(Refusal::Lost(others)) => format!(
