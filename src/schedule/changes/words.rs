@@ -43,21 +43,22 @@ fn described(change: &KeyChange) -> String {
 /// Says how an axis changed.
 fn axis_change(old: Option<&Value>, new: Option<&Value>) -> String {
     match (old, new) {
-        (Some(old), Some(new)) => axis_values_change(old, new),
+        (Some(Value::Array(before)), Some(Value::Array(after)))
+            if before.len().max(after.len()) > MOST_VALUES =>
+        {
+            long_list_change(before, after)
+        }
+        (Some(old), Some(new)) => {
+            format!("was {}, is now {}", shown_values(old), shown_values(new))
+        }
         (None, Some(new)) => format!("axis added, {}", shown_values(new)),
         (Some(old), None) => format!("axis removed, was {}", shown_values(old)),
         (None, None) => "unchanged".to_owned(),
     }
 }
 
-/// The values before and after; of a long list, only those that were added or removed.
-fn axis_values_change(old: &Value, new: &Value) -> String {
-    let (Value::Array(before), Value::Array(after)) = (old, new) else {
-        return format!("was {}, is now {}", shown_values(old), shown_values(new));
-    };
-    if before.len().max(after.len()) <= MOST_VALUES {
-        return format!("was {}, is now {}", shown_values(old), shown_values(new));
-    }
+/// The values that were added to a long list, and those that were removed.
+fn long_list_change(before: &[Value], after: &[Value]) -> String {
     let without = |values: &[Value], others: &[Value]| -> Vec<String> {
         let is_new = |value: &&Value| !others.iter().any(|other| is_same(value, other));
         values.iter().filter(is_new).map(Value::to_string).collect()
