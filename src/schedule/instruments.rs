@@ -205,6 +205,35 @@ impl Instruments {
         uuid: &str,
         question: impl FnOnce(&Nvml, &str) -> T + Send + 'static,
     ) -> Result<T, Absence> {
+        let note = |silent: &mut SilentGpus, board: &str, now: Instant| {
+            silent.note(board, false, now);
+        };
+        self.ask(uuid, self.patience.clone(), note, question)
+    }
+
+    /// Asks the driver about one device at the end of an attempt, after which others may wait to start:
+    /// it waits a moment only, and a GPU that does not answer by then is not asked for a while.
+    fn ask_ended<T: Send + 'static>(
+        &self,
+        uuid: &str,
+        question: impl FnOnce(&Nvml, &str) -> T + Send + 'static,
+    ) -> Option<T> {
+        let answer = self.ask(uuid, self.patience.short(), SilentGpus::avoid, question);
+        answer.ok()
+    }
+
+    /// Asks the driver about one device. `patience` is for a GPU that has answered so far;
+    /// `note_silence` notes one that does not answer now.
+    ///
+    /// # Errors
+    /// As [`Self::ask_running`].
+    fn ask<T: Send + 'static>(
+        &self,
+        uuid: &str,
+        patience: Patience,
+        note_silence: fn(&mut SilentGpus, &str, Instant),
+        question: impl FnOnce(&Nvml, &str) -> T + Send + 'static,
+    ) -> Result<T, Absence> {
         let nvml = self.nvml.as_ref();
         let nvml = Arc::clone(nvml.map_err(|absent| Absence::Other(absent.to_string()))?);
         let (board, uuid) = (self.board(uuid), uuid.to_owned());
@@ -212,37 +241,16 @@ impl Instruments {
         let patience = match hearing {
             Hearing::Silent => return Err(self.patience.silence()),
             Hearing::Retry => self.patience.short(),
-            Hearing::Answers => self.patience.clone(),
+            Hearing::Answers => patience,
         };
         let answer = patience.wait(move || question(&nvml, &uuid));
         match &answer {
             Ok(_) => self.silent().note(&board, true, Instant::now()),
-            Err(Absence::Silent(_)) => self.silent().note(&board, false, Instant::now()),
+            Err(Absence::Silent(_)) => note_silence(&mut self.silent(), &board, Instant::now()),
             // It was not asked, which says nothing about it.
             Err(_) => {}
         }
         answer
-    }
-
-    /// The same at the end of an attempt, after which others may wait to start: it waits a moment
-    /// only, and a GPU that does not answer by then is not asked for a while.
-    fn ask_ended<T: Send + 'static>(
-        &self,
-        uuid: &str,
-        question: impl FnOnce(&Nvml, &str) -> T + Send + 'static,
-    ) -> Option<T> {
-        let nvml = Arc::clone(self.nvml.as_ref().ok()?);
-        let (board, uuid) = (self.board(uuid), uuid.to_owned());
-        if self.is_silent(&board) {
-            return None;
-        }
-        let answer = self.patience.short().wait(move || question(&nvml, &uuid));
-        match &answer {
-            Ok(_) => self.silent().note(&board, true, Instant::now()),
-            Err(Absence::Silent(_)) => self.silent().avoid(&board, Instant::now()),
-            Err(_) => {}
-        }
-        answer.ok()
     }
 
     fn silent(&self) -> MutexGuard<'_, SilentGpus> {
