@@ -96,24 +96,22 @@ struct TrialPage<'a> {
 impl TrialPage<'_> {
     fn text(&self) -> String {
         let rows = self.rows();
+        let last = rows.last().map(|row| &*row.fixed);
         let state = self.source.folder.clone();
         let state = state.map(|folder| RunFollower::new(folder).look());
+        let checkpoint = self.checkpoint();
         let facts = self.facts(&rows, state.as_ref());
-        let files = rows
-            .last()
-            .map_or_else(Vec::new, |row| self.files(&row.fixed));
+        let files = last.map_or_else(Vec::new, |row| self.files(row, checkpoint));
         let facts = facts.iter().chain(&files).map(|(label, text)| {
             let line = without_controls(&format!("{label:<LABEL$} {text}"));
             line.trim_end().to_owned() + "\n"
         });
         let head = without_controls(&format!("{}: trial {}", self.source.name, self.trial));
-        let log = rows
-            .last()
-            .map_or_else(String::new, |row| self.log(&row.fixed));
+        let log = last.map_or_else(String::new, |row| self.log(row));
         format!(
             "{head}\n\n{}{log}{}",
             facts.collect::<String>(),
-            self.next(rows.last().map(|row| &*row.fixed), state.as_ref())
+            self.next(last, checkpoint, state.as_ref())
         )
     }
 
@@ -184,14 +182,14 @@ impl TrialPage<'_> {
         rows
     }
 
-    /// The folder of the last attempt and the newest checkpoint, as far as they are there.
-    fn files(&self, row: &TrialRow) -> Vec<TrialLine> {
+    /// The folder of the last attempt and that of the newest checkpoint, as far as they are there.
+    fn files(&self, row: &TrialRow, checkpoint: Option<u64>) -> Vec<TrialLine> {
         let Some(run) = &self.source.folder else {
             return Vec::new();
         };
         let folder = run.attempt(self.trial, row.attempt);
         let folder = folder.is_dir().then(|| folder.display().to_string());
-        let checkpoint = self.checkpoint().map(|step| {
+        let checkpoint = checkpoint.map(|step| {
             let path = run.checkpoints(self.trial).join(step.to_string());
             path.display().to_string()
         });
@@ -228,25 +226,27 @@ impl TrialPage<'_> {
     }
 
     /// The commands that go on from the trial.
-    fn next(&self, row: Option<&TrialRow>, state: Option<&RunState>) -> String {
+    fn next(
+        &self,
+        row: Option<&TrialRow>,
+        checkpoint: Option<u64>,
+        state: Option<&RunState>,
+    ) -> String {
         let named = shell_word(&format!("{}:{}", self.run, self.trial));
         let results = results_option(self.results);
         let is_live = state.is_some_and(|state| state.life.goes_on());
         let again = row.filter(|_| !is_live).and_then(|row| self.again(row));
-        let has_weights = self.checkpoint().is_some();
-        let trained = row.filter(|row| has_weights && row.model_kind != "command");
+        let trained = row.filter(|row| checkpoint.is_some() && row.model_kind != "command");
+        let has_experiment = self.source.experiment.is_some();
         let writes_text = trained.is_some_and(|row| row.tokens_per_second.is_some());
         let commands = [
-            (again.is_some(), again.unwrap_or_default()),
-            (
-                self.source.experiment.is_some(),
-                format!("kiln init new.yaml --from {named}{results}"),
-            ),
-            (trained.is_some(), format!("kiln evaluate {named}{results}")),
-            (writes_text, format!("kiln sample {named}{results}")),
+            again,
+            has_experiment.then(|| format!("kiln init new.yaml --from {named}{results}")),
+            trained.map(|_| format!("kiln evaluate {named}{results}")),
+            writes_text.then(|| format!("kiln sample {named}{results}")),
         ];
-        let commands = commands.iter().filter(|(applies, _)| *applies);
-        let commands = commands.map(|(_, command)| format!("  {}\n", without_controls(command)));
+        let commands = commands.iter().flatten();
+        let commands = commands.map(|command| format!("  {}\n", without_controls(command)));
         let commands: String = commands.collect();
         match commands.is_empty() {
             true => commands,
