@@ -223,8 +223,8 @@ pub(super) fn plan_loaded(loaded: Loaded) -> Result<Planned, Stop> {
     })
 }
 
-/// Plans the trials of an experiment without its data: what depends on them is unknown. Of a search
-/// the file's own values are the only point.
+/// Plans the trials of an experiment without its data: facts that depend on them are unknown. The only
+/// point of a search has the file's own values.
 pub(super) fn plan_without_data(loaded: &Loaded) -> Result<Plan, Stop> {
     let mut experiment = loaded.experiment.clone();
     experiment.sweep.search = None;

@@ -58,7 +58,7 @@ impl TableSource {
         complete_experiment(self.experiment.as_ref()?)
     }
 
-    /// Path of the experiment beside the table, for messages: of a commit, behind its revision.
+    /// Path of the experiment beside the table, for messages; in a commit it begins with the revision.
     pub(super) fn experiment_file(&self) -> PathBuf {
         Path::new(&self.name).with_file_name("experiment.yaml")
     }

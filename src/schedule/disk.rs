@@ -97,7 +97,7 @@ pub(super) fn cannot_write(request: &RunRequest) -> impl Fn(io::Error) -> RunSto
     unwritable(request, request.fresh)
 }
 
-/// The same before the run of this launch is there.
+/// The error of a file that cannot be written before this launch has begun its run.
 pub(super) fn cannot_begin(request: &RunRequest) -> impl Fn(io::Error) -> RunStop {
     unwritable(request, false)
 }

@@ -143,7 +143,7 @@ impl FactFinder {
         faults
     }
 
-    /// The facts of the data; of a folder of images its classes are looked at too.
+    /// The facts of the data. The classes of a folder of images are looked at too.
     fn facts(&self, data: &Data) -> Result<Option<DataFacts>, DataError> {
         let folder = self.data_folder.as_deref();
         if let Data::ImageFolder(_) = data {

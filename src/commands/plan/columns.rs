@@ -18,7 +18,7 @@ pub(super) struct PlanRows<'a> {
     pub(super) plan: &'a Plan,
     pub(super) expected: &'a Expectations,
     pub(super) before: TrialsBefore<'a>,
-    /// Whether a time has its range; without, it is the middle alone.
+    /// Whether a time shows its range beside its median.
     pub(super) has_ranges: bool,
 }
 
@@ -30,7 +30,7 @@ struct PlanColumn {
     cell: fn(&Trial, &PlanRows<'_>) -> String,
     /// A narrow terminal leaves out the columns with a place, in this order.
     left_out: Option<u8>,
-    /// A value in words; where it is that of all rows, it stands above the table.
+    /// The words for a value that all rows share. They stand above the table in place of the column.
     in_words: Option<fn(&str) -> String>,
 }
 

@@ -139,7 +139,7 @@ impl TrialPage<'_> {
         lines
     }
 
-    /// What a trial without an ended attempt does.
+    /// The outcome of a trial without an ended attempt, in words.
     fn unended(&self, state: Option<&RunState>) -> String {
         let Some(live) = state.filter(|state| state.life.goes_on()) else {
             return NOT_RUN.to_owned();

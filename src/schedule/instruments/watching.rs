@@ -384,7 +384,7 @@ impl Keeping {
     }
 }
 
-/// Returns what a reader of the idle power should know: the same as of the power of the samples.
+/// Returns the note on the idle power, which is the remark on the power of the samples.
 fn idle_power_note(of_devices: &[kiln_hardware::TrialReadings]) -> Option<(String, String)> {
     let mut remarks = of_devices.iter().map(|readings| &readings.remarks);
     let remark = remarks.find_map(|remarks| remarks.get("power_watts"))?;

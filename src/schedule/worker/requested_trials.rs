@@ -257,12 +257,12 @@ impl<'a> RequestedTrials<'a> {
 
 /// The trials that `--rerun` runs again.
 struct TrialsAgain<'t> {
-    /// The selected ones. Tickets name planned trials alone: for a trial that stands in for a planned one,
-    /// this is the planned one.
+    /// The selected trials. Tickets name planned trials alone: for a trial that stands in for a planned
+    /// one, this is the planned one.
     planned: HashSet<&'t TrialId>,
-    /// Those whose own last row has an outcome of `--rerun`.
+    /// The trials whose own last row has an outcome of `--rerun`.
     ended_so: HashSet<&'t TrialId>,
-    /// The selected trials of the points of all of them.
+    /// The selected trials at a point of any of these trials.
     of_points: HashSet<&'t TrialId>,
 }
 
