@@ -210,13 +210,10 @@ pub(super) fn dry_run(request: &RunRequest, style: ProgressMode) -> Result<Statu
         request.trials.len()
     );
     let is_repeated = request.trials.iter().any(|trial| trial.repeat > 0);
-    let names: HashMap<&TrialId, &Trial> = request
-        .trials
-        .iter()
-        .map(|trial| (&trial.id, trial))
-        .collect();
+    let trials = request.trials.iter().map(|trial| (&trial.id, trial));
+    let trials: HashMap<&TrialId, &Trial> = trials.collect();
     for (id, before) in &preview.to_run {
-        let name = names.get(id).map(|trial| name(trial, is_repeated));
+        let name = trials.get(id).map(|trial| name(trial, is_repeated));
         let name = name.map_or_else(String::new, |name| format!("  {name}"));
         let before = before.map_or_else(String::new, |outcome| format!("  {outcome} before"));
         text.push_str(&without_controls(&format!("{id}{name}{before}")));
