@@ -26,6 +26,7 @@ use super::{
 };
 use crate::{
     progress::{ProgressMode, names::name},
+    report,
     schedule::{
         self, Budget, CopyPurpose, CopySource, Instruments, LaunchEnd, LaunchReport, Preview,
         RunRequest, Selection, needs_gpu,
@@ -296,7 +297,8 @@ fn write_summary(report: &LaunchReport, table: &TrialTable, objective: Option<sp
         return;
     }
     let read_again = || table_of_run(folder).ok();
-    if let Err(error) = write_point_table(folder, table, objective, &read_again) {
+    let text = report::point_table(table, objective);
+    if let Err(error) = write_point_table(folder, text, objective, &read_again) {
         note(&format!(
             "{}: {error}; `kiln report --write {}` writes it",
             path.display(),

@@ -322,7 +322,8 @@ fn write_summary(source: &TableSource, args: &Args) -> Result<(), Stop> {
     };
     let path = folder.summary_table();
     let objective = source.subject().objective();
-    let is_new = write_point_table(&folder, &source.table, objective, &read_again);
+    let text = report::point_table(&source.table, objective);
+    let is_new = write_point_table(&folder, text, objective, &read_again);
     let is_new = is_new.map_err(|error| {
         let elsewhere = "copy the run's folder and name the copy";
         cannot_write(&path, &error, elsewhere)

@@ -14,22 +14,21 @@ use crate::report;
 
 /// Writes the `summary.csv` of a run; returns whether it was not up to date.
 ///
-/// Another process may have added rows since `table` was read, and have written its own summary
+/// Another process may have added rows since those of `text` were read, and have written its own summary
 /// before. So the rows are read again until the summary is of all of them; `None` if they cannot be
-/// read now.
+/// read now. A text and no table is taken, so that only one table is in memory.
 ///
 /// # Errors
 /// The file cannot be written.
 pub(super) fn write_point_table(
     run: &RunFolder,
-    table: &TrialTable,
+    mut text: String,
     objective: Option<spec::Objective>,
     read_again: &dyn Fn() -> Option<TrialTable>,
 ) -> io::Result<bool> {
     let path = run.summary_table();
     let is_there =
         |text: &str| input::read(&path, &RESULT_BYTES).is_ok_and(|old| old == text.as_bytes());
-    let mut text = report::point_table(table, objective);
     let mut is_written = false;
     loop {
         if !is_there(&text) {
@@ -79,7 +78,8 @@ mod tests {
         assert_ne!(one, two);
         let written = || fs::read_to_string(run.summary_table()).unwrap();
         let write = |rows: u64, now: Option<u64>| {
-            write_point_table(&run, &table(rows), None, &|| now.map(table)).unwrap()
+            let text = report::point_table(&table(rows), None);
+            write_point_table(&run, text, None, &|| now.map(table)).unwrap()
         };
         assert!(write(1, None));
         assert_eq!(written(), one);

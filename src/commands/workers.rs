@@ -27,8 +27,11 @@ use super::{
     summary_table::write_point_table,
     tickets::{are, held, later, queue_in},
 };
-use crate::schedule::{
-    self, Allocation, Attendance, LaunchEnd, LaunchReport, RunRequest, SlurmRun, Submitted,
+use crate::{
+    report,
+    schedule::{
+        self, Allocation, Attendance, LaunchEnd, LaunchReport, RunRequest, SlurmRun, Submitted,
+    },
 };
 
 #[derive(clap::Args)]
@@ -230,8 +233,11 @@ fn collected(run: &RunFolder, experiment: &Experiment, quiet: bool) -> Result<()
     if table.rows.is_empty() {
         return Ok(());
     }
+    let objective = experiment.ranking_objective();
+    let text = report::point_table(&table, objective);
+    drop(table);
     let read_again = || table_of_run(run).ok();
-    write_point_table(run, &table, experiment.ranking_objective(), &read_again)
+    write_point_table(run, text, objective, &read_again)
         .map(drop)
         .map_err(|error| failed(&error))
 }
