@@ -106,9 +106,10 @@ pub(super) fn lay(sides: &Sides) -> Laid {
                 .total_cmp(&other.0.seconds.unwrap_or_default())
         });
     }
-    let (design, pairs) = design(sides, &all, is_timed);
+    let launches = launches_as_runs(&all);
+    let (design, pairs) = design(sides, &all, &launches, is_timed);
     if let Design::PairedLaunches { .. } = design {
-        all = launches_as_runs(&all);
+        all = launches;
     }
     // Between sessions time says nothing about a drift; the order does.
     let has_times = is_timed && !design.is_apart();
@@ -127,8 +128,14 @@ pub(super) fn lay(sides: &Sides) -> Laid {
     }
 }
 
-/// Classifies the order of all runs, and returns the pairs among them if they are paired.
-fn design(sides: &Sides, all: &[(TimedRun, bool)], is_timed: bool) -> (Design, Vec<(f64, f64)>) {
+/// Classifies the order of all runs, and returns the pairs among them if they are paired. `launches`
+/// are the runs by [`launches_as_runs`].
+fn design(
+    sides: &Sides,
+    all: &[(TimedRun, bool)],
+    launches: &[(TimedRun, bool)],
+    is_timed: bool,
+) -> (Design, Vec<(f64, f64)>) {
     let by_key = pairs_by_key(sides);
     let (design, pairs) = match sides.nature {
         Nature::Settled if by_key.len() == sides.base.len() && by_key.len() == sides.new.len() => (
@@ -147,8 +154,8 @@ fn design(sides: &Sides, all: &[(TimedRun, bool)], is_timed: bool) -> (Design, V
         ),
         Nature::Drifting if !is_timed => (Design::OrderUnknown, Vec::new()),
         Nature::Drifting if are_sessions(all) => (Design::Apart, Vec::new()),
-        Nature::Drifting if launches_as_runs(all).len() < all.len() => {
-            let neighbours = neighbours(&launches_as_runs(all));
+        Nature::Drifting if launches.len() < all.len() => {
+            let neighbours = neighbours(launches);
             match neighbours.len() {
                 pairs if pairs >= FEWEST_RUNS => (Design::PairedLaunches { pairs }, neighbours),
                 _ => (Design::Apart, Vec::new()),
