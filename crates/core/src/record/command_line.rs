@@ -10,7 +10,7 @@ use super::{
 use crate::{
     input,
     limits::{EXPERIMENT_BYTES, RESOLVED_BYTES},
-    spec::expand_home,
+    spec::{expand_home, is_experiment_key},
     units::shell_word,
 };
 
@@ -187,8 +187,7 @@ fn variables(resolved: &str) -> Vec<String> {
 
 /// Whether it is the name of a variable that sets a key of an experiment.
 pub fn is_variable(name: &str) -> bool {
-    let key = name.strip_prefix("KILN_");
-    key.is_some_and(|key| key.contains("__") && !key.contains(' '))
+    is_experiment_key(name) && !name.contains(' ')
 }
 
 /// Says behind a command which variables it needs; empty for none.

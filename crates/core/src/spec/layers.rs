@@ -74,7 +74,7 @@ pub(super) fn read(request: &ExperimentRequest) -> ReadLayers {
 
 /// Whether a variable sets a key of the experiment. A name without a double underscore is a setting
 /// of the program, such as `KILN_DATA`.
-pub(super) fn is_experiment_key(name: &str) -> bool {
+pub(crate) fn is_experiment_key(name: &str) -> bool {
     name.strip_prefix("KILN_")
         .is_some_and(|rest| rest.contains("__"))
 }

@@ -80,6 +80,7 @@ pub use fixed_point::{FixedPoint, SweptFile, swept_file, write_point};
 pub use generate::Generate;
 pub use home::expand_home;
 pub use initial_weights::InitialWeights;
+pub(crate) use layers::is_experiment_key;
 pub use model_section::AskedModel;
 pub use objective::{Goal, Metric, Objective, ObjectiveSource};
 pub use optimizer::{LearningRateSchedule, Optimizer, WeightDecayOn};
