@@ -39,35 +39,30 @@ impl BusyHost {
     /// the hosts have different numbers of cores, or if there are none.
     pub fn range(all: &[Self]) -> Option<String> {
         let cores = all.first()?.cores;
-        let others = || all.iter().map(|busy| busy.other_cores);
-        let least = Self {
-            other_cores: others().fold(f64::INFINITY, f64::min),
-            cores,
-        };
-        let most = others().fold(f64::NEG_INFINITY, f64::max);
         if all.iter().any(|busy| busy.cores != cores) {
             return None;
         }
-        let least_in_words = format!("{:.1}", least.other_cores);
-        let most_in_words = format!("{most:.1}");
-        Some(match least_in_words == most_in_words {
-            true => least.to_string(),
-            false => format!(
-                "{}{least_in_words} to {most_in_words} of {cores} cores busy in the window",
-                Self::BEGINNING
-            ),
+        let others = || all.iter().map(|busy| busy.other_cores);
+        let least = format!("{:.1}", others().fold(f64::INFINITY, f64::min));
+        let most = format!("{:.1}", others().fold(f64::NEG_INFINITY, f64::max));
+        Some(match least == most {
+            true => Self::sentence(&least, cores),
+            false => Self::sentence(&format!("{least} to {most}"), cores),
         })
+    }
+
+    fn sentence(others: &str, cores: u64) -> String {
+        let beginning = Self::BEGINNING;
+        format!("{beginning}{others} of {cores} cores busy in the window")
     }
 }
 
 impl fmt::Display for BusyHost {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let Self { other_cores, cores } = self;
-        let beginning = Self::BEGINNING;
-        write!(
-            f,
-            "{beginning}{other_cores:.1} of {cores} cores busy in the window"
-        )
+        f.write_str(&Self::sentence(
+            &format!("{:.1}", self.other_cores),
+            self.cores,
+        ))
     }
 }
 
