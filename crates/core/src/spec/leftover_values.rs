@@ -7,29 +7,31 @@ use super::{
     derivation::sources,
     experiment::Experiment,
     expression::Expression,
-    merge::{SpecLayer, merged},
+    merge::SpecLayer,
     node::Node,
 };
 
 /// How the key of such a value begins.
 const VALUES: &str = "model.values.";
 
-/// The keys that the expression uses which this layer replaces: a `--set` or a variable of a derived
-/// key.
+/// The keys in the expression that this layer replaces, where it is a `--set` or a variable of a
+/// derived key; `layers` are those below it.
 pub(super) fn replaced(layers: &[SpecLayer], layer: &SpecLayer) -> Vec<String> {
     let Some(key) = layer.overrides.as_deref() else {
         return Vec::new();
     };
-    let beneath = merged(layers);
-    let text = beneath
-        .get_path(&[DERIVED, &[key]].concat())
-        .and_then(Node::text);
+    let path = [DERIVED, &[key]].concat();
+    let derived = layers
+        .iter()
+        .rev()
+        .find_map(|beneath| beneath.tree.get_path(&path));
+    let text = derived.and_then(Node::text);
     let expression = text.and_then(|text| Expression::read(text).ok());
     expression.map_or_else(Vec::new, |expression| expression.keys().to_vec())
 }
 
-/// Those of these keys that are values of a command and have no use any more. One that varies, or that
-/// is given with the file and not in it, is none of them: that is a mistake to tell.
+/// The keys among these that are values of a command and no longer have a use. A key that varies is not
+/// one of them, nor is one that a `--set` or a variable gives: that is a mistake, which is refused.
 pub(super) fn of(replaced: &[String], experiment: &Experiment, user: &Node) -> Vec<String> {
     let Some(command) = experiment.model.command() else {
         return Vec::new();
@@ -51,7 +53,7 @@ pub(super) fn of(replaced: &[String], experiment: &Experiment, user: &Node) -> V
     left
 }
 
-/// The names of the key of a value.
+/// The path of the key of a value.
 pub(super) fn path(key: &str) -> Vec<&str> {
     key.splitn(3, '.').collect()
 }
