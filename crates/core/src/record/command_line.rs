@@ -56,7 +56,7 @@ pub fn resuming(file: &RunFile, folder: &RunFolder) -> Option<Resume> {
     })
 }
 
-/// The launches of the run itself, without those that it has from a run whose trials it took over.
+/// The launches of the run itself, without those copied from a run whose trials it took over.
 fn own_launches(file: &RunFile) -> impl DoubleEndedIterator<Item = &Launch> {
     let is_copying = |launch: &Launch| {
         let mut words = launch.command_line.iter();
@@ -70,7 +70,7 @@ fn own_launches(file: &RunFile) -> impl DoubleEndedIterator<Item = &Launch> {
     file.launches.iter().skip(first)
 }
 
-/// The run of which a trial of this launch was taken over; `None` if the run itself ran it.
+/// The run from which the trials of this launch were taken over; `None` if the run itself ran them.
 pub fn kept_from(file: &RunFile, launch: u64) -> Option<&str> {
     let kept = file.kept_from.as_ref()?;
     let own = own_launches(file).next();

@@ -1,9 +1,9 @@
-//! The reason of an end that is a sentence on its trial: `trial t4f0c1a2b3d failed after 3.00 s`. It is
-//! written and read here alone, so that nothing else depends on its words.
+//! Reasons that name their trial: `trial t4f0c1a2b3d failed after 3.00 s`. They are written and read
+//! here alone, so that nothing else depends on their words.
 
 use crate::plan::TrialId;
 
-/// Before the id.
+/// The beginning of such a reason, before the id.
 const TRIAL: &str = "trial ";
 
 /// The sentence; `what` says how the trial ended.
@@ -11,7 +11,8 @@ pub fn of_trial(trial: &TrialId, what: &str) -> String {
     format!("{TRIAL}{trial} {what}")
 }
 
-/// How the trial ended, where its name stands already; `None` if the reason is not a sentence on it.
+/// The reason without the trial's name, for a place that names the trial already; `None` if the reason
+/// does not begin with this trial.
 pub fn without_trial<'a>(trial: &TrialId, reason: &'a str) -> Option<&'a str> {
     let (id, what) = reason.strip_prefix(TRIAL)?.split_once(' ')?;
     (id == trial.0).then_some(what)

@@ -26,7 +26,7 @@ impl Question {
 
 const NO_WEIGHT: f64 = 1e-12;
 
-/// A question that is answered without an estimate, by the probability of what was seen.
+/// A question that is answered without an estimate, by the probability of the observed runs.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct ExactTest {
     pub p: f64,
@@ -35,8 +35,8 @@ pub struct ExactTest {
 }
 
 impl ExactTest {
-    /// Something holds for all runs of one side and for none of the other: of all ways to deal the
-    /// runs to the sides, two are so far apart.
+    /// The test where something holds for all runs of one side and for none of the other: among all
+    /// ways to assign the runs to the sides, two are so extreme.
     pub fn of_all_against_none(base: usize, new: usize, weight: f64) -> Self {
         let ways: f64 = (1..=new)
             .map(|run| (base + run) as f64 / run as f64)

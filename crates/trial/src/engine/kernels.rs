@@ -145,7 +145,8 @@ fn handle_at(inputs: &[&Tensor], at: usize) -> Handle {
         .map_or(ptr::null_mut(), |tensor| handle(tensor))
 }
 
-/// Where the shim puts the state of a forward pass; null, so that it saves none, without `save`.
+/// The place for the state that the shim saves in a forward pass. Without `save` it is null, and the
+/// shim saves no state.
 fn state_place(state: &mut *mut CSaved, save: bool) -> *mut *mut CSaved {
     if save {
         &raw mut *state

@@ -24,7 +24,8 @@ pub(super) fn checked(code: c_int) -> Result<(), TrialError> {
     Err(error_from_text(&last_text()))
 }
 
-/// The text that the shim's last call of this thread left; an error's, but for calls that say so.
+/// The text that the shim's last call in this thread left: an error message, except after a call that
+/// documents another text.
 pub(super) fn last_text() -> String {
     // SAFETY: the shim returns a NUL-terminated text that lives until the thread's next failing
     // call.

@@ -53,8 +53,8 @@ pub(super) fn of_command(point: &ResolvedPoint<'_>) -> Vec<KeyFault> {
     found.map(|fault| fault.within("model")).collect()
 }
 
-/// Whether a value of a command has no use: no text or list names it, and no expression of a derived
-/// key, which use the keys `sources`.
+/// Whether a value of a command has no use: no text or list of the command names it, and it is not
+/// among `sources`, the keys in the expressions of derived keys.
 pub(in crate::spec) fn is_unused(command: &Command, name: &str, sources: &[String]) -> bool {
     let faults = Faults {
         command,
