@@ -276,16 +276,18 @@ fn sides_in_sessions_of_their_own_are_apart_however_often_they_alternate() {
 /// Each stretch of a side is a launch of its own.
 fn in_launches(order: &str, value: impl Fn(usize, usize) -> f64) -> Question {
     let mut question = in_sessions(order, 40.0, value);
-    let mut launches = [0, 0];
     let letters: Vec<char> = order.chars().collect();
-    let mut places = [0, 0];
-    for (place, letter) in letters.iter().enumerate() {
-        let side = usize::from(*letter == 'n');
-        let is_turn = place == 0 || letters[place - 1] != *letter;
-        launches[side] += u64::from(is_turn);
-        let runs = [&mut question.sides.base, &mut question.sides.new];
-        runs.into_iter().nth(side).unwrap()[places[side]].launch = Some(launches[side]);
-        places[side] += 1;
+    let mut base = question.sides.base.iter_mut();
+    let mut new = question.sides.new.iter_mut();
+    for (stretch, letters) in letters.chunk_by(|one, other| one == other).enumerate() {
+        for letter in letters {
+            let run = if *letter == 'n' {
+                new.next()
+            } else {
+                base.next()
+            };
+            run.unwrap().launch = Some(stretch as u64 / 2 + 1);
+        }
     }
     question
 }
