@@ -6,7 +6,7 @@ use std::collections::BTreeMap;
 use super::{
     ALPHA, Estimate, Nature, Sides, TimedRun,
     contrast::{Contrast, without_rounding},
-    design::lay,
+    design::{Design, lay},
     matrix::dot,
 };
 
@@ -130,10 +130,11 @@ impl Field {
             nature: Nature::Drifting,
         };
         let design = lay(&sides).design;
-        let margin = if self.has_blocks() {
-            0.0
-        } else {
-            design.margin()
+        let margin = match design {
+            _ if self.has_blocks() => 0.0,
+            // The spread here is that of single runs, not of launches.
+            Design::PairedLaunches { .. } => Design::Apart.margin(),
+            _ => design.margin(),
         };
         let contrast = Contrast::new(difference, variance.sqrt(), self.freedom);
         Some(contrast.estimate(ALPHA / comparisons.max(1) as f64, margin, 0.0, design))
