@@ -374,7 +374,7 @@ fn a_lost_gpu_fails_its_trial_and_ends_a_run_that_has_no_other() {
 fn no_trial_starts_on_a_gpu_that_was_lost_between_two() {
     // The GPU is lost while the second trial waits for it to cool down.
     let place = sweep(
-        "devices: [0], cool_down: {below_celsius: 10, at_most: 5s}",
+        "devices: [0], cool_down: {below_celsius: 20, at_most: 5s}",
         2,
     );
     let mut kiln = kiln_on(&place, &scenario("lost"), &[]);
