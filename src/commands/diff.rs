@@ -2,6 +2,8 @@
 
 use std::path::PathBuf;
 
+use kiln_core::record::command_line::results_option;
+
 use super::{
     RESULTS, Status, Stop, json_option::JsonFlag, print, print_json, run_and_trial::refuse_trial,
     sources::recorded,
@@ -43,7 +45,8 @@ enum DiffFormat {
 
 pub(super) fn run(args: Args) -> Result<Status, Stop> {
     for named in [&args.a, &args.b] {
-        let instead = format!("`kiln report {named}` shows one trial");
+        let results_option = results_option(&args.results);
+        let instead = format!("`kiln report {named}{results_option}` shows one trial");
         refuse_trial("diff", named, &args.results, &instead)?;
     }
     let a = recorded(&args.a, &args.results)?;

@@ -5,6 +5,7 @@ use std::{collections::HashSet, path::Path};
 
 use kiln_core::{
     plan::{Trial, TrialId},
+    record::command_line::results_option,
     spec::{self, RunPlace},
     units::without_controls,
 };
@@ -138,7 +139,10 @@ fn interrupted(report: &LaunchReport, launch: &LaunchOptions, base: &TableSource
 }
 
 fn base(named: &str, results: &Path) -> Result<TableSource, Stop> {
-    let instead = format!("`kiln run FILE --at {named} --fresh` runs one trial again");
+    let results_option = results_option(results);
+    let instead = format!(
+        "`kiln run FILE --at {named} --fresh{results_option}` runs its point again, with every repeat"
+    );
     refuse_trial("reproduce", named, results, &instead)?;
     if is_of_revision(named) {
         return source(named);

@@ -17,7 +17,10 @@ use std::{
     time::{Duration, Instant},
 };
 
-use kiln_core::{record::TableError, units::clock};
+use kiln_core::{
+    record::{TableError, command_line::results_option},
+    units::clock,
+};
 use kiln_hardware::{Absence, DeviceFacts, GpuWatchdog, Nvml, Patience, Tick, sampler::HostSeries};
 use signal_hook::{
     consts::{SIGHUP, SIGINT, SIGTERM},
@@ -126,7 +129,8 @@ struct WatchReading {
 
 pub(super) fn run(args: Args) -> Result<Status, Stop> {
     if let Some(named) = &args.run {
-        let instead = format!("`kiln report {named}` shows one trial");
+        let results_option = results_option(&args.results);
+        let instead = format!("`kiln report {named}{results_option}` shows one trial");
         refuse_trial("watch", named, &args.results, &instead)?;
         return run_view::run(&WatchedRun {
             named,

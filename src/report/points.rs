@@ -327,7 +327,10 @@ impl Statistic {
             true => significant(deviation),
             false => format!("{deviation:.1e}"),
         };
-        format!("{:.places$} ± {spread}", self.mean)
+        let mean = format!("{:.places$}", self.mean);
+        let is_zero = mean.parse() == Ok(0.0);
+        let mean = mean.strip_prefix('-').filter(|_| is_zero).unwrap_or(&mean);
+        format!("{mean} ± {spread}")
     }
 
     /// The decimals of the mean and its deviation: as many as show two digits of the deviation, and

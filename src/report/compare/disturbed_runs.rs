@@ -1,5 +1,7 @@
 //! Sentences on the runs that were disturbed, of a side as a whole or of a point.
 
+use std::collections::HashSet;
+
 use kiln_core::{record::note::BusyHost, units::counted};
 
 use super::{Compared, Comparisons, DisturbedRun};
@@ -19,7 +21,9 @@ pub(super) fn all_disturbed(pairs: &[Compared], is_clean: bool) -> AllDisturbed 
             true => pair.completed[side] == 0,
             false => pair.completed[side] == pair.disturbed[side].len(),
         };
-        let count: usize = pairs.iter().map(|pair| pair.disturbed[side].len()).sum();
+        // Pairs may have their base in common.
+        let runs = pairs.iter().flat_map(|pair| &pair.disturbed[side]);
+        let count = runs.map(|run| &run.trial).collect::<HashSet<_>>().len();
         let cause = common_cause(pairs.iter().flat_map(|pair| &pair.disturbed[side]))?;
         (count > 1 && pairs.iter().all(is_all)).then_some((count, cause))
     };

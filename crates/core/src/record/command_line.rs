@@ -120,7 +120,18 @@ fn command(words: &[String], file: &RunFile, folder: &RunFolder, resolved: &str)
     if !is_its_file {
         return None;
     }
-    same_command(words, point(resolved).and_then(lasting).as_deref())
+    let point = point(resolved);
+    if point.is_some_and(counts_back) {
+        return None;
+    }
+    same_command(words, point.and_then(lasting).as_deref())
+}
+
+/// Whether the run of `RUN:TRIAL` is named as `NAME~N`: once there is a newer run it is another.
+fn counts_back(point: &str) -> bool {
+    let run = point.rsplit_once(':').map_or(point, |(run, _)| run);
+    let number = run.rsplit_once('~').map(|(_, number)| number);
+    number.is_some_and(|number| number.parse::<u64>().is_ok()) && !Path::new(run).exists()
 }
 
 /// `RUN:TRIAL` by a name that means the same run once there is a newer one: a short name does, since
