@@ -34,8 +34,8 @@ pub fn line(text: &str) -> String {
     as_line(&inline(text))
 }
 
-/// The same of a sentence in which kiln's own words stand between backticks, such as a key: what is
-/// between two of them stays code if its letters mean nothing in Markdown.
+/// Escapes a sentence in which keys and other words of kiln stand between backticks: each stays code
+/// if its letters mean nothing in Markdown.
 pub fn sentence(text: &str) -> String {
     let parts: Vec<&str> = text.split('`').collect();
     let begins_or_follows_text = |place: usize| place == 1 || !parts[place - 1].is_empty();

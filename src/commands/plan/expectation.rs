@@ -177,7 +177,7 @@ fn least_memory(trial: &Trial) -> Option<u64> {
 
 #[cfg(test)]
 impl Expectations {
-    /// The same expectation for each trial of a plan.
+    /// A plan whose trials are all expected to take one time.
     pub(super) fn of_each(plan: &Plan, expected: Expected) -> Self {
         let trials = plan.trials.iter();
         Self {

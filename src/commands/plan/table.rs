@@ -246,7 +246,7 @@ mod tests {
         }
     }
 
-    /// The same time for each trial.
+    /// A plan whose trials all take one time.
     fn expected(plan: &Plan) -> Expectations {
         let time = Estimate {
             grade: EstimateGrade::AsBefore,

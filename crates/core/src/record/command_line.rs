@@ -218,7 +218,7 @@ pub fn results_option(results: &Path) -> String {
     }
 }
 
-/// The same command without the options of one launch. The trial of `--at` gets the name that `point`
+/// The words of a command without the options that one launch alone has. The trial of `--at` gets the name that `point`
 /// has: the typed one may mean another trial by now.
 fn same_command(words: &[String], point: Option<&str>) -> Option<String> {
     experiment_file(words)?;

@@ -76,8 +76,8 @@ impl RunFolder {
         Folder::follow(&self.0)
     }
 
-    /// The same run by an absolute path without links, but for one in place of a run that was moved
-    /// elsewhere: its experiment is the folder in which that link lies.
+    /// This run by an absolute path. Links in it are resolved, but for one in place of a run that was
+    /// moved elsewhere: the run's experiment is the folder in which that link lies.
     ///
     /// # Errors
     /// The folder cannot be found.

@@ -165,8 +165,8 @@ fn measured_steps_are_run_operator_by_operator_between_recorded_ones() {
     });
     assert_eq!((of_eager.len(), of_recorded), (6, of_eager));
     are_equal(&mut eager, &mut recorded, "measured in between");
-    // Of the six others three run before recording, one has a micro-batch of another shape, one is
-    // recorded.
+    // Six of the 12 steps are not measured: three run before the recording, one has a micro-batch of
+    // another shape, one is recorded, and one is replayed.
     assert_eq!(captured.replayed_steps, 1, "{:?}", captured.note());
 }
 
