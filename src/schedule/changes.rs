@@ -210,7 +210,7 @@ fn without_places(value: &mut Value) {
 mod tests {
     use super::*;
 
-    fn experiment(extra: &str) -> Experiment {
+    pub(super) fn experiment(extra: &str) -> Experiment {
         serde_yaml::from_str(&format!(
             "{{kiln: 1, name: x, model: {{kind: matmul, size: 8}}, {extra}}}"
         ))

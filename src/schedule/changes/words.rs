@@ -97,14 +97,10 @@ fn shown_values(values: &Value) -> String {
 mod tests {
     use kiln_core::spec::Experiment;
 
-    use super::{super::changes, *};
-
-    fn experiment(extra: &str) -> Experiment {
-        serde_yaml::from_str(&format!(
-            "{{kiln: 1, name: x, model: {{kind: matmul, size: 8}}, {extra}}}"
-        ))
-        .unwrap()
-    }
+    use super::{
+        super::{changes, tests::experiment},
+        *,
+    };
 
     #[test]
     fn each_changed_key_is_named_with_both_values() {

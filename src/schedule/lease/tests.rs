@@ -8,6 +8,16 @@ thread_local! {
     static LOCKS: RefCell<PathBuf> = const { RefCell::new(PathBuf::new()) };
 }
 
+/// Terms of a launch that takes idle devices only.
+fn idle_terms<'a>(folder: &'a Path, instruments: &'a Instruments) -> Terms<'a> {
+    Terms {
+        folder,
+        instruments,
+        require_idle: true,
+        who: "process 1",
+    }
+}
+
 /// A device without a visible process.
 fn unused(held_memory_bytes: u64) -> DeviceUse {
     DeviceUse {
@@ -171,12 +181,7 @@ fn others_may_have_a_device_while_a_silent_one_is_asked() {
     LOCKS.with(|locks| *locks.borrow_mut() = folder.path().to_owned());
     let mut instruments = Instruments::open(Some(Path::new("/nonexistent")));
     instruments.pretended_use = Some(second_is_silent);
-    let terms = Terms {
-        folder: folder.path(),
-        instruments: &instruments,
-        require_idle: true,
-        who: "process 1",
-    };
+    let terms = idle_terms(folder.path(), &instruments);
     let both = || vec![gpu(0), gpu(1)];
     for (choice, count) in [
         (DeviceChoice::All(both()), 1),
@@ -196,12 +201,7 @@ fn a_gpu_whose_memory_is_held_is_the_last_choice() {
     let folder = tempfile::tempdir().unwrap();
     let mut instruments = Instruments::open(Some(Path::new("/nonexistent")));
     instruments.pretended_use = Some(first_is_full);
-    let terms = Terms {
-        folder: folder.path(),
-        instruments: &instruments,
-        require_idle: true,
-        who: "process 1",
-    };
+    let terms = idle_terms(folder.path(), &instruments);
     let take_one = |devices: Vec<LeasedGpu>| {
         let taken = take(&DeviceChoice::FirstIdle(devices), 1, &[], &terms);
         taken.unwrap().remove(0)
@@ -216,12 +216,7 @@ fn a_lost_gpu_is_not_idle_and_is_not_waited_for() {
     let folder = tempfile::tempdir().unwrap();
     let mut instruments = Instruments::open(Some(Path::new("/nonexistent")));
     instruments.pretended_use = Some(first_is_lost);
-    let terms = Terms {
-        folder: folder.path(),
-        instruments: &instruments,
-        require_idle: true,
-        who: "process 1",
-    };
+    let terms = idle_terms(folder.path(), &instruments);
     let lost = || Refusal::Lost("GPU 0 (H200) cannot be used: the GPU is lost".to_owned());
     let refused = |choice: DeviceChoice, each| take(&choice, each, &[], &terms).unwrap_err();
     let both = || vec![gpu(0), gpu(1)];
