@@ -158,8 +158,8 @@ impl LifeWatch {
         times.max()
     }
 
-    /// Whether it is known to be the newest run, which alone a new launch can resume. The link `latest`
-    /// may lead to an older one: git does not move it.
+    /// Whether the experiment has no newer run, so that a launch that begins now may resume this one. False
+    /// if the runs cannot be listed. The link `latest` is not read: git does not move it to newer runs.
     fn is_newest(&self) -> bool {
         self.folder.is_newest().unwrap_or(false)
     }

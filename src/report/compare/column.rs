@@ -114,7 +114,7 @@ impl ColumnMetric {
         learned::is_learned(self.name)
     }
 
-    /// Whether it is a loss: of the runner, or of a command by its name.
+    /// Whether the column holds a loss: one of kiln's, or a metric of a command with the name of a loss.
     pub(in crate::report) fn is_loss(self) -> bool {
         let name = self.name.strip_prefix(METRIC_PREFIX).unwrap_or(self.name);
         name == "loss" || name.ends_with("_loss")

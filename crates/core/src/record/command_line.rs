@@ -196,7 +196,7 @@ fn variables(resolved: &str) -> Vec<String> {
     names.into_iter().map(str::to_owned).collect()
 }
 
-/// Whether it is the name of a variable that sets a key of an experiment.
+/// Whether an environment variable of this name sets a key of an experiment.
 pub fn is_variable(name: &str) -> bool {
     is_experiment_key(name) && !name.contains(' ')
 }

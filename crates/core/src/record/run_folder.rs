@@ -238,8 +238,8 @@ impl RunFolder {
         Some((above.parent()?, above.file_name()?.to_string_lossy()))
     }
 
-    /// Whether it is the newest run of its experiment, which alone can be resumed; true if its path
-    /// has no experiment.
+    /// Whether its experiment has no newer run: only the newest one can be resumed. True for a path
+    /// that has no folder of an experiment above it.
     ///
     /// # Errors
     /// As [`runs`].
