@@ -92,6 +92,32 @@ pub(crate) fn ignored_by(file: &Path) -> Option<String> {
     is_ignored.then(|| format!("{place}:{line} `{pattern}`"))
 }
 
+/// Whether git knows a revision with this name.
+pub(crate) fn is_revision(named: &str) -> bool {
+    matches!(commit_of(named), Ok(Some(_)))
+}
+
+/// The hash of the commit that a revision names; `None` if git knows no such revision, or does not
+/// work here.
+///
+/// # Errors
+/// git gives no answer in time.
+pub(crate) fn commit_of(revision: &str) -> Result<Option<String>, String> {
+    let found = stdout(&[
+        "rev-parse",
+        "--verify",
+        "--quiet",
+        "--end-of-options",
+        &format!("{revision}^{{commit}}"),
+    ]);
+    match found {
+        Err(error) if error.kind() == io::ErrorKind::TimedOut => Err(format!("git: {error}")),
+        // The caller asks again why git cannot be started.
+        Err(_) => Ok(None),
+        Ok(commit) => Ok(commit.map(|commit| String::from_utf8_lossy(&commit).trim().to_owned())),
+    }
+}
+
 /// The path of the current folder from the root of its repository, with `/` at its end; empty in the
 /// root and outside of a repository.
 pub(crate) fn prefix() -> String {

@@ -692,6 +692,9 @@ fn a_report_is_of_a_run_an_experiment_a_table_or_the_newest() {
         &["results/x"],
         &["results/x/latest"],
         &["results/x/latest/trials.csv"],
+        &["results/x/latest/summary.csv"],
+        &["results/x/latest/run.json"],
+        &["x/latest"],
     ] {
         let told = report(named);
         assert!(

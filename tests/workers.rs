@@ -963,7 +963,9 @@ fn what_workers_cannot_do_is_refused_by_name() {
     );
     refused(&["run", "x.yaml", "--on", "slurms"], "`run.on`", 2);
     assert_eq!(place.run("", &[]).status, Some(0));
-    refused(&["worker", "x"], "this run has no queue for workers", 2);
+    for named in ["x", "x/latest", "results/x", "results/x/latest/run.json"] {
+        refused(&["worker", named], "this run has no queue for workers", 2);
+    }
     for (verb, what) in [("wait", "wait for"), ("stop", "stop")] {
         let told = format!("this run is not running, so there is nothing to {what}; `kiln report ");
         refused(&[verb, "x"], &told, 2);

@@ -7,7 +7,12 @@ use kiln_core::{
     spec::RunPlace,
 };
 
-use super::{Stop, run_and_trial::refuse_trial, runs, sources, tickets};
+use super::{
+    Stop,
+    run_and_trial::refuse_trial,
+    run_name::{Taken, is_of_revision, listed_run},
+    runs, sources, tickets,
+};
 use crate::schedule::CopyPurpose;
 
 /// Trials of another run in place of trials that would run.
@@ -79,13 +84,13 @@ pub(super) fn run_to_copy(
     };
     let command = format!("run {}", purpose.option());
     refuse_trial(&command, named, results, "leave the trial out")?;
-    if sources::is_of_revision(named) {
+    if is_of_revision(named) {
         return Err(Stop::bad_input(format!(
             "{named}: a commit has the tables of a run and not the {parts} of its trials, which git \
              ignores; name a run's folder, such as `results/NAME/latest`"
         )));
     }
-    let run = runs::run_folder(named, results)?;
+    let run = listed_run(named, results, Taken::Runs)?;
     let who = match tickets::taken(&run)? {
         0 => launch_on(&run),
         _ => Some("workers have tickets of it".to_owned()),

@@ -26,6 +26,7 @@ use super::{
     json_option::JsonFormat,
     note, page_style, print, print_json, print_line,
     rerun_folders::{reruns, sides},
+    run_name::Taken,
     runs::{LEFTOVER, NamedRun, newest_listed, of_experiment},
     sources::table_of,
 };
@@ -263,7 +264,8 @@ fn short_names(runs: &[NamedRun]) -> String {
 
 /// The ids of the trials of a run that have ended, one a line.
 fn trial_ids(run: &str, results: &Path) -> Result<String, Stop> {
-    let table = TrialTable::read(&table_of(run, results)?).map_err(Stop::bad_input)?;
+    let table = table_of(run, results, Taken::Tables)?;
+    let table = TrialTable::read(&table).map_err(Stop::bad_input)?;
     let rows = table.last_attempts().into_iter();
     Ok(rows.map(|row| format!("{}\n", row.fixed.trial)).collect())
 }

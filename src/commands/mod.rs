@@ -43,6 +43,7 @@ mod rerun_folders;
 mod rm;
 mod run;
 mod run_and_trial;
+mod run_name;
 mod runs;
 mod same_name;
 mod sample;

@@ -21,8 +21,9 @@ use super::{
     machine::trial_program,
     note,
     run_and_trial::refuse_trial,
+    run_name::{Taken, is_of_revision},
     runs::without_links,
-    sources::{TableSource, is_of_revision, of_folder, source, table_of},
+    sources::{TableSource, of_folder, source, table_of},
 };
 use crate::{
     output::terminal::note_page,
@@ -148,7 +149,7 @@ fn base(named: &str, results: &Path) -> Result<TableSource, Stop> {
         return source(named);
     }
     // Links are resolved now, because `latest` will point to the new run.
-    of_folder(&without_links(&table_of(named, results)?))
+    of_folder(&without_links(&table_of(named, results, Taken::Tables)?))
 }
 
 /// Stops before a long run if no trial of it could be compared.

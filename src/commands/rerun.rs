@@ -19,7 +19,8 @@ use super::{
     machine::trial_program,
     note,
     rerun_folders::RERUN,
-    sources::{TableSource, is_of_revision, of_folder, source},
+    run_name::is_of_revision,
+    sources::{TableSource, of_folder, source},
 };
 use crate::{
     git,

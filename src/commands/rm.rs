@@ -20,8 +20,12 @@ use kiln_core::{
 
 use self::weights::{DoomedWeights, KeptTrials};
 use super::{
-    RESULTS, Status, Stop, folder_size::size, note, print_line, rerun_folders,
-    run_and_trial::refuse_trial, runs, tickets,
+    RESULTS, Status, Stop,
+    folder_size::size,
+    note, print_line, rerun_folders,
+    run_and_trial::refuse_trial,
+    run_name::{Taken, listed_run},
+    runs, tickets,
 };
 use crate::{git, output::terminal};
 
@@ -131,7 +135,7 @@ impl Doomed {
                 continue;
             }
             refuse_leftover(named, &args.results)?;
-            let run = runs::run_folder(named, &args.results)?;
+            let run = listed_run(named, &args.results, Taken::RunFolders)?;
             refuse_unordered(named, &run)?;
             doomed.add(run);
         }

@@ -9,9 +9,12 @@ use kiln_core::{
 };
 
 use super::{
-    Status, Stop, runs,
-    sources::{is_of_revision, is_revision, table_of, without_weights_in_git},
+    Status, Stop,
+    run_name::{Taken, is_of_revision},
+    runs,
+    sources::table_of,
 };
+use crate::git::is_revision;
 
 /// Most ids that a message lists.
 const MOST_LISTED: usize = 10;
@@ -111,9 +114,7 @@ pub(super) fn run_of(
     let table = match earlier {
         Some(Ok(earlier)) => earlier.run.trials_table(),
         Some(Err(stop)) if stop.status == Status::CannotRun => return Err(stop),
-        Some(Err(_)) | None => {
-            table_of(named, results).map_err(|stop| without_weights_in_git(named, stop))?
-        }
+        Some(Err(_)) | None => table_of(named, results, Taken::Weights)?,
     };
     let folder = table.parent().unwrap_or(Path::new(""));
     // The child gets absolute paths, and a checkpoint's folder is opened without following links.

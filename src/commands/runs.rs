@@ -1,8 +1,5 @@
-//! Runs named on the command line: by a path, or by a short name.
-//!
-//! A path that exists is that path, except a folder that holds no run where a run has its name, and a
-//! link `latest` that leads to an older run: the newest one is read then. Any other text is a short
-//! name.
+//! The runs on this machine: in a folder, in the list of all, behind the link `latest`, and by a short
+//! name. [`super::run_name`] tells which of these a command line means.
 
 mod latest_link;
 mod leftovers;
@@ -17,16 +14,21 @@ use std::{
 
 use kiln_core::{
     input,
-    record::{RunFolder, run_folder::runs},
+    record::{RunFolder, run_folder::is_run_name},
 };
 
 pub(super) use self::{
-    latest_link::{above_latest, is_own_link, newest_of, newest_past_link, tell_old_link},
+    latest_link::{
+        above_latest, is_beside_table, is_own_link, newest_of, newest_past_link, tell_old_link,
+    },
     leftovers::{LEFTOVER, leftover, refuse_leftover},
     list::{NamedRun, newest_first, newest_listed, of_experiment},
     short_name::{find, find_if_any, find_without, leftover_by_name, name_of_earlier},
 };
 use super::{Status, Stop};
+
+/// What to write in place of a name that means no run.
+pub(super) const NAME_A_RUN: &str = "name a run's folder, such as `results/NAME/latest`";
 
 /// The refusal of a name where a folder cannot be read now: another run could be taken for the one that
 /// is meant.
@@ -46,74 +48,23 @@ pub(super) fn uncertain(named: impl Display, error: &io::Error) -> Stop {
 /// The folder cannot be read.
 pub(super) fn run_in(folder: &Path) -> io::Result<Option<RunFolder>> {
     let own = RunFolder::at(folder);
-    for path in [own.run_file(), own.trials_table()] {
-        if input::find(&path)?.is_some_and(|found| found.is_file()) {
-            return Ok(Some(own));
-        }
+    match is_run(&own)? {
+        true => Ok(Some(own)),
+        false => newest_of(folder),
     }
-    newest_of(folder)
 }
 
-/// Returns the folder of one run: by its path, also through the link `latest`, or by a short name.
-///
-/// # Errors
-/// It is not a run, or not one of its own experiment's folder.
-pub(super) fn run_folder(named: &str, results: &Path) -> Result<RunFolder, Stop> {
-    let path = Path::new(named);
-    let unread = |error| uncertain(named, &error);
-    let by_name = match path.symlink_metadata() {
-        Err(_) => Some(find(named, results)?.run),
-        // A folder of data may have the name of the experiment that reads it.
-        Ok(found) if found.is_dir() => match run_in(path).map_err(unread)? {
-            Some(_) => None,
-            None => find_if_any(named, results)?,
-        },
-        Ok(_) => None,
-    };
-    if let Some(run) = by_name {
-        return run
-            .in_experiment()
-            .map_err(|error| Stop::bad_input(format!("{named}: {error}")));
+/// Whether a folder is that of a run: something stands in place of its table or its record, or it has a
+/// run's name and is no leftover.
+fn is_run(folder: &RunFolder) -> io::Result<bool> {
+    for path in [folder.trials_table(), folder.run_file()] {
+        match path.symlink_metadata() {
+            Err(error) if input::is_absent(&error) => {}
+            found => return found.map(|_| true),
+        }
     }
-    let refuse = |what: &str| Stop::bad_input(format!("{named}: {what}"));
-    let cannot = |error: io::Error| refuse(&format!("{error}"));
-    let real = RunFolder::at(path).in_experiment().map_err(cannot)?;
-    let real = real.path();
-    let (Some(above), Some(name)) = (real.parent(), real.file_name()) else {
-        return Err(refuse("this is not a run's folder"));
-    };
-    let experiment = above.file_name().map(|name| name.to_string_lossy());
-    let siblings = match (above.parent(), experiment) {
-        (Some(results), Some(experiment)) => runs(results, &experiment).map_err(unread)?,
-        _ => Vec::new(),
-    };
-    let Some(run) = siblings.iter().find(|run| run.path() == real) else {
-        return Err(refuse(
-            "this is not a run's folder; name one, such as `results/NAME/latest`, or by its short \
-             name, such as `NAME` or `NAME~1`",
-        ));
-    };
-    // Through a link, only a run beside that link is meant.
-    let is_link = path
-        .symlink_metadata()
-        .is_ok_and(|found| found.is_symlink());
-    let beside = path
-        .parent()
-        .map(|parent| match parent.as_os_str().is_empty() {
-            true => PathBuf::from("."),
-            false => parent.to_owned(),
-        });
-    let beside = beside.and_then(|parent| parent.canonicalize().ok());
-    if is_link && beside.as_deref() != Some(above) {
-        return Err(refuse(&format!(
-            "this link leads to another folder, {}; name that run itself",
-            above.join(name).display()
-        )));
-    }
-    if let Some(newest) = newest_past_link(path).map_err(unread)? {
-        tell_old_link(path, &newest, false);
-    }
-    Ok(run.clone())
+    let real = folder.in_experiment();
+    Ok(real.is_ok_and(|run| is_run_name(&run.name()) && !run.is_leftover()))
 }
 
 /// A path below the current folder, relative to it; any other path as it is.
@@ -154,41 +105,22 @@ mod tests {
     }
 
     #[test]
-    fn a_link_that_leads_elsewhere_is_refused() {
+    fn a_folder_is_a_run_by_its_record_or_its_name_else_that_of_an_experiment() {
         let results = results();
-        let run = results.path().join("a/20260101T000000Z-x");
-        let link = |at: &str| {
-            let link = results.path().join(at);
-            std::os::unix::fs::symlink(&run, &link).unwrap();
-            run_folder(link.to_str().unwrap(), results.path())
+        let found = |folder: &str| {
+            let run = run_in(&results.path().join(folder)).unwrap();
+            run.map(|run| run.path().strip_prefix(results.path()).unwrap().to_owned())
         };
-        assert_eq!(
-            link("a/latest").unwrap().path(),
-            run.canonicalize().unwrap()
-        );
-        assert!(
-            link("b/latest")
-                .unwrap_err()
-                .message
-                .contains("another folder")
-        );
-        let folder = results.path().join("a");
-        assert!(run_folder(folder.to_str().unwrap(), results.path()).is_err());
-    }
-
-    #[test]
-    fn a_run_that_was_moved_behind_a_link_stays_one_of_its_experiment() {
-        let (results, elsewhere) = (results(), tempfile::tempdir().unwrap());
-        let run = results.path().join("a/20260103T000000Z-x");
-        fs::rename(&run, elsewhere.path().join("moved")).unwrap();
-        std::os::unix::fs::symlink(elsewhere.path().join("moved"), &run).unwrap();
-        let latest = results.path().join("a/latest");
-        std::os::unix::fs::symlink("20260103T000000Z-x", &latest).unwrap();
-        let expected = results.path().canonicalize().unwrap();
-        let expected = expected.join("a/20260103T000000Z-x");
-        for named in ["a", run.to_str().unwrap(), latest.to_str().unwrap()] {
-            let found = run_folder(named, results.path()).unwrap();
-            assert_eq!(found.path(), expected, "{named}");
-        }
+        let (run, newest) = ("a/20260101T000000Z-x", "a/20260103T000000Z-x");
+        assert_eq!(found(run).as_deref(), Some(Path::new(run)));
+        assert_eq!(found("a").as_deref(), Some(Path::new(newest)));
+        fs::create_dir(results.path().join("plain")).unwrap();
+        assert_eq!(found("plain"), None);
+        // Whatever stands in place of a table is told where the table is read.
+        fs::create_dir(results.path().join("plain/trials.csv")).unwrap();
+        assert_eq!(found("plain").as_deref(), Some(Path::new("plain")));
+        let leftover = results.path().join(run).join("trials");
+        fs::create_dir(leftover).unwrap();
+        assert_eq!(found(run), None);
     }
 }

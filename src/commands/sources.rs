@@ -25,14 +25,17 @@ use serde_json::Value;
 pub(super) use self::{
     axes::table_of_run,
     record::{experiment_text, objective_of},
-    revision::is_revision,
 };
 use self::{
     axes::{check_and_unify, planned_values, unify},
     record::{beside, changed_since},
-    revision::{of_revision, with_revision},
+    revision::of_revision,
 };
-use super::{RESULTS, Stop, note, runs, tickets};
+use super::{
+    RESULTS, Stop, note,
+    run_name::{NamedPlace, Taken, place_of, revision_and_path},
+    runs, tickets,
+};
 use crate::report::{Subject, compare::RecordedTable, complete_experiment};
 
 /// A table with the run record beside it, if there is one.
@@ -165,67 +168,31 @@ pub(super) fn source(named: &str) -> Result<TableSource, Stop> {
     source_in(named, Path::new(RESULTS))
 }
 
-/// Reads a table that a command line names. A name that is not a file or folder may be
-/// `REVISION:PATH`, or the short name of a run under `results`.
+/// Reads a table that a command line names.
 pub(super) fn source_in(named: &str, results: &Path) -> Result<TableSource, Stop> {
-    match revision(named) {
+    match revision_and_path(named) {
         Some((revision, path)) => of_revision(revision, path),
-        None => {
-            let table = table_of(named, results);
-            of_folder(&table.map_err(|stop| with_revision(named, stop))?)
-        }
+        None => of_folder(&table_of(named, results, Taken::Tables)?),
     }
 }
 
 /// Reads the record of a run, as [`source_in`]; a run that has no table yet has its experiment and
 /// its launches.
 pub(super) fn recorded(named: &str, results: &Path) -> Result<TableSource, Stop> {
-    let unread = |error| runs::uncertain(named, &error);
-    let newest = runs::newest_past_link(Path::new(named)).map_err(unread)?;
-    let folder = match (newest, Path::new(named)) {
-        (Some(newest), _) => Some(newest),
-        (None, path) if path.is_dir() => runs::run_in(path).map_err(unread)?,
-        (None, path) if path.exists() || is_of_revision(named) => None,
-        (None, _) => {
-            let found = runs::find(named, results);
-            Some(found.map_err(|stop| with_revision(named, stop))?.run)
+    if let Some((revision, path)) = revision_and_path(named) {
+        return of_revision(revision, path);
+    }
+    match place_of(named, results, Taken::Tables)? {
+        NamedPlace::Run(run) if has_no_table(&run) && run.run_file().is_file() => {
+            Ok(beside(run, TrialTable::default()))
         }
-    };
-    match folder {
-        Some(folder) if has_no_table(&folder) && folder.run_file().is_file() => {
-            runs::tell_old_link(Path::new(named), &folder, true);
-            Ok(beside(folder, TrialTable::default()))
-        }
-        _ => source_in(named, results),
+        place => of_folder(&table_at(place, named, Taken::Tables)?),
     }
 }
 
 /// Whether a run is known to have no table: one that cannot be looked at is read, and told.
 fn has_no_table(folder: &RunFolder) -> bool {
     matches!(input::find(&folder.trials_table()), Ok(None))
-}
-
-/// Whether the name is `REVISION:PATH`.
-pub(super) fn is_of_revision(named: &str) -> bool {
-    revision(named).is_some()
-}
-
-/// A refusal of a run whose weights are wanted; with the reason if it is one of a git revision.
-pub(super) fn without_weights_in_git(named: &str, stop: Stop) -> Stop {
-    match revision(named) {
-        Some((revision, _)) if is_revision(revision) => Stop {
-            message: format!(
-                "{named}: it names a run in a git revision, and the weights of a run are not in \
-                 git; name the folder of a run, such as `results/NAME/latest`"
-            ),
-            ..stop
-        },
-        _ => stop,
-    }
-}
-
-fn revision(named: &str) -> Option<(&str, &str)> {
-    named.split_once(':').filter(|_| !Path::new(named).exists())
 }
 
 pub(super) fn of_folder(path: &Path) -> Result<TableSource, Stop> {
@@ -301,47 +268,22 @@ pub(super) fn tell_torn(path: &Path, table: &TrialTable) {
     }
 }
 
-/// Returns the `trials.csv` for a name: the file itself, that of a run's folder, that of an
-/// experiment's newest run, or that of the run with this short name.
-pub(super) fn table_of(named: &str, results: &Path) -> Result<PathBuf, Stop> {
-    let text = named;
-    let named = Path::new(named);
-    let refuse = |what: &str| {
-        Stop::bad_input(format!(
-            "{}: {what}; name a run's folder, such as `results/NAME/latest`, or a `trials.csv`",
-            named.display()
-        ))
-    };
-    let table_in = |run: RunFolder| {
-        let found = found(run.trials_table())?;
-        found.ok_or_else(|| refuse("this run has no `trials.csv` yet"))
-    };
-    let unread = |error| runs::uncertain(text, &error);
-    if let Some(newest) = runs::newest_past_link(named).map_err(unread)? {
-        runs::tell_old_link(named, &newest, true);
-        return table_in(newest);
+/// Returns the table that a name means: that of a run, or a file.
+///
+/// # Errors
+/// As [`place_of`]; or the run has no table yet.
+pub(super) fn table_of(named: &str, results: &Path, taken: Taken) -> Result<PathBuf, Stop> {
+    table_at(place_of(named, results, taken)?, named, taken)
+}
+
+fn table_at(place: NamedPlace, named: &str, taken: Taken) -> Result<PathBuf, Stop> {
+    match place {
+        NamedPlace::Table(table) => Ok(table),
+        NamedPlace::Run(run) => {
+            let table = found(run.trials_table())?;
+            table.ok_or_else(|| taken.refused(named, "this run has no `trials.csv` yet"))
+        }
     }
-    if named.is_file() {
-        return Ok(named.to_owned());
-    }
-    if !named.is_dir() {
-        return table_in(runs::find(text, results)?.run);
-    }
-    if let Some(own) = found(RunFolder::at(named).trials_table())? {
-        return Ok(own);
-    }
-    if let Some(left) = runs::leftover(text, results) {
-        return Err(runs::refuse_leftover(&left));
-    }
-    // A folder of data may have the name of the experiment that reads it.
-    let newest = match runs::newest_of(named).map_err(unread)? {
-        Some(newest) => Some(newest),
-        None => runs::find_if_any(text, results)?,
-    };
-    let table = newest.map(|run| found(run.trials_table())).transpose()?;
-    table
-        .flatten()
-        .ok_or_else(|| refuse("holds no `trials.csv`"))
 }
 
 /// The path of a table, if anything stands there: what is not a file is told where it is read.

@@ -22,7 +22,9 @@ use super::{
     launch_page::show,
     local_run::{self, LocalRun},
     machine::trial_program,
-    note, print, print_line, runs,
+    note, print, print_line,
+    run_name::{Taken, listed_run},
+    runs,
     sources::table_of_run,
     summary_table::write_point_table,
     tickets::{are, held, later, queue_in},
@@ -85,7 +87,7 @@ struct OutputArgs {
 
 /// The folder of a run and the queue in it.
 fn queue_of(named: &str, results: &Path) -> Result<(RunFolder, TicketQueue), Stop> {
-    let run = runs::run_folder(named, results)?;
+    let run = listed_run(named, results, Taken::Runs)?;
     match queue_in(&run)? {
         Some(queue) => Ok((run, queue)),
         None => Err(without_queue(&run, LocalRun::of(&run).as_ref())),
@@ -344,7 +346,7 @@ fn quoted(path: &Path) -> String {
 }
 
 pub(super) fn wait(args: WaitArgs) -> Result<Status, Stop> {
-    let run = runs::run_folder(&args.run, &args.output.results)?;
+    let run = listed_run(&args.run, &args.output.results, Taken::Runs)?;
     match queue_in(&run)? {
         Some(queue) => wait_for_queue(&run, &queue, &args),
         None => match LocalRun::of(&run) {
@@ -434,7 +436,7 @@ fn attended(
 }
 
 pub(super) fn stop(args: StopArgs) -> Result<Status, Stop> {
-    let run = runs::run_folder(&args.run, &args.results)?;
+    let run = listed_run(&args.run, &args.results, Taken::Runs)?;
     let Some(queue) = queue_in(&run)? else {
         return Err(match LocalRun::of(&run) {
             Some(going) => without_queue(&run, Some(&going)),

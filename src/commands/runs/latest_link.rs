@@ -32,9 +32,15 @@ pub(in crate::commands) fn is_own_link(is_link: bool, place: &Path, experiment: 
     is_link && run_of(place).and_then(Path::parent) == Some(experiment)
 }
 
-/// The folder of the run that a path names, or whose table it names.
+/// Whether a path names a file of a run's record that lies beside its table.
+pub(in crate::commands) fn is_beside_table(path: &Path) -> bool {
+    let files = ["run.json", "experiment.yaml", "summary.csv"];
+    files.iter().any(|file| path.ends_with(file))
+}
+
+/// The folder of the run that a path names, or whose table or record it names.
 fn run_of(path: &Path) -> Option<&Path> {
-    match path.ends_with("trials.csv") {
+    match path.ends_with("trials.csv") || is_beside_table(path) {
         true => path.parent(),
         false => Some(path),
     }
@@ -128,7 +134,7 @@ mod tests {
         let (old, new) = ("20260101T000000Z-x", "20260103T000000Z-x");
         assert_eq!(newest(old, "latest"), None, "it has no table yet");
         fs::write(folder.join(new).join("trials.csv"), "").unwrap();
-        for named in ["latest", "latest/", "latest/trials.csv"] {
+        for named in ["latest", "latest/", "latest/trials.csv", "latest/run.json"] {
             assert_eq!(newest(old, named).as_deref(), Some(new), "{named}");
             assert_eq!(newest(new, named), None, "{named}");
         }

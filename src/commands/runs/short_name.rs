@@ -15,6 +15,7 @@ use kiln_core::{
 };
 
 use super::{
+    NAME_A_RUN,
     latest_link::{above_latest, newest_of},
     leftovers::refuse_leftover,
     list::{NamedRun, newest_first, of_experiment},
@@ -147,18 +148,36 @@ fn find_among(named: &str, results: &Path, all: Vec<NamedRun>) -> Result<NamedRu
         if let Some(left) = leftover_by_name(named, results) {
             return refuse_leftover(&left);
         }
+        if all.is_empty() && short.name == LATEST {
+            return Stop::bad_input(format!(
+                "{named}: there is no run under {}; {NAME_A_RUN}; `kiln ls` lists the runs",
+                results.display()
+            ));
+        }
         let experiments = all.iter().map(|run| run.experiment.as_str());
         let latest = (!all.is_empty()).then_some(LATEST);
-        let near = nearest(short.name, experiments.chain(latest));
+        let near = match experiment_in(short.name, results) {
+            // Any letter is near a single one.
+            name if name.chars().count() < 2 => None,
+            name => nearest(name, experiments.chain(latest)),
+        };
         let advice = match near {
             Some(near) => format!("did you mean `{near}`?"),
-            None => "name a run's folder, such as `results/NAME/latest`, or a `trials.csv`".into(),
+            None => NAME_A_RUN.to_owned(),
         };
         Stop::bad_input(format!(
             "{named}: there is no such file or folder; {advice}; {}",
             listed(&all, results)
         ))
     })
+}
+
+/// The experiment that a name means: of a path below the folder of the runs, its first folder.
+fn experiment_in<'a>(name: &'a str, results: &Path) -> &'a str {
+    let below = Path::new(name).strip_prefix(results).ok();
+    let first = below.and_then(|path| path.components().next());
+    let first = first.and_then(|part| part.as_os_str().to_str());
+    first.unwrap_or(name)
 }
 
 /// The run whose folder has this name; `None` if there is none. A link may list one folder twice.
@@ -308,6 +327,19 @@ mod tests {
         assert!(unknown.contains("`latest`, `a`, `b`"), "{unknown}");
         let slip = found("lates~1").unwrap_err();
         assert!(slip.contains("did you mean `latest`?"), "{slip}");
+    }
+
+    #[test]
+    fn a_path_below_the_runs_has_a_near_name_too() {
+        let results = results();
+        fs::create_dir_all(results.path().join("wide/20260104T000000Z-x")).unwrap();
+        let told = |named: &str| {
+            let named = results.path().join(named);
+            let stop = find(named.to_str().unwrap(), results.path()).unwrap_err();
+            stop.message
+        };
+        assert!(told("wdie/latest").contains("did you mean `wide`?"));
+        assert!(told("c/latest").contains("; name a run's folder, such as "));
     }
 
     #[test]

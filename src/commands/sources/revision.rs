@@ -30,7 +30,7 @@ const MOST_LINKS: usize = 8;
 pub(super) fn of_revision(revision: &str, path: &str) -> Result<TableSource, Stop> {
     let named = NameInRevision { revision, path };
     let cannot = |why: String| named.cannot(why);
-    let Some(commit) = commit_of(revision).map_err(cannot)? else {
+    let Some(commit) = git::commit_of(revision).map_err(cannot)? else {
         return Err(named.refuse(&format!(
             "there is no such file or folder, and `{revision}` is not a git revision here{}",
             git_says()
@@ -150,44 +150,6 @@ impl NameInRevision<'_> {
     }
 }
 
-/// A refusal of a name; with what to write if it is a branch, a tag or another revision.
-pub(super) fn with_revision(named: &str, stop: Stop) -> Stop {
-    if Path::new(named).exists() || !is_revision(named) {
-        return stop;
-    }
-    let message = format!(
-        "{}; `{named}` is a git revision: name a run in it, such as `{named}:results/NAME/latest`",
-        stop.message
-    );
-    Stop { message, ..stop }
-}
-
-/// Whether git knows a revision with this name.
-pub(in crate::commands) fn is_revision(named: &str) -> bool {
-    matches!(commit_of(named), Ok(Some(_)))
-}
-
-/// The hash of the commit that a revision names; `None` if git knows no such revision, or does not
-/// work here.
-///
-/// # Errors
-/// git gives no answer in time.
-fn commit_of(revision: &str) -> Result<Option<String>, String> {
-    let found = git::stdout(&[
-        "rev-parse",
-        "--verify",
-        "--quiet",
-        "--end-of-options",
-        &format!("{revision}^{{commit}}"),
-    ]);
-    match found {
-        Err(error) if error.kind() == io::ErrorKind::TimedOut => Err(format!("git: {error}")),
-        // `git_says` tells why git cannot be started.
-        Err(_) => Ok(None),
-        Ok(commit) => Ok(commit.map(|commit| String::from_utf8_lossy(&commit).trim().to_owned())),
-    }
-}
-
 /// The files of a commit.
 struct Tree {
     commit: String,
@@ -296,9 +258,15 @@ impl Tree {
         }
     }
 
-    /// Returns the table for a path: the file itself, that of a run's folder, or that of an
-    /// experiment's newest run.
+    /// Returns the table for a path: the file itself, that beside another file of a run's record, that
+    /// of a run's folder, or that of an experiment's newest run.
     fn table(&self, place: &Path) -> Result<Option<PathBuf>, String> {
+        if runs::is_beside_table(place) {
+            let table = place.with_file_name(TRIALS.file);
+            if self.kind(&table)? == Some(GitKind::File) {
+                return Ok(Some(table));
+            }
+        }
         if self.kind(place)? == Some(GitKind::File) {
             return Ok(Some(place.to_owned()));
         }

@@ -2,22 +2,22 @@
 
 use std::{
     io::Read,
-    path::{Path, PathBuf},
+    path::Path,
     sync::mpsc::{RecvTimeoutError, Sender},
     thread,
     time::{Duration, Instant},
 };
 
-use kiln_core::{
-    input,
-    record::{RunFolder, run_folder::LATEST},
-    units::without_controls,
-};
+use kiln_core::units::without_controls;
 use rustix::termios::{LocalModes, OptionalActions, Termios, tcgetattr, tcgetpgrp, tcsetattr};
 
 use super::signals;
 use crate::{
-    commands::{Status, Stop, runs, written},
+    commands::{
+        Status, Stop,
+        run_name::{Taken, named_run},
+        written,
+    },
     follow::{RunFollower, RunState, page},
     output::{
         frame::{DrawnFrame, FramePage, Size},
@@ -39,7 +39,7 @@ pub(super) struct WatchedRun<'a> {
 
 /// Shows the run until it ends.
 pub(super) fn run(watched: &WatchedRun) -> Result<Status, Stop> {
-    let mut follower = RunFollower::new(find(watched.named, watched.results)?);
+    let mut follower = RunFollower::new(named_run(watched.named, watched.results, Taken::Runs)?);
     let (sender, wakes) = signals()?;
     let keys = Keys::listen(sender);
     let mut frames = Frames::new();
@@ -61,60 +61,6 @@ pub(super) fn run(watched: &WatchedRun) -> Result<Status, Stop> {
             Ok(_) | Err(RecvTimeoutError::Disconnected) => return Ok(Status::Interrupted),
         }
     }
-}
-
-/// Finds the run of a name: a run's folder or a file in it, an experiment's folder, an experiment's
-/// name under `results`, or `latest`.
-fn find(named: &str, results: &Path) -> Result<RunFolder, Stop> {
-    let refuse = |what: &str| {
-        Stop::bad_input(format!(
-            "{named}: {what}; name a run's folder such as `results/NAME/latest`, an experiment, or \
-             `latest`; `kiln ls` lists the runs"
-        ))
-    };
-    let path = Path::new(named);
-    if named == LATEST && !path.exists() {
-        let all = match runs::newest_first(results) {
-            Err(error) if input::is_absent(&error) => Vec::new(),
-            all => all.map_err(|error| runs::uncertain(named, &error))?,
-        };
-        return match all.first() {
-            Some(newest) => Ok(newest.run.clone()),
-            None => Err(refuse(&format!(
-                "there is no run under {}",
-                results.display()
-            ))),
-        };
-    }
-    let below = results.join(named);
-    let place = match (path.exists(), below.exists()) {
-        (true, _) => path.to_owned(),
-        (false, true) => below,
-        (false, false) => return runs::find(named, results).map(|found| found.run),
-    };
-    let folder = match place.is_file() {
-        true => place.parent().map(Path::to_owned).unwrap_or_default(),
-        false => place,
-    };
-    // A folder of data may have the name of the experiment that reads it.
-    let own = run_of(folder).map_err(|error| runs::uncertain(named, &error))?;
-    let found = match own {
-        Some(run) => Some(run),
-        None => runs::find_if_any(named, results)?,
-    };
-    found.ok_or_else(|| refuse("there is no run in it"))
-}
-
-/// The run of a folder, or the newest run of an experiment's folder.
-fn run_of(folder: PathBuf) -> std::io::Result<Option<RunFolder>> {
-    let folder = match folder.as_os_str().is_empty() {
-        true => PathBuf::from("."),
-        false => folder,
-    };
-    if RunFolder::at(&folder).run_file().exists() {
-        return Ok(Some(RunFolder::at(folder)));
-    }
-    runs::newest_of(&folder)
 }
 
 /// Draws each frame over the one before on a terminal, and prints one after the other elsewhere.
