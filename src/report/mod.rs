@@ -10,6 +10,7 @@ mod diff;
 mod energy;
 mod findings;
 mod html;
+mod launches;
 mod layout;
 mod manual;
 mod meaning;

@@ -19,7 +19,7 @@ use kiln_core::{
     units::Fraction,
 };
 
-use super::{layout::significant, points::Point};
+use super::{launches::Launches, layout::significant, points::Point};
 
 /// Upper end from which an interval is too wide to be useful.
 const FAR: f64 = 2.0;
@@ -140,6 +140,7 @@ impl Within {
 #[derive(Debug)]
 pub(super) struct Blocks<'a> {
     of: HashMap<&'a TrialId, u64>,
+    launches: Launches,
     /// Whether the rows have a `block`. Blocks inferred from the order always go through the points
     /// in one direction, as in older tables, so that a drift favors the same points each time.
     are_told: bool,
@@ -150,21 +151,24 @@ pub(super) struct Blocks<'a> {
 impl<'a> Blocks<'a> {
     pub(super) fn of(points: &[Point<'a>]) -> Self {
         let rows = || points.iter().flat_map(|point| point.rows.iter().copied());
+        let launches = Launches::of(rows());
         // A round that a second launch continued met two states of the machine; in tables before
         // `trials/7` a block is a round.
         let round = |row: &TrialRow| row.round.or(row.block);
         let rounds: HashMap<&TrialId, u64> = rows()
-            .filter_map(|row| Some((&row.trial, (row.launch << 32) + round(row)?)))
+            .filter_map(|row| Some((&row.trial, (launches.number(row) << 32) + round(row)?)))
             .collect();
         if !rounds.is_empty() {
             return Self {
                 of: rounds,
+                launches,
                 are_told: true,
                 within: Within::Blocks,
             };
         }
         Self {
-            of: by_order(points).unwrap_or_default(),
+            of: by_order(points, &launches).unwrap_or_default(),
+            launches,
             are_told: false,
             within: Within::Blocks,
         }
@@ -173,9 +177,10 @@ impl<'a> Blocks<'a> {
     /// Blocks for what is learned: runs with the same seed. The state of the machine has no effect
     /// on it.
     pub(super) fn of_seeds(points: &[Point<'a>]) -> Self {
-        let rows = points.iter().flat_map(|point| point.rows.iter());
+        let rows = || points.iter().flat_map(|point| point.rows.iter().copied());
         Self {
-            of: rows.map(|row| (&row.trial, row.seed)).collect(),
+            of: rows().map(|row| (&row.trial, row.seed)).collect(),
+            launches: Launches::of(rows()),
             are_told: true,
             within: Within::Seeds,
         }
@@ -184,9 +189,9 @@ impl<'a> Blocks<'a> {
 
 /// Blocks by order: the first run of each point, then the second of each, and so on; `None` if the
 /// runs had another order.
-fn by_order<'a>(points: &[Point<'a>]) -> Option<HashMap<&'a TrialId, u64>> {
+fn by_order<'a>(points: &[Point<'a>], launches: &Launches) -> Option<HashMap<&'a TrialId, u64>> {
     let rows = || points.iter().flat_map(|point| point.rows.iter());
-    let launch = rows().next()?.launch;
+    let launch = launches.number(rows().next()?);
     // The oldest tables have only the time of day.
     let has_run_seconds = rows().all(|row| row.run_seconds.is_some());
     let started = |row: &TrialRow| {
@@ -200,8 +205,10 @@ fn by_order<'a>(points: &[Point<'a>]) -> Option<HashMap<&'a TrialId, u64>> {
     // For each round: start of its first and of its last run.
     let mut rounds: Vec<(f64, f64)> = Vec::new();
     for point in points {
-        let timed =
-            |row: &&'a TrialRow| Some((started(row)?, &row.trial)).filter(|_| row.launch == launch);
+        let timed = |row: &&'a TrialRow| {
+            let timed = Some((started(row)?, &row.trial));
+            timed.filter(|_| launches.number(row) == launch)
+        };
         let mut runs: Vec<(f64, &TrialId)> = point.rows.iter().map(timed).collect::<Option<_>>()?;
         runs.sort_by(|one, other| one.0.total_cmp(&other.0));
         for (round, (seconds, trial)) in runs.into_iter().enumerate() {
@@ -312,7 +319,7 @@ impl Rates {
                 value,
                 seconds: row.started_seconds(),
                 block,
-                launch: Some(row.launch),
+                launch: Some(blocks.launches.number(row)),
                 is_disturbed: blocks.within == Within::Blocks && !row.disturbances().is_empty(),
                 is_at_once: false,
             })
@@ -400,7 +407,7 @@ fn lack(
         () if !points.iter().any(is_repeated) => Unknown::Single,
         () if !rates().all(|rate| rate.is_finite() && rate > 0.0) => Unknown::NoRatio,
         () => match blocks.within {
-            Within::Blocks if !share_a_launch(points) => Unknown::Launches,
+            Within::Blocks if !share_a_launch(points, &blocks.launches) => Unknown::Launches,
             Within::Blocks => Unknown::Apart,
             Within::Seeds => Unknown::Seeds,
         },
@@ -408,10 +415,11 @@ fn lack(
 }
 
 /// Whether there is a launch that ran each of these points.
-fn share_a_launch(points: &[Point<'_>]) -> bool {
-    let launches =
-        |point: &Point<'_>| -> HashSet<u64> { point.completed().map(|row| row.launch).collect() };
-    let of_points = points.iter().map(launches);
+fn share_a_launch(points: &[Point<'_>], launches: &Launches) -> bool {
+    let of_point = |point: &Point<'_>| -> HashSet<u64> {
+        point.completed().map(|row| launches.number(row)).collect()
+    };
+    let of_points = points.iter().map(of_point);
     let of_points = of_points.filter(|launches| !launches.is_empty());
     let shared = of_points.reduce(|one, other| one.intersection(&other).copied().collect());
     shared.is_none_or(|shared| !shared.is_empty())

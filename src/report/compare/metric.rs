@@ -11,7 +11,10 @@ use kiln_core::{
 use serde::{Serialize, Serializer};
 
 use super::{at_once::AtOnce, column::ColumnMetric, copies::are_copies, matching::RunKeys, paired};
-use crate::report::energy::{by_counter, by_readings};
+use crate::report::{
+    energy::{by_counter, by_readings},
+    launches::Launches,
+};
 
 /// A number that a verdict is given on.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -171,10 +174,11 @@ impl ComparedMetric {
     ) -> Option<(&'static str, [Vec<TimedRun>; 2])> {
         let of = |column: MetricColumn| {
             let sides = [base, new].map(|rows| {
+                let launches = Launches::of(rows.iter().copied());
                 let run = |row: &&TrialRow| {
                     let value = column.read(row);
                     let value = value.filter(|value| self.is_usable(*value))?;
-                    Some(self.run(row, value, reader))
+                    Some(self.run(row, value, reader, &launches))
                 };
                 rows.iter().filter_map(run).collect::<Vec<TimedRun>>()
             });
@@ -298,7 +302,13 @@ impl ComparedMetric {
     }
 
     /// A number of a row with its place in time.
-    fn run(self, row: &TrialRow, value: f64, reader: RunReader<'_>) -> TimedRun {
+    fn run(
+        self,
+        row: &TrialRow,
+        value: f64,
+        reader: RunReader<'_>,
+        launches: &Launches,
+    ) -> TimedRun {
         let block = match (self.nature(), reader.keys) {
             // The same seed gives the same weights and batches on both sides.
             (Nature::Settled, _) => Some(row.seed),
@@ -313,7 +323,7 @@ impl ComparedMetric {
                 .started_seconds()
                 .filter(|_| reader.keys != RunKeys::Nothing),
             block,
-            launch: Some(launch_of(row)),
+            launch: Some(launches.number(row)),
             is_disturbed: is_at_once || !row.disturbances().is_empty(),
             is_at_once,
         }
@@ -458,11 +468,3 @@ fn can_be_ratio(value: f64) -> bool {
 
 /// The largest number that a comparison takes; its inverse is the least.
 const LARGEST: f64 = 1e150;
-
-/// A number for the launch of a run. Rows of several runs that somebody joined to one table have launches
-/// of one number, and runs that began at different minutes.
-fn launch_of(row: &TrialRow) -> u64 {
-    let began = row.started_seconds().zip(row.run_seconds);
-    let minute = began.map_or(0.0, |(started, since)| ((started - since) / 60.0).round());
-    (row.launch << 32) + minute.max(0.0) as u64
-}

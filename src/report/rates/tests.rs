@@ -132,6 +132,23 @@ fn what_ran_one_after_the_other_or_once_says_nothing() {
 }
 
 #[test]
+fn launches_of_one_number_are_those_of_their_runs() {
+    let joined = |hour_of_c: u32, has_blocks| {
+        let mut table = run_of(&QUIET, in_turns, has_blocks);
+        for row in &mut table.rows {
+            let hour = if row.axes[0] == "c" { hour_of_c } else { 12 };
+            let seconds = row.fixed.run_seconds.unwrap();
+            row.fixed.started_utc = Some(format!("2026-07-01T{hour}:00:{seconds:02}Z"));
+        }
+        Rates::of(&points(&table), |row| row.samples_per_second).unknown()
+    };
+    for has_blocks in [true, false] {
+        assert_eq!(joined(12, has_blocks), None);
+        assert_eq!(joined(13, has_blocks), Some(Unknown::Launches));
+    }
+}
+
+#[test]
 fn a_block_that_a_second_launch_went_on_with_is_two() {
     // The second launch is 20 % slower, and of the last block only the second point ran in it.
     let mut table = run_of(&QUIET, in_turns, true);
