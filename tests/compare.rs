@@ -361,6 +361,8 @@ fn a_git_revision_can_be_named_and_links_are_followed() {
         "HEAD~1:results/x/latest",
         "HEAD~1:results/x",
         "HEAD~1:results/x/latest/trials.csv",
+        "HEAD~1:results/x/latest/run.json",
+        "HEAD~1:results/x/20260101T000000Z-abc/experiment.yaml",
         "HEAD~1:x",
     ] {
         let ended = kiln(folder.path(), &["compare", named, "results/x/latest"]);
@@ -416,12 +418,25 @@ fn a_git_revision_can_be_named_and_links_are_followed() {
         ("HEAD:results/y", "the path does not exist in that revision"),
         ("HEAD:../x", "the path does not exist in that revision"),
         ("HEAD:results", "it holds no `trials.csv`"),
+        (
+            "HEAD",
+            "; `HEAD` is a git revision: name a run in it, such as",
+        ),
         ("--output=x:y", ""),
     ] {
         let ended = kiln(folder.path(), &["compare", named, "results/x/latest"]);
         assert!(
             ended.status == Some(2) && ended.stderr.contains(said),
             "{named}: {ended:?}"
+        );
+    }
+    for command in ["watch", "wait", "rm"] {
+        let ended = kiln(folder.path(), &[command, "HEAD:results/x"]);
+        let said =
+            "HEAD:results/x: it names a run in a git revision, and a run in the working tree";
+        assert!(
+            ended.status == Some(2) && ended.stderr.contains(said),
+            "{command}: {ended:?}"
         );
     }
 }
