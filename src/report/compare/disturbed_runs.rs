@@ -2,7 +2,10 @@
 
 use std::collections::HashSet;
 
-use kiln_core::{record::note::BusyHost, units::counted};
+use kiln_core::{
+    record::{disturbance::Disturbance, note::BusyHost},
+    units::counted,
+};
 
 use super::{Compared, Comparisons, DisturbedRun};
 
@@ -78,18 +81,21 @@ pub(super) fn all_excluded(found: &Comparisons) -> Option<&'static str> {
 /// The kind of cause that all these runs have in common, in words; `None` if there are several.
 fn common_cause<'r>(runs: impl Iterator<Item = &'r DisturbedRun>) -> Option<String> {
     let only = |run: &'r DisturbedRun| match &run.by[..] {
-        [only] => Some(only.as_str()),
+        [only] => Some(only),
         _ => None,
     };
-    let causes: Vec<&str> = runs.map(only).collect::<Option<_>>()?;
-    let busy = causes.iter().map(|cause| BusyHost::parse(cause));
+    let causes: Vec<&Disturbance> = runs.map(only).collect::<Option<_>>()?;
+    let busy = causes.iter().map(|cause| match cause {
+        Disturbance::BusyHost(busy) => Some(*busy),
+        Disturbance::Other(_) => None,
+    });
     let busy: Option<Vec<BusyHost>> = busy.collect();
     if let Some(words) = busy.and_then(|busy| BusyHost::range(&busy)) {
         return Some(words);
     }
-    let first = *causes.first()?;
-    let is_one = causes.iter().all(|cause| *cause == first);
-    is_one.then(|| first.to_owned())
+    let first = causes.first()?.to_string();
+    let is_one = causes.iter().all(|cause| cause.to_string() == first);
+    is_one.then_some(first)
 }
 
 /// Runs of a point that were disturbed: how many of each side, and by what; without the sides that

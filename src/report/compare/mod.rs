@@ -34,7 +34,7 @@ use std::{collections::HashSet, fmt};
 
 use kiln_core::{
     plan::{Outcome, TrialId},
-    record::{TrialRow, TrialTable},
+    record::{TrialRow, TrialTable, disturbance::Disturbance},
     statistics::{Design, Drift, FEWEST_RUNS, Nature},
 };
 use serde::{Serialize, Serializer};
@@ -220,12 +220,13 @@ pub struct Compared {
 #[derive(Clone, Debug, PartialEq)]
 pub struct DisturbedRun {
     pub trial: TrialId,
-    pub by: Vec<String>,
+    pub by: Vec<Disturbance>,
 }
 
 impl fmt::Display for DisturbedRun {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "trial {}: {}", self.trial, self.by.join(", "))
+        let causes: Vec<String> = self.by.iter().map(Disturbance::to_string).collect();
+        write!(f, "trial {}: {}", self.trial, causes.join(", "))
     }
 }
 

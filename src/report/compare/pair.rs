@@ -4,7 +4,7 @@ use std::collections::{HashMap, HashSet};
 
 use kiln_core::{
     plan::{Outcome, TrialId},
-    record::TrialRow,
+    record::{TrialRow, disturbance::Disturbance},
 };
 
 use super::{
@@ -167,15 +167,17 @@ pub(super) fn disturbances(
     at_once: &AtOnce<'_>,
     other: &str,
 ) -> Vec<DisturbedRun> {
-    let of_row =
-        |row: &TrialRow| {
-            let mut by = row.disturbances();
-            by.extend(at_once.beside(row).map(|beside| {
-                format!("ran at the same time as trial {} of {other}", beside.trial)
-            }));
-            let trial = row.trial.clone();
-            (!by.is_empty()).then_some(DisturbedRun { trial, by })
-        };
+    let at_the_same_time = |row: &TrialRow| {
+        let trial = &at_once.beside(row)?.trial;
+        let words = format!("ran at the same time as trial {trial} of {other}");
+        Some(Disturbance::Other(words))
+    };
+    let of_row = |row: &TrialRow| {
+        let mut by = row.disturbances();
+        by.extend(at_the_same_time(row));
+        let trial = row.trial.clone();
+        (!by.is_empty()).then_some(DisturbedRun { trial, by })
+    };
     completed(rows).into_iter().filter_map(of_row).collect()
 }
 

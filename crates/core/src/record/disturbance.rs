@@ -1,5 +1,7 @@
 //! Disturbances that a row reports: other processes and clock limits.
 
+use std::fmt;
+
 use super::{TrialRow, note::BusyHost};
 use crate::{
     plan::Outcome,
@@ -8,6 +10,24 @@ use crate::{
 
 pub use crate::units::clock_limits::{LEAST_THROTTLED_FRACTION, POWER_CAP};
 
+/// A reason why the times, energy or results of a trial may be disturbed.
+#[derive(Clone, Debug, PartialEq)]
+pub enum Disturbance {
+    /// Other processes used the host.
+    BusyHost(BusyHost),
+    /// Any other reason, in words.
+    Other(String),
+}
+
+impl fmt::Display for Disturbance {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::BusyHost(busy) => write!(f, "{busy}"),
+            Self::Other(words) => f.write_str(words),
+        }
+    }
+}
+
 impl TrialRow {
     /// Its attempt, if that completed.
     pub fn completed_attempt(&self) -> Option<u64> {
@@ -15,7 +35,7 @@ impl TrialRow {
     }
 
     /// Reasons why its times, energy or results may be disturbed; empty if no disturbance is known.
-    pub fn disturbances(&self) -> Vec<String> {
+    pub fn disturbances(&self) -> Vec<Disturbance> {
         let mut found = Vec::new();
         if let Some(seen) = self.others_on_device() {
             found.push(format!("others on the device ({seen})"));
@@ -43,7 +63,11 @@ impl TrialRow {
         found.extend(errors.into_iter().filter_map(|(count, what)| {
             Some(counted(count.filter(|count| *count > 0)? as usize, what))
         }));
-        found.extend(BusyHost::of(self).map(|busy| busy.to_string()));
+        let busy = BusyHost::of(self).map(Disturbance::BusyHost);
         found
+            .into_iter()
+            .map(Disturbance::Other)
+            .chain(busy)
+            .collect()
     }
 }
