@@ -219,9 +219,7 @@ pub(super) enum FindingForm {
 /// One line for several points, if each of their trials ran on a busy host.
 fn all_busy(points: &[Vec<&RuleFinding>]) -> Option<String> {
     let trials = || points.iter().flatten();
-    let busy: Option<Vec<BusyHost>> = trials()
-        .map(|finding| BusyHost::parse(&finding.says))
-        .collect();
+    let busy: Option<Vec<BusyHost>> = trials().map(|finding| finding.busy).collect();
     let busy = BusyHost::range(&busy?).filter(|_| points.len() > 1)?;
     Some(format!(
         "the {} ({}): {busy}; their timings are unreliable",

@@ -282,6 +282,7 @@ fn busy_host(case: &TrialContext<'_>) -> Option<RuleMatch> {
             Next::new().repeat(3),
         )
         .of_degree(busy.other_cores / busy.cores.max(1) as f64)
+        .with_busy_host(busy)
         .with([TrialContext::quoted(BusyHost::COLUMN, &note)]),
     )
 }

@@ -112,6 +112,7 @@ fn of_trial(row: &TrialRow, place: usize, around: &RunContext<'_>) -> Vec<RuleFi
         is_fault: rule.is_fault,
         weight: found.weight,
         degree: found.degree,
+        busy: found.busy,
         says: found.says,
         means: rule.means,
         refuted_by: rule.refuted_by,

@@ -2,7 +2,7 @@
 
 use std::cmp::Ordering;
 
-use kiln_core::plan::TrialId;
+use kiln_core::{plan::TrialId, record::note::BusyHost};
 use serde::Serialize;
 
 use super::{
@@ -74,6 +74,8 @@ pub(super) struct RuleMatch {
     pub(super) degree: f64,
     /// Beside the rule's own columns: notes, and cells of other rows of the run.
     pub(super) more: Vec<Evidence>,
+    /// The other processes that it tells of.
+    pub(super) busy: Option<BusyHost>,
     pub(super) next: Next,
 }
 
@@ -84,12 +86,20 @@ impl RuleMatch {
             weight,
             degree: 0.0,
             more: Vec::new(),
+            busy: None,
             next,
         }
     }
 
     pub(super) fn of_degree(self, degree: f64) -> Self {
         Self { degree, ..self }
+    }
+
+    pub(super) fn with_busy_host(self, busy: BusyHost) -> Self {
+        Self {
+            busy: Some(busy),
+            ..self
+        }
     }
 
     pub(super) fn with(mut self, more: impl IntoIterator<Item = Evidence>) -> Self {
@@ -109,6 +119,9 @@ pub struct RuleFinding {
     pub weight: Weight,
     #[serde(skip)]
     pub(super) degree: f64,
+    /// The other processes that it tells of.
+    #[serde(skip)]
+    pub(in crate::report) busy: Option<BusyHost>,
     pub says: String,
     pub means: &'static str,
     pub refuted_by: &'static str,

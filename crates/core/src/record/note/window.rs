@@ -26,7 +26,7 @@ impl BusyHost {
     }
 
     /// Reads such a note, or a sentence that begins with one.
-    pub fn parse(note: &str) -> Option<Self> {
+    fn parse(note: &str) -> Option<Self> {
         let rest = note.strip_prefix(Self::BEGINNING)?;
         let (others, rest) = rest.split_once(" of ")?;
         Some(Self {
