@@ -9,6 +9,7 @@ pub mod compare;
 mod diff;
 mod energy;
 mod findings;
+mod heads;
 mod html;
 mod launches;
 mod layout;

@@ -9,6 +9,7 @@ use kiln_core::{
 };
 
 use super::{
+    heads,
     layout::{MUST_STAY, PageColumn, PageStyle, fitting, hidden, layout, share_of_fastest},
     metrics::{self, LEARNED},
     objective,
@@ -188,20 +189,20 @@ impl RankedTable<'_> {
     fn rates(&self) -> Vec<PageColumn> {
         let fastest = self.0.fastest();
         vec![
-            self.statistic("samples/s", MUST_STAY, SAMPLES.0, |rate| rate.with_spread()),
-            self.statistic("tokens/s", 20, TOKENS.0, |rate| rate.with_spread()),
+            self.statistic(SAMPLES.1, MUST_STAY, SAMPLES.0, |rate| rate.with_spread()),
+            self.statistic(TOKENS.1, 20, TOKENS.0, |rate| rate.with_spread()),
             self.column("vs fastest", 80, |point| {
                 let share = self.0.share(point, fastest)?;
                 Some(share_of_fastest(share))
             }),
             self.mean(
-                "data wait",
+                heads::DATA_WAIT.text,
                 70,
                 |row| row.data_wait_fraction,
                 |share| Fraction(share).to_string(),
             ),
             self.mean(
-                "step",
+                heads::STEP.text,
                 if self.0.is_of_steps() { MUST_STAY } else { 40 },
                 |row| row.of_whole_work(row.median_step_seconds),
                 |seconds| Seconds(seconds).to_string(),
@@ -215,13 +216,17 @@ impl RankedTable<'_> {
             true => |row| row.peak_nvml_used_bytes,
             false => |row| row.peak_resident_bytes,
         };
+        let memory = match has_gpu {
+            true => "GPU memory",
+            false => heads::MEMORY.text,
+        };
         // A point needs the memory of its fullest trial, not the mean of them.
         let fullest = |point: &Point<'_>| {
             let most = point.completed().filter_map(peak).max()?;
             Some(Bytes(most).to_string())
         };
         vec![
-            self.column(if has_gpu { "GPU memory" } else { "memory" }, 60, fullest),
+            self.column(memory, 60, fullest),
             self.mean(
                 "MFU",
                 30,

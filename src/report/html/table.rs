@@ -276,7 +276,7 @@ impl PointTable {
 
     /// The speeds, and the share of that of the fastest point of the run.
     fn add_rates(&mut self, lines: &[HtmlLine<'_>]) {
-        for (head, of) in [("samples/s", SAMPLES.0), ("tokens/s", TOKENS.0)] {
+        for (of, head) in [SAMPLES, TOKENS] {
             let cell = |line: &HtmlLine<'_>| {
                 let rate = line.point.statistic(of)?;
                 let text = of_runs(line.point, &rate, rate.with_spread());

@@ -179,7 +179,6 @@ fn columns(
             .iter()
             .map(|(_, comparison)| comparison.verdict == Verdict::Worse),
     );
-    let points = point_columns(comparisons, found);
     let numbers = [
         column("verdict", MUST_STAY, &|pair, comparison| {
             Some(verdict(comparison) + if is_clean { "" } else { beside(pair) })
@@ -215,16 +214,19 @@ fn columns(
             })
         }),
     ];
+    let heads = numbers.iter().map(|column| column.head.as_str());
+    let heads: Vec<&str> = heads.chain(RUNS_HEADS).collect();
+    let points = point_columns(comparisons, found, &heads);
     let mut columns: Vec<PageColumn> = [marks].into_iter().chain(points).chain(numbers).collect();
     columns.retain(PageColumn::says_something);
     columns
 }
 
-/// In blocks each side has one run in each.
+/// Heads of the column of runs: outside of blocks, and in blocks, where each side has one run in each.
+const RUNS_HEADS: [&str; 2] = ["n", "blocks"];
+
 fn runs_head(found: &Comparisons) -> &'static str {
     let mut blocks = found.pairs.iter().map(|pair| pair.blocks.as_ref());
-    match blocks.all(|blocks| blocks.is_some_and(|blocks| blocks.are_enough)) {
-        true => "blocks",
-        false => "n",
-    }
+    let is_in_blocks = blocks.all(|blocks| blocks.is_some_and(|blocks| blocks.are_enough));
+    RUNS_HEADS[usize::from(is_in_blocks)]
 }

@@ -9,28 +9,18 @@ use crate::report::{
 /// A pair of points, and its comparison by the metric of the table.
 pub(super) type PointVerdict<'a> = (&'a Compared, &'a Comparison);
 
-/// Heads of the columns beside the axes.
-const HEADS: [&str; 8] = [
-    "verdict",
-    "base",
-    "new",
-    "change",
-    "95 % interval",
-    "smallest visible",
-    "n",
-    "blocks",
-];
-
-/// A column per axis; the name of the point where that says more than its values.
+/// A column per axis; the name of the point where that says more than its values. No short name is
+/// one of these heads of other columns.
 pub(super) fn point_columns(
     comparisons: &[PointVerdict<'_>],
     found: &Comparisons,
+    other_heads: &[&str],
 ) -> Vec<PageColumn> {
     let Some(axes) = axes(found) else {
         let names = comparisons.iter().map(|(pair, _)| Some(pair.name.clone()));
         return vec![PageColumn::new("point", u8::MAX, names)];
     };
-    let heads = short_names_beside(&all_axes(&axes, found), &HEADS);
+    let heads = short_names_beside(&all_axes(&axes, found), other_heads);
     let column = |(axis, head): (&String, &String)| {
         let values = comparisons.iter().map(|(pair, _)| value(pair, found, axis));
         PageColumn::new(head, u8::MAX, values)

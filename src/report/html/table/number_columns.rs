@@ -6,7 +6,7 @@ use kiln_core::{
 };
 
 use super::cells::{HtmlCell, mean, of_runs, sorted};
-use crate::report::points::Point;
+use crate::report::{heads, points::Point};
 
 /// A column of numbers: means over the runs of a point.
 pub(super) struct NumberColumn {
@@ -21,14 +21,14 @@ pub(super) struct NumberColumn {
 /// Columns before those of the metrics.
 pub(super) const SPEED: [NumberColumn; 4] = [
     NumberColumn {
-        head: "step",
+        head: heads::STEP.text,
         meaning: "median time of a step",
         of: |row| row.of_whole_work(row.median_step_seconds),
         print: |value| Seconds(value).to_string(),
         is_peak: false,
     },
     NumberColumn {
-        head: "data wait",
+        head: heads::DATA_WAIT.text,
         meaning: "share of the window that the trainer was blocked in the loader, on a GPU with nothing left to do",
         of: |row| row.data_wait_fraction,
         print: |value| Fraction(value).to_string(),
@@ -51,7 +51,7 @@ pub(super) const SPEED: [NumberColumn; 4] = [
 ];
 
 const MEMORY: NumberColumn = NumberColumn {
-    head: "memory",
+    head: heads::MEMORY.text,
     meaning: "peak memory of the process, of its fullest trial; on the CPU",
     of: |row| {
         let bytes = row
