@@ -4,7 +4,10 @@ use std::{collections::HashSet, path::Path};
 
 use kiln_core::{
     plan::TrialId,
-    record::command_line::{experiment_file, is_variable, with_variables},
+    record::{
+        command_line::{experiment_file, is_variable, with_variables},
+        command_options::{BesideKeep, CommandOption},
+    },
     spec::RunPlace,
     units::{counted, shell_word},
 };
@@ -68,11 +71,6 @@ fn variables_here() -> Vec<String> {
     names
 }
 
-/// Options that do not go with `--keep`.
-const EXCLUDED: [&str; 4] = ["--rerun", "--continue", "--read-again", "--keep"];
-/// Options that the command leaves out: `--keep` begins a new run by itself, and is to run it.
-const DROPPED: [&str; 2] = ["--fresh", "--dry-run"];
-
 /// The whole command that keeps the trials of a run, without `--across`.
 fn command(wanted: &WantedTrials, old: &Old) -> String {
     let path = old.folder.path().to_string_lossy();
@@ -93,16 +91,21 @@ fn typed(words: &[String]) -> Option<String> {
     experiment_file(words)?;
     // Variables may be secrets.
     let is_excluded = |word: &String| {
-        word.contains("model.environment") || EXCLUDED.iter().any(|option| word.starts_with(option))
+        word.contains("model.environment") || beside_keep(word) == BesideKeep::Excludes
     };
     if words.get(1).is_none_or(|word| word != "run") || words.iter().any(is_excluded) {
         return None;
     }
     let words = words
         .iter()
-        .filter(|word| !DROPPED.contains(&word.as_str()));
+        .filter(|word| beside_keep(word) == BesideKeep::Stays);
     let words: Vec<String> = words.map(|word| shell_word(word)).collect();
     Some(words.join(" "))
+}
+
+/// What becomes of a word of the command line.
+fn beside_keep(word: &str) -> BesideKeep {
+    CommandOption::of(word).map_or(BesideKeep::Stays, |option| option.beside_keep)
 }
 
 /// A short name of the run. Where a new run is started at once, the name of the experiment would mean

@@ -4,6 +4,7 @@ use std::{collections::BTreeSet, fs, path::Path};
 
 use super::{
     RunFile, RunFolder,
+    command_options::CommandOption,
     run_file::Launch,
     run_folder::{LATEST, runs},
 };
@@ -14,19 +15,6 @@ use crate::{
     units::shell_word,
 };
 
-/// Options of one launch, which a resume leaves out; those that take a value.
-const LEFT_OUT: [&str; 4] = ["--fresh", "--quiet", "--dry-run", "--detach"];
-const LEFT_OUT_WITH_VALUE: [&str; 7] = [
-    "--only",
-    "--rerun",
-    "--keep",
-    "--across",
-    "--read-again",
-    "--progress",
-    "--at",
-];
-/// Options of the first launch of a run that begins with the launches of another one.
-const COPYING: [&str; 2] = ["--keep", "--read-again"];
 /// The commands that begin a run or go on with it.
 const STARTING: [&str; 3] = ["run", "tune", "reproduce"];
 /// The usual folder of the runs.
@@ -60,7 +48,7 @@ pub fn resuming(file: &RunFile, folder: &RunFolder) -> Option<Resume> {
 fn own_launches(file: &RunFile) -> impl DoubleEndedIterator<Item = &Launch> {
     let is_copying = |launch: &Launch| {
         let mut words = launch.command_line.iter();
-        words.any(|word| COPYING.contains(&option(word)))
+        words.any(|word| CommandOption::of(word).is_some_and(|option| option.is_copying))
     };
     let first = match file.launches.iter().rposition(is_copying) {
         Some(first) => first,
@@ -230,22 +218,19 @@ fn same_command(words: &[String], point: Option<&str>) -> Option<String> {
     let mut kept = Vec::new();
     let mut words = words.iter();
     while let Some(word) = words.next() {
-        if LEFT_OUT_WITH_VALUE.contains(&word.as_str()) {
-            words.next();
-        } else if !is_left_out(word) {
-            kept.push(typed(word));
+        match CommandOption::of(word) {
+            Some(option) if option.is_left_out_of_resume => {
+                if option.takes_value && word == option.name {
+                    words.next();
+                }
+            }
+            _ => kept.push(typed(word)),
         }
     }
     if let Some(point) = point {
         kept.extend(["--at".to_owned(), typed(point)]);
     }
     Some(kept.join(" "))
-}
-
-fn is_left_out(word: &str) -> bool {
-    let name = word.split_once('=').map(|(name, _)| name);
-    let has_value = name.is_some_and(|name| LEFT_OUT_WITH_VALUE.contains(&name));
-    has_value || LEFT_OUT.contains(&word)
 }
 
 /// A word for a shell; a path below the home folder is recorded with `~`, which the shell replaces.

@@ -6,6 +6,7 @@ pub mod checkpoint;
 pub mod collect;
 pub mod columns;
 pub mod command_line;
+pub mod command_options;
 pub mod continuation;
 pub mod course;
 mod datasheet;
