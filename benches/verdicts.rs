@@ -17,9 +17,7 @@
 use std::{fmt::Write, fs, path::PathBuf};
 
 use kiln::report::compare::{ComparedMetric, Verdict, verdict_of};
-use kiln_core::{
-    kinds::random::SplitMix64, plan::Outcome, record::TrialTable, statistics::TimedRun,
-};
+use kiln_core::{kinds::random::SplitMix64, record::TrialTable, statistics::TimedRun};
 use statrs::distribution::{ContinuousCDF, StudentsT};
 
 /// So many for each slowdown; of none ten times as many, so that the share of false verdicts is
@@ -276,9 +274,7 @@ fn rates(path: &std::path::Path) -> Vec<(f64, bool)> {
             panic!("{error}; `kiln run experiments/verdict-spread.yaml` makes it")
         })
         .rows;
-    let completed = rows
-        .iter()
-        .filter(|row| row.fixed.outcome == Outcome::Completed);
+    let completed = rows.iter().filter(|row| row.fixed.is_completed());
     completed
         .filter_map(|row| {
             Some((

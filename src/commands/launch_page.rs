@@ -67,7 +67,7 @@ fn summary(report: &LaunchReport, table: &TrialTable, experiment: &Experiment) -
 /// The last lines of the page: the run's folder, and that it is worth committing.
 fn closing(folder: &RunFolder, table: &TrialTable) -> String {
     let mut rows = table.rows.iter();
-    match rows.any(|row| row.fixed.outcome == Outcome::Completed) {
+    match rows.any(|row| row.fixed.is_completed()) {
         true => worth_committing(folder),
         false => format!(
             "No trial completed; the run's folder is:\n  {}\n",

@@ -3,7 +3,7 @@
 
 use std::{cell::RefCell, collections::HashSet, time::Instant};
 
-use kiln_core::plan::{Outcome, Trial};
+use kiln_core::plan::Trial;
 
 use super::{
     names::name,
@@ -113,7 +113,7 @@ impl OutlookState {
                     .update(&trial.id, |pace| follow(pace, now, progress));
             }
             LaunchEvent::TrialEnded { trial, row, .. } => {
-                let is_whole = row.outcome == Outcome::Completed;
+                let is_whole = row.is_completed();
                 self.time.end(&trial.id, self.now(), is_whole);
             }
             LaunchEvent::Notice(_)

@@ -1,7 +1,6 @@
 //! The texts of bars and lines.
 
 use kiln_core::{
-    plan::Outcome,
     record::{TrialRow, trial_reason::without_trial},
     units::{Fraction, Seconds, counted, decimals, significant},
 };
@@ -63,10 +62,7 @@ pub(super) fn all_figures(progress: TrialProgress) -> String {
 
 /// Returns the line of an ended attempt of a trial of this name.
 pub(super) fn ended(name: &str, row: &TrialRow) -> String {
-    let reason = row
-        .reason
-        .as_deref()
-        .filter(|_| row.outcome != Outcome::Completed);
+    let reason = row.reason.as_deref().filter(|_| !row.is_completed());
     let outcome = row.outcome.name();
     // The reason may be a sentence on the trial, with its duration.
     if let Some(sentence) = reason.and_then(|reason| without_trial(&row.trial, reason)) {
@@ -96,7 +92,7 @@ pub(super) fn ended(name: &str, row: &TrialRow) -> String {
 
 #[cfg(test)]
 mod tests {
-    use kiln_core::plan::TrialId;
+    use kiln_core::plan::{Outcome, TrialId};
 
     use super::*;
 

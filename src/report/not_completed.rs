@@ -191,9 +191,7 @@ impl<'a> NotCompleted<'a> {
             .filter(|row| factor.value(row) == value)
             .collect();
         let others = with.len().saturating_sub(group.rows.len());
-        let has_completed = with
-            .iter()
-            .any(|row| row.fixed.outcome == Outcome::Completed);
+        let has_completed = with.iter().any(|row| row.fixed.is_completed());
         let so_far = if self.is_partial { " so far" } else { "" };
         let rest = match (others, has_completed) {
             (0, _) => format!(", and every trial with it {}{so_far}", did(group.outcome)),

@@ -8,7 +8,6 @@ mod missing_window;
 use std::collections::BTreeSet;
 
 use kiln_core::{
-    plan::Outcome,
     record::{
         TrialRow, TrialTable,
         note::{ContinuedFrom, UnwrittenCheckpoint},
@@ -41,9 +40,7 @@ pub fn notices(
     let with_rate: Vec<&TrialRow> = rows()
         .filter(|row| row.samples_per_second.is_some())
         .collect();
-    let completed: Vec<&TrialRow> = rows()
-        .filter(|row| row.outcome == Outcome::Completed)
-        .collect();
+    let completed: Vec<&TrialRow> = rows().filter(|row| row.is_completed()).collect();
     let mut lines = Vec::new();
     lines.extend(input_pipeline(&points, &table.axes));
     lines.extend(too_low_peak(&with_rate));
@@ -95,7 +92,7 @@ fn too_low_peak(rows: &[&TrialRow]) -> Option<String> {
 fn stand_ins(points: &[Point<'_>]) -> Option<String> {
     let rows = || points.iter().flat_map(|point| point.rows.iter().copied());
     let completed: Vec<&TrialRow> = rows()
-        .filter(|row| pieces(row).is_some() && row.outcome == Outcome::Completed)
+        .filter(|row| pieces(row).is_some() && row.is_completed())
         .collect();
     let first = completed.first()?;
     let planned = first.fallback_of.as_ref()?;
@@ -167,6 +164,8 @@ fn unsaved(points: &[Point<'_>]) -> Option<String> {
 
 #[cfg(test)]
 mod tests {
+    use kiln_core::plan::Outcome;
+
     use super::{
         super::{
             diagnosis::diagnose,

@@ -2,7 +2,6 @@
 //! JSON.
 
 use kiln_core::{
-    plan::Outcome,
     record::{
         PlannedValues, RunFolder, TableRow, TrialTable, nodes::unlike_nodes, run_folder::LATEST,
         several_programs::rows_of_several_programs,
@@ -296,7 +295,7 @@ fn not_completed(subject: Subject<'_>, planned: Option<&PlannedValues>) -> Vec<V
             "stderr": log_path(subject.folder, row),
         })
     };
-    rows.filter(|row| row.fixed.outcome != Outcome::Completed)
+    rows.filter(|row| !row.fixed.is_completed())
         .map(of)
         .collect()
 }

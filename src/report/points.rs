@@ -70,10 +70,7 @@ pub(super) struct Point<'a> {
 impl Point<'_> {
     /// Rows of completed trials.
     pub(super) fn completed(&self) -> impl Iterator<Item = &TrialRow> {
-        self.rows
-            .iter()
-            .copied()
-            .filter(|row| row.outcome == Outcome::Completed)
+        self.rows.iter().copied().filter(|row| row.is_completed())
     }
 
     /// How its other trials ended, with their numbers: `2 oom`; empty if all completed.
@@ -100,7 +97,7 @@ impl Point<'_> {
             .rows
             .iter()
             .copied()
-            .filter(|row| row.outcome == Outcome::Completed && number(row).is_none())
+            .filter(|row| row.is_completed() && number(row).is_none())
             .collect();
         (!rows.is_empty()).then_some(Self {
             values: self.values,

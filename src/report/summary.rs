@@ -161,7 +161,7 @@ pub(super) fn counts(table: &TrialTable, planned: usize) -> String {
     let not_run = planned.saturating_sub(rows.len());
     let disturbed = rows
         .iter()
-        .filter(|row| row.fixed.outcome == Outcome::Completed)
+        .filter(|row| row.fixed.is_completed())
         .filter(|row| !row.fixed.disturbances().is_empty())
         .count();
     let parts = ended

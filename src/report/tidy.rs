@@ -214,7 +214,7 @@ impl<'a> TidyTable<'a> {
         let rows = runs.flat_map(|run| run.subject.table.last_attempts());
         let rows: Vec<&TrialRow> = rows
             .map(|row| &*row.fixed)
-            .filter(|row| row.outcome == Outcome::Completed)
+            .filter(|row| row.is_completed())
             .collect();
         let experiments: Vec<Option<&str>> =
             self.runs.iter().map(|run| run.subject.experiment).collect();

@@ -6,7 +6,7 @@
 use std::{collections::HashMap, time::Duration};
 
 use kiln_core::{
-    plan::{Outcome, TrainingLength, Trial, TrialId},
+    plan::{TrainingLength, Trial, TrialId},
     record::TrialRow,
     spec::{EvaluateEvery, EvaluateMoment},
 };
@@ -91,7 +91,7 @@ pub struct TrialTime {
 impl TrialTime {
     /// `None` if the row has not the time of a whole trial: it did not complete, or was resumed.
     pub fn of(length: TrainingLength, row: &TrialRow) -> Option<Self> {
-        if row.outcome != Outcome::Completed {
+        if !row.is_completed() {
             return None;
         }
         let seconds = row.whole_seconds()?;
@@ -215,7 +215,7 @@ impl KnownTimes {
 
 #[cfg(test)]
 pub(super) mod tests {
-    use kiln_core::spec::Experiment;
+    use kiln_core::{plan::Outcome, spec::Experiment};
 
     use super::*;
 

@@ -7,7 +7,7 @@ use std::{
 };
 
 use kiln_core::{
-    plan::{Outcome, Plan, TrainingLength, Trial, TrialId},
+    plan::{Plan, TrainingLength, Trial, TrialId},
     record::{DEVICE_SEPARATOR, RunFile, TrialRow, TrialTable},
 };
 use kiln_hardware::host;
@@ -112,7 +112,7 @@ impl KnownRows {
             }
             let mut of_run = Vec::new();
             let read = TrialTable::each_of(&named.run, &mut |row| {
-                if row.fixed.outcome == Outcome::Completed
+                if row.fixed.is_completed()
                     && let Some((trial, length)) = points.find(&row.fixed)
                 {
                     of_run.push((trial.point, Known::of(length, *row.fixed)));
@@ -241,7 +241,10 @@ fn lengths(row: &TrialRow) -> Vec<TrainingLength> {
 
 #[cfg(test)]
 mod tests {
-    use kiln_core::{plan::expand, spec::Experiment};
+    use kiln_core::{
+        plan::{Outcome, expand},
+        spec::Experiment,
+    };
 
     use super::*;
     use crate::schedule::EstimateGrade;

@@ -1,6 +1,6 @@
 //! The values of one axis within one table: blocks, sides, refusals.
 
-use kiln_core::record::TableRow;
+use kiln_core::{plan::Outcome, record::TableRow};
 
 use super::{tests::page, *};
 use crate::report::{

@@ -33,7 +33,7 @@ mod words;
 use std::{collections::HashSet, fmt};
 
 use kiln_core::{
-    plan::{Outcome, TrialId},
+    plan::TrialId,
     record::{TrialRow, TrialTable, disturbance::Disturbance},
     statistics::{Design, Drift, FEWEST_RUNS, Nature},
 };
@@ -455,7 +455,7 @@ impl Matchup<'_> {
         let at_once = &self.at_once;
         let is_quiet =
             |row: &TrialRow| row.disturbances().is_empty() && at_once.beside(row).is_none();
-        let is_clean = |row: &&TrialRow| row.outcome != Outcome::Completed || is_quiet(row);
+        let is_clean = |row: &&TrialRow| !row.is_completed() || is_quiet(row);
         self.matched
             .pairs
             .iter_mut()

@@ -3,7 +3,7 @@
 use std::collections::{HashMap, HashSet};
 
 use kiln_core::{
-    plan::{Outcome, TrialId},
+    plan::TrialId,
     record::{TrialRow, disturbance::Disturbance},
 };
 
@@ -24,7 +24,7 @@ pub(super) fn unlike_in(pair: &MatchedPair<'_>) -> Vec<Unlike> {
 pub(super) fn completed<'a>(rows: &[&'a TrialRow]) -> Vec<&'a TrialRow> {
     rows.iter()
         .copied()
-        .filter(|row| row.outcome == Outcome::Completed)
+        .filter(|row| row.is_completed())
         .collect()
 }
 
@@ -81,7 +81,7 @@ pub(super) fn without_numbers(
         .filter_map(|[old, new]| Some(((new? - old?) / old?).abs()))
         .filter(|share| !share.is_nan())
         .map(|share| share.min(FURTHEST));
-    let is_whole = |rows: &[&TrialRow]| rows.iter().all(|row| row.outcome == Outcome::Completed);
+    let is_whole = |rows: &[&TrialRow]| rows.iter().all(|row| row.is_completed());
     let whole = is_whole(&pair.base) && is_whole(&pair.new);
     let is_in_new = |old: &&&TrialRow| {
         let new = in_new.get(&old.trial);

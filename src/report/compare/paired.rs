@@ -151,7 +151,7 @@ pub(super) fn pair(pair: &mut MatchedPair<'_>, is_asked: &dyn Fn(&Unlike) -> boo
     if found.are_enough {
         for (rows, kept) in [&mut pair.base, &mut pair.new].into_iter().zip(kept) {
             let kept: HashSet<&TrialId> = kept.into_iter().map(|row| &row.trial).collect();
-            rows.retain(|row| !is_completed(row) || kept.contains(&row.trial));
+            rows.retain(|row| !row.is_completed() || kept.contains(&row.trial));
         }
         pair.keys = RunKeys::Blocks;
     } else {
@@ -174,10 +174,6 @@ fn launches_apart(sides: &[Vec<&TrialRow>; 2]) -> Option<[BTreeSet<u64>; 2]> {
     let [base, new] = &launches;
     let is_apart = !base.is_empty() && !new.is_empty() && base.is_disjoint(new);
     is_apart.then_some(launches)
-}
-
-fn is_completed(row: &TrialRow) -> bool {
-    row.outcome == Outcome::Completed
 }
 
 /// The devices that a row ran on.

@@ -1,6 +1,6 @@
 //! Verdicts on made tables.
 
-use kiln_core::{record::TableRow, statistics::TimedRun};
+use kiln_core::{plan::Outcome, record::TableRow, statistics::TimedRun};
 
 use super::{
     super::{

@@ -145,12 +145,7 @@ impl<'a> Crowds<'a> {
             Default::default();
         for point in points {
             let first = parts.len();
-            for row in point
-                .rows
-                .iter()
-                .copied()
-                .filter(|row| row.outcome == Outcome::Completed)
-            {
+            for row in point.rows.iter().copied().filter(|row| row.is_completed()) {
                 match parts[first..]
                     .iter_mut()
                     .find(|(trials, _)| *trials == row.concurrent_trials)

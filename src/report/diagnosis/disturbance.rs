@@ -2,7 +2,6 @@
 //! device or the host.
 
 use kiln_core::{
-    plan::Outcome,
     record::{
         TrialRow,
         disturbance::{LEAST_THROTTLED_FRACTION, POWER_CAP},
@@ -178,7 +177,7 @@ pub(super) const ENERGIES_APART: Rule = Rule {
 /// and what it measures itself.
 fn has_timings(case: &TrialContext<'_>) -> bool {
     let row = case.row;
-    row.samples_per_second.is_some() || (case.is_command() && row.outcome == Outcome::Completed)
+    row.samples_per_second.is_some() || (case.is_command() && row.is_completed())
 }
 
 /// The first reason decides which of the two rules fires: the power cap stands behind any other that

@@ -1,7 +1,6 @@
 //! What the losses of a trial say about its learning.
 
 use kiln_core::{
-    plan::Outcome,
     record::note::{LossRose, UnknownTokens},
     units::{Fraction, decimals},
 };
@@ -189,7 +188,7 @@ fn no_better_than_baseline(case: &TrialContext<'_>) -> Option<RuleMatch> {
     let is_hit_rate_worse =
         hits.is_none_or(|(own, without)| HITS_WITHOUT_MODEL.is_met(own / without));
     let is_known = errors.is_some() || hits.is_some();
-    let has_trained = row.outcome == Outcome::Completed && was_to_learn(case);
+    let has_trained = row.is_completed() && was_to_learn(case);
     if !has_trained || !is_known || !is_error_worse || !is_hit_rate_worse {
         return None;
     }

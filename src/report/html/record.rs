@@ -7,7 +7,7 @@ use std::{
 };
 
 use kiln_core::{
-    plan::{Outcome, show},
+    plan::show,
     record::{
         RunFolder, SnapshotRow, TableError, at_last_launch, difference::leaves, run_file::Launch,
     },
@@ -387,7 +387,7 @@ pub(super) fn unlike(runs: &[RunView<'_>]) -> Vec<String> {
             .last_attempts()
             .into_iter()
             .map(|row| &row.fixed)
-            .filter(|row| row.outcome == Outcome::Completed);
+            .filter(|row| row.is_completed());
         rows.map(|row| field.of(row)).collect::<BTreeSet<String>>()
     };
     let of = |run: &RunView<'_>| {

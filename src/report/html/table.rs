@@ -3,7 +3,7 @@
 mod cells;
 mod number_columns;
 
-use kiln_core::{plan::Outcome, spec::Metric, units::shorten};
+use kiln_core::{spec::Metric, units::shorten};
 
 use self::{
     cells::{HtmlCell, mean, of_runs, plain, sorted},
@@ -343,10 +343,7 @@ fn outcomes(point: &Point<'_>) -> String {
 }
 
 fn reason(point: &Point<'_>) -> String {
-    let failed = point
-        .rows
-        .iter()
-        .find(|row| row.outcome != Outcome::Completed);
+    let failed = point.rows.iter().find(|row| !row.is_completed());
     let words = failed
         .and_then(|row| row.reason.as_deref())
         .unwrap_or_default()

@@ -2,7 +2,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use kiln_core::{plan::Outcome, record::TrialRow, units::counted};
+use kiln_core::{record::TrialRow, units::counted};
 
 use crate::report::{
     compare::RowFact,
@@ -36,7 +36,7 @@ pub(super) fn not_comparable(rows: &[&TrialRow], axes: &[String]) -> Option<Stri
 pub(super) fn other_devices(points: &[Point<'_>], axes: &[String]) -> Option<String> {
     let rows = points.iter().flat_map(|point| point.rows.iter().copied());
     let completed: Vec<&TrialRow> = rows
-        .filter(|row| row.outcome == Outcome::Completed && row.trial_seconds.is_some())
+        .filter(|row| row.is_completed() && row.trial_seconds.is_some())
         .collect();
     let differing = devices(&completed, axes);
     (!differing.is_empty()).then(|| {

@@ -29,9 +29,14 @@ impl fmt::Display for Disturbance {
 }
 
 impl TrialRow {
+    /// Whether its attempt completed.
+    pub fn is_completed(&self) -> bool {
+        self.outcome == Outcome::Completed
+    }
+
     /// Its attempt, if that completed.
     pub fn completed_attempt(&self) -> Option<u64> {
-        (self.outcome == Outcome::Completed).then_some(self.attempt)
+        self.is_completed().then_some(self.attempt)
     }
 
     /// Reasons why its times, energy or results may be disturbed; empty if no disturbance is known.

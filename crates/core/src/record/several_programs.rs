@@ -8,10 +8,7 @@ use std::{
 };
 
 use super::{RunFile, TrialTable, run_file::Launch};
-use crate::{
-    plan::Outcome,
-    units::{listed, short_hash},
-};
+use crate::units::{listed, short_hash};
 
 /// Most files that are named.
 const MOST_FILES: usize = 3;
@@ -56,7 +53,7 @@ pub fn rows_of_several_programs(
 ) -> Option<RowsOfSeveralPrograms> {
     let programs_from = run.kept_from.as_ref()?.programs_from?;
     let rows = table.last_attempts().into_iter();
-    let completed = rows.filter(|row| row.fixed.outcome == Outcome::Completed);
+    let completed = rows.filter(|row| row.fixed.is_completed());
     let of_rows: Vec<u64> = completed.map(|row| row.fixed.launch).collect();
     let with_rows: BTreeSet<u64> = of_rows.iter().copied().collect();
     let launches = run.launches.iter();
@@ -114,7 +111,10 @@ mod tests {
     use serde_json::json;
 
     use super::*;
-    use crate::record::{TableRow, TrialRow};
+    use crate::{
+        plan::Outcome,
+        record::{TableRow, TrialRow},
+    };
 
     fn run(programs_from: Option<u64>) -> RunFile {
         run_of(programs_from, &["5c", "91"])
