@@ -91,7 +91,7 @@ fn is_told(row: &TrialRow, column: &str) -> bool {
         "energy_integral_joules" => row.energy_integral_joules.is_some(),
         "mean_power_watts" => row.mean_power_watts.is_some(),
         "peak_nvml_used_bytes" => row.peak_nvml_used_bytes.is_some(),
-        "peak_resident_bytes" => row.device_uuid.is_none() && row.peak_resident_bytes.is_some(),
+        "peak_resident_bytes" => !row.is_on_gpu() && row.peak_resident_bytes.is_some(),
         "gradient_noise_scale" => row.gradient_noise_scale.is_some(),
         "valid_loss" => row.valid_loss.is_some(),
         "seconds_to_target" => row.seconds_to_target.is_some(),

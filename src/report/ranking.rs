@@ -8,7 +8,7 @@ pub(super) mod words;
 use std::cmp::Ordering;
 
 use kiln_core::{
-    kinds::command::{COMMAND, METRIC_PREFIX},
+    kinds::command::METRIC_PREFIX,
     plan::TrialId,
     record::{TrialRow, TrialTable, note::StoppedEarly},
     spec::{self, Metric},
@@ -388,7 +388,7 @@ pub(super) fn unequal_samples<'a>(
     let (least, most) = (*seen.first()?, *seen.last()?);
     // The last partial batch of an epoch is dropped, so batch sizes differ by less than one batch.
     let mut of_commands = points.clone().flat_map(Point::completed);
-    let has_command = of_commands.any(|row| row.model_kind == COMMAND);
+    let has_command = of_commands.any(|row| row.is_command());
     let mut completed = points.flat_map(Point::completed);
     let why = match (completed.any(StoppedEarly::is_of), has_command) {
         (true, _) => {

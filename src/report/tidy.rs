@@ -10,7 +10,7 @@ mod pieces;
 use std::{collections::HashSet, io, path::Path};
 
 use kiln_core::{
-    kinds::{command::COMMAND, text_of},
+    kinds::text_of,
     plan::Outcome,
     record::{
         Course, RunFolder, TableError, TableRow, TrialRow,
@@ -402,7 +402,7 @@ impl<'a> TidyRun<'a> {
     /// Whether each trial is a command, which writes no steps and no evaluations.
     fn is_of_commands(&self) -> bool {
         let rows = &self.subject.table.rows;
-        !rows.is_empty() && rows.iter().all(|row| row.fixed.model_kind == COMMAND)
+        !rows.is_empty() && rows.iter().all(|row| row.fixed.is_command())
     }
 
     /// The steps and evaluations of a trial, joined from its attempts; what is not whole is added to

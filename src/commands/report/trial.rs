@@ -236,7 +236,7 @@ impl TrialPage<'_> {
         let results = results_option(self.results);
         let is_live = state.is_some_and(|state| state.life.goes_on());
         let again = row.filter(|_| !is_live).and_then(|row| self.again(row));
-        let trained = row.filter(|row| checkpoint.is_some() && row.model_kind != "command");
+        let trained = row.filter(|row| checkpoint.is_some() && !row.is_command());
         let has_experiment = self.source.experiment.is_some();
         let writes_text = trained.is_some_and(|row| row.tokens_per_second.is_some());
         let commands = [

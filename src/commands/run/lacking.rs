@@ -98,7 +98,7 @@ fn unreadable(command: &Command, run: &RunFolder, rows: &[&TrialRow]) -> Option<
             folder: &folder,
             trial: &row.trial,
             seed: row.seed,
-            is_on_gpu: row.device_uuid.is_some(),
+            is_on_gpu: row.is_on_gpu(),
         };
         match check_kept(command, &kept) {
             Ok(()) => return None,

@@ -114,7 +114,7 @@ impl RowFact {
             Self::Processor => row
                 .processor
                 .clone()
-                .filter(|_| row.device_uuid.is_none())
+                .filter(|_| !row.is_on_gpu())
                 .unwrap_or_default(),
             Self::PowerLimitWatts => row
                 .power_limit_watts

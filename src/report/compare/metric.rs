@@ -142,7 +142,7 @@ impl ComparedMetric {
                 }),
                 ("peak_resident_bytes", |row| {
                     row.peak_resident_bytes
-                        .filter(|_| row.device_uuid.is_none())
+                        .filter(|_| !row.is_on_gpu())
                         .map(|bytes| bytes as f64)
                 }),
             ],
@@ -455,9 +455,7 @@ pub(super) struct RunReader<'a> {
 }
 
 fn on_gpu(row: &TrialRow, bytes: Option<u64>) -> Option<f64> {
-    bytes
-        .filter(|_| row.device_uuid.is_some())
-        .map(|bytes| bytes as f64)
+    bytes.filter(|_| row.is_on_gpu()).map(|bytes| bytes as f64)
 }
 
 /// Above 0, and neither so large nor so small that a ratio of two of them would be infinite or 0:

@@ -51,7 +51,7 @@ const KINDS: [&str; 4] = [
 const DATA_SUMS: &str = "data_sha256";
 
 fn is_on_gpu(table: &TrialTable) -> bool {
-    table.rows.iter().any(|row| row.fixed.device_uuid.is_some())
+    table.rows.iter().any(|row| row.fixed.is_on_gpu())
 }
 
 impl Treatment {

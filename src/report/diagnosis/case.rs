@@ -8,7 +8,7 @@ use std::{
 };
 
 use kiln_core::{
-    kinds::{command::COMMAND, kind_trains},
+    kinds::kind_trains,
     plan::Outcome,
     record::{TrialRow, note::BusyHost},
     statistics::WORTH,
@@ -281,7 +281,7 @@ impl<'a> TrialContext<'a> {
     }
 
     pub(super) fn is_on_gpu(&self) -> bool {
-        self.row.device_uuid.is_some()
+        self.row.is_on_gpu()
     }
 
     /// Whether batches come from a loader to which `data.num_workers` and `data.synthetic` apply.
@@ -304,7 +304,7 @@ impl<'a> TrialContext<'a> {
     }
 
     pub(super) fn is_command(&self) -> bool {
-        self.row.model_kind == COMMAND
+        self.row.is_command()
     }
 
     /// A key of the next experiment of this trial: of a command, the value that fills the column of

@@ -102,7 +102,7 @@ impl RunRecord {
             facts: BTreeMap::new(),
             has_launch: subject.run.is_some_and(|run| !run.launches.is_empty()),
             has_packages: subject.packages.is_some(),
-            is_on_cpu: !rows.is_empty() && rows.iter().all(|row| row.fixed.device_uuid.is_none()),
+            is_on_cpu: !rows.is_empty() && rows.iter().all(|row| !row.fixed.is_on_gpu()),
         };
         if let Some(run) = subject.run {
             if let Some(origins) = beginning(run) {

@@ -137,7 +137,7 @@ fn header(subject: &Subject<'_>) -> (Facts, Facts) {
     let device = |row: &kiln_core::record::TrialRow| {
         row.device_name
             .clone()
-            .or_else(|| row.device_uuid.is_none().then(|| "CPU".to_owned()))
+            .or_else(|| (!row.is_on_gpu()).then(|| "CPU".to_owned()))
     };
     let of_subject = [
         ("model", distinct(rows().map(|row| row.model_kind.clone()))),

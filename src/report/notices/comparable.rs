@@ -130,7 +130,7 @@ fn different_devices(rows: &[&TrialRow]) -> Option<String> {
 
 /// Says that no trial ran on a GPU.
 pub(super) fn cpu_only(rows: &[&TrialRow]) -> Option<String> {
-    let on_cpu = !rows.is_empty() && rows.iter().all(|row| row.device_uuid.is_none());
+    let on_cpu = !rows.is_empty() && rows.iter().all(|row| !row.is_on_gpu());
     let name = |row: &&TrialRow| row.device_name.clone().unwrap_or("the CPU".to_owned());
     let names: Vec<String> = rows
         .iter()

@@ -103,7 +103,7 @@ fn fullest_runs<'a>(
     let bar = |(run, point): &(usize, &'a Point<'a>)| {
         let fullest = point
             .completed()
-            .filter(|row| row.device_uuid.is_some() == is_on_gpu)
+            .filter(|row| row.is_on_gpu() == is_on_gpu)
             .max_by_key(|row| row.memory_held_bytes())?;
         let parts = if is_on_gpu {
             sizes[*run].on_gpu(fullest, point)?

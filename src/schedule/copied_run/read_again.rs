@@ -277,7 +277,7 @@ fn read_kept(run: &RunFolder, trial: &Trial, old: &TrialRow) -> Result<TrialResu
         folder: &folder,
         trial: &trial.id,
         seed: trial.train.seed,
-        is_on_gpu: old.device_uuid.is_some(),
+        is_on_gpu: old.is_on_gpu(),
     };
     read_again(command, &kept, old.attempt)
 }

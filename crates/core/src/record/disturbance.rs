@@ -3,10 +3,7 @@
 use std::fmt;
 
 use super::{TrialRow, note::BusyHost};
-use crate::{
-    plan::Outcome,
-    units::{Fraction, counted},
-};
+use crate::units::{Fraction, counted};
 
 pub use crate::units::clock_limits::{LEAST_THROTTLED_FRACTION, POWER_CAP};
 
@@ -29,16 +26,6 @@ impl fmt::Display for Disturbance {
 }
 
 impl TrialRow {
-    /// Whether its attempt completed.
-    pub fn is_completed(&self) -> bool {
-        self.outcome == Outcome::Completed
-    }
-
-    /// Its attempt, if that completed.
-    pub fn completed_attempt(&self) -> Option<u64> {
-        self.is_completed().then_some(self.attempt)
-    }
-
     /// Reasons why its times, energy or results may be disturbed; empty if no disturbance is known.
     pub fn disturbances(&self) -> Vec<Disturbance> {
         let mut found = Vec::new();

@@ -2,7 +2,6 @@
 //! compared with one from after it.
 
 use super::TrialRow;
-use crate::kinds::command::COMMAND;
 
 /// A change of what some columns mean.
 #[derive(Debug)]
@@ -64,7 +63,7 @@ pub const REDEFINED: [Redefinition; 9] = [
         since: 10,
         first: 10,
         before: "it counted every wait of the host, also while the GPU still had steps to do",
-        concerns: is_on_gpu,
+        concerns: TrialRow::is_on_gpu,
         setting: None,
     },
     Redefinition {
@@ -72,7 +71,7 @@ pub const REDEFINED: [Redefinition; 9] = [
         since: 10,
         first: 10,
         before: "the host's preparation of a copy counted too",
-        concerns: is_on_gpu,
+        concerns: TrialRow::is_on_gpu,
         setting: None,
     },
     Redefinition {
@@ -116,7 +115,7 @@ pub const REDEFINED: [Redefinition; 9] = [
         since: 11,
         first: 10,
         before: "what `prepare` of a command needed counted too (in `trials/10` perhaps not)",
-        concerns: |row| row.model_kind == COMMAND,
+        concerns: TrialRow::is_command,
         setting: Some(ConcernedSetting {
             key: "model.prepare",
             value: None,
@@ -161,20 +160,16 @@ impl Redefinition {
     }
 }
 
-fn is_on_gpu(row: &TrialRow) -> bool {
-    row.device_uuid.is_some()
-}
-
 /// On a GPU, and its window may have been interrupted by evaluations or checkpoints.
 fn is_cut_on_gpu(row: &TrialRow) -> bool {
     let interruptions = [row.evaluation_seconds, row.checkpoint_seconds];
-    is_on_gpu(row) && interruptions.iter().any(Option::is_some)
+    row.is_on_gpu() && interruptions.iter().any(Option::is_some)
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::record::trial_row::TRIALS;
+    use crate::{kinds::command::COMMAND, record::trial_row::TRIALS};
 
     #[test]
     fn each_redefined_column_exists_and_its_version_is_one_of_the_table() {

@@ -23,9 +23,13 @@ use super::{
 };
 use crate::{
     folder::Folder,
-    kinds::{Model, command::METRIC_PREFIX, text_of},
+    kinds::{
+        Model,
+        command::{COMMAND, METRIC_PREFIX},
+        text_of,
+    },
     limits::TABLE_BYTES,
-    plan::{Trial, TrialId},
+    plan::{Outcome, Trial, TrialId},
     spec::{Metric, may_vary},
     statistics::MeasuredNoise,
 };
@@ -44,6 +48,26 @@ impl TrialRow {
     pub fn share_validation<'a>(mut rows: impl Iterator<Item = &'a Self>) -> bool {
         let first = rows.next().and_then(|row| row.validation_data.as_ref());
         first.is_some() && rows.all(|row| row.validation_data.as_ref() == first)
+    }
+
+    /// Whether its attempt completed.
+    pub fn is_completed(&self) -> bool {
+        self.outcome == Outcome::Completed
+    }
+
+    /// Its attempt, if that completed.
+    pub fn completed_attempt(&self) -> Option<u64> {
+        self.is_completed().then_some(self.attempt)
+    }
+
+    /// Whether it ran on a GPU.
+    pub fn is_on_gpu(&self) -> bool {
+        self.device_uuid.is_some()
+    }
+
+    /// Whether it ran a command.
+    pub fn is_command(&self) -> bool {
+        self.model_kind == COMMAND
     }
 
     /// The value of a metric.
@@ -400,7 +424,7 @@ impl TrialTable {
     }
 
     /// The valid row of each trial: that of its last attempt, in the plan's order. Of two rows of that
-    /// attempt the one whose [`Outcome`](crate::plan::Outcome) has the higher weight counts, then the
+    /// attempt the one whose [`Outcome`] has the higher weight counts, then the
     /// later one.
     pub fn last_attempts(&self) -> Vec<&TableRow> {
         let rank = |row: &TableRow| (row.fixed.attempt, row.fixed.outcome.weight());

@@ -54,9 +54,7 @@ const MEMORY: NumberColumn = NumberColumn {
     head: heads::MEMORY.text,
     meaning: "peak memory of the process, of its fullest trial; on the CPU",
     of: |row| {
-        let bytes = row
-            .peak_resident_bytes
-            .filter(|_| row.device_uuid.is_none());
+        let bytes = row.peak_resident_bytes.filter(|_| !row.is_on_gpu());
         bytes.map(|bytes| bytes as f64)
     },
     print: |value| Bytes(value as u64).to_string(),
