@@ -102,7 +102,7 @@ pub enum ProbeStop {
 
 /// Why a job was not submitted.
 #[derive(Debug, thiserror::Error)]
-enum SubmitError {
+enum ProbeSubmitError {
     #[error(transparent)]
     Slurm(#[from] ClientError),
     #[error(transparent)]
@@ -175,8 +175,8 @@ impl Running<'_> {
     fn begin(&mut self, beside: Option<&str>) -> Result<Option<Check>, ProbeStop> {
         let error = match self.submit(beside) {
             Ok(()) => return Ok(None),
-            Err(SubmitError::Folder(error)) => return Err(error.into()),
-            Err(SubmitError::Slurm(error)) => error,
+            Err(ProbeSubmitError::Folder(error)) => return Err(error.into()),
+            Err(ProbeSubmitError::Slurm(error)) => error,
         };
         let why = error.to_string();
         Ok(Some(match beside {
@@ -193,7 +193,7 @@ impl Running<'_> {
         self.folder.join(format!("part-{part}"))
     }
 
-    fn submit(&mut self, beside: Option<&str>) -> Result<(), SubmitError> {
+    fn submit(&mut self, beside: Option<&str>) -> Result<(), ProbeSubmitError> {
         let own = self.part(self.jobs.len());
         fs::create_dir(&own)?;
         // Without a time the partition has one.
