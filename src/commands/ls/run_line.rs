@@ -30,7 +30,7 @@ use crate::{
 /// State of a run.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "lowercase")]
-pub(super) enum RunState {
+pub(super) enum ListedState {
     Running,
     Finished,
     /// Unfinished and the newest of its experiment: `kiln run` (for a search, `kiln tune`) resumes
@@ -42,7 +42,7 @@ pub(super) enum RunState {
     Unreadable,
 }
 
-impl RunState {
+impl ListedState {
     pub(super) fn name(self) -> &'static str {
         match self {
             Self::Running => "running",
@@ -61,7 +61,7 @@ pub(super) struct RunLine {
     pub(super) run: String,
     /// The path of its folder.
     pub(super) folder: String,
-    pub(super) state: RunState,
+    pub(super) state: ListedState,
     /// Numbers of planned trials, of trials with a final row, and of those without a result; `None` if the
     /// run cannot be read.
     pub(super) trials: Option<usize>,
@@ -106,7 +106,7 @@ fn unread_line(experiment: &str, run: &RunFolder) -> RunLine {
         experiment: experiment.to_owned(),
         run: run.name(),
         folder: run.path().to_string_lossy().into_owned(),
-        state: RunState::Unreadable,
+        state: ListedState::Unreadable,
         trials: None,
         is_searching: false,
         done: None,
@@ -145,12 +145,12 @@ fn line(experiment: &str, run: &RunFolder, is_newest: bool, holder: Option<&Hold
     let was_killed = || is_newest && was_killed_in_a_rerun(run, &file, &table);
     let is_complete = done == trials && !is_at_work && !was_killed();
     let state = match (is_newest, work.is_running, is_complete) {
-        (_, true, _) => RunState::Running,
-        (_, _, true) => RunState::Finished,
-        (true, ..) => RunState::Resumable,
-        (false, ..) => RunState::Abandoned,
+        (_, true, _) => ListedState::Running,
+        (_, _, true) => ListedState::Finished,
+        (true, ..) => ListedState::Resumable,
+        (false, ..) => ListedState::Abandoned,
     };
-    let of_version = other_version(&table).filter(|_| state == RunState::Resumable);
+    let of_version = other_version(&table).filter(|_| state == ListedState::Resumable);
     let of_other_machine = rows_of_other_machine(&table, &file).map(|found| found.to_string());
     let unplanned = unplanned_rows(&table, &file).map(|found| found.to_string());
     let best = report::best_value(&table, objective_of(run));
