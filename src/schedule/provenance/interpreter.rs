@@ -64,7 +64,7 @@ out.flush()
 
 /// The answer of an interpreter.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub(super) struct Described {
+pub(super) struct InterpreterAnswer {
     pub(super) version: Option<String>,
     pub(super) packages: Option<BTreeMap<String, String>>,
     /// The reason why something is missing.
@@ -72,7 +72,7 @@ pub(super) struct Described {
 }
 
 /// Asks a Python; one that gives no answer is no error.
-pub(super) fn ask(python: &Python, patience: Duration) -> Described {
+pub(super) fn ask(python: &Python, patience: Duration) -> InterpreterAnswer {
     let mut command = Command::new(&python.path);
     command
         .args(&python.options)
@@ -96,15 +96,15 @@ pub(super) fn ask(python: &Python, patience: Duration) -> Described {
             }
             described
         }
-        Err(error) => Described {
+        Err(error) => InterpreterAnswer {
             unknown: Some(error.to_string()),
-            ..Described::default()
+            ..InterpreterAnswer::default()
         },
     }
 }
 
 /// Reads what [`PROGRAM`] printed: without the empty line at its end it is incomplete.
-fn read(text: &str) -> Described {
+fn read(text: &str) -> InterpreterAnswer {
     let mut lines = text.lines();
     let version = lines.next().filter(|line| line.starts_with("python "));
     let mut packages = BTreeMap::new();
@@ -117,14 +117,14 @@ fn read(text: &str) -> Described {
             None => is_whole = line.is_empty(),
         }
     }
-    Described {
+    InterpreterAnswer {
         version: version.map(without_controls),
         packages: (is_whole && version.is_some()).then_some(packages),
         unknown: None,
     }
 }
 
-impl Described {
+impl InterpreterAnswer {
     /// `python 3.12.3, 41 packages`.
     pub(super) fn sentence(&self) -> String {
         let version = self.version.as_deref().unwrap_or("version unknown");

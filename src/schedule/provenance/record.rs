@@ -95,7 +95,7 @@ impl Described {
     fn add_interpreter(
         &mut self,
         name: &str,
-        answer: &interpreter::Described,
+        answer: &interpreter::InterpreterAnswer,
         paths: &Paths,
     ) -> Interpreter {
         let list = answer.list(name);
