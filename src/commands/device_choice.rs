@@ -17,7 +17,7 @@ enum ChosenDevice {
 }
 
 /// The GPUs that may be chosen.
-struct DeviceOffer<'a> {
+struct ChoosableGpus<'a> {
     visible: &'a [LeasedGpu],
     /// Reason why there are none.
     absence: &'a str,
@@ -37,7 +37,7 @@ pub(super) fn leased(
     let absence = why_none_here(instruments);
     match chosen(
         asked,
-        &DeviceOffer {
+        &ChoosableGpus {
             visible: &visible,
             absence: &absence,
         },
@@ -66,7 +66,7 @@ pub(super) fn leased(
     }
 }
 
-fn chosen(asked: &str, offer: &DeviceOffer) -> Result<ChosenDevice, Stop> {
+fn chosen(asked: &str, offer: &ChoosableGpus) -> Result<ChosenDevice, Stop> {
     let is_asked = |gpu: &&LeasedGpu| gpu.is_named(asked) || asked.parse() == Ok(gpu.index);
     match asked {
         "cpu" => return Ok(ChosenDevice::Cpu),
@@ -128,7 +128,7 @@ mod tests {
         let of = |asked: &str, visible: &[LeasedGpu]| {
             chosen(
                 asked,
-                &DeviceOffer {
+                &ChoosableGpus {
                     visible,
                     absence: "no NVIDIA driver found",
                 },
