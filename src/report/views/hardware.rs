@@ -181,12 +181,12 @@ pub(super) fn series(runs: &[RunView<'_>], faults: &mut Vec<String>) -> Vec<Tria
 #[derive(Debug, Default)]
 struct Readings {
     /// In the order of their first rows.
-    devices: Vec<DeviceReadings>,
+    devices: Vec<ChartedDevice>,
     throttling: Throttling,
 }
 
 #[derive(Debug)]
-struct DeviceReadings {
+struct ChartedDevice {
     name: String,
     /// Seconds of the run and values, by the place of the panel and of the reading.
     series: Vec<Vec<LongSeries>>,
@@ -215,7 +215,7 @@ impl Readings {
             .position(|device| device.name == sample.device);
         let place = known.unwrap_or(devices.len());
         if known.is_none() {
-            devices.push(DeviceReadings::new(&sample.device));
+            devices.push(ChartedDevice::new(&sample.device));
         }
         for (panel, series) in PANELS.iter().zip(&mut devices[place].series) {
             if panel.is_of_host && place > 0 {
@@ -230,7 +230,7 @@ impl Readings {
     }
 }
 
-impl DeviceReadings {
+impl ChartedDevice {
     fn new(name: &str) -> Self {
         let none = |panel: &Panel| -> Vec<LongSeries> {
             let readings = panel.readings.iter();
@@ -340,7 +340,7 @@ impl Panel {
 
     /// The readings of each device, of more than one sample.
     fn series<'a>(place: usize, scene: &'a Scene<'_>) -> DeviceSeries<'a> {
-        let of_device = |device: &'a DeviceReadings| {
+        let of_device = |device: &'a ChartedDevice| {
             let series = device.series[place].iter().enumerate();
             series.map(move |(reading, series)| ((reading, device.name.as_str()), series))
         };
