@@ -85,15 +85,15 @@ fn visible(text: &str, facts: &PreflightFacts) -> Check {
 
 /// The device that one entry of `CUDA_VISIBLE_DEVICES` names.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-struct NamedDevice {
+struct DevicePlace {
     /// Position of the GPU.
     gpu: usize,
     /// Position of the MIG instance in it; `None` is the GPU, or its first instance.
     instance: Option<usize>,
 }
 
-fn find(entry: &str, gpus: &[GpuFacts]) -> Result<NamedDevice, String> {
-    let whole = |gpu| NamedDevice {
+fn find(entry: &str, gpus: &[GpuFacts]) -> Result<DevicePlace, String> {
+    let whole = |gpu| DevicePlace {
         gpu,
         instance: None,
     };
@@ -137,7 +137,7 @@ fn find(entry: &str, gpus: &[GpuFacts]) -> Result<NamedDevice, String> {
 }
 
 /// `MIG-<uuid>`, or the older `MIG-GPU-<uuid of the GPU>/<instance>/<instance>`.
-fn mig(entry: &str, gpus: &[GpuFacts]) -> Result<NamedDevice, String> {
+fn mig(entry: &str, gpus: &[GpuFacts]) -> Result<DevicePlace, String> {
     let is_it = |gpu: &GpuFacts, instance: &MigName| {
         let older = gpu
             .uuid
@@ -156,7 +156,7 @@ fn mig(entry: &str, gpus: &[GpuFacts]) -> Result<NamedDevice, String> {
         ))
     });
     if let Some((gpu, instance)) = found {
-        return Ok(NamedDevice {
+        return Ok(DevicePlace {
             gpu,
             instance: Some(instance),
         });
@@ -196,7 +196,7 @@ fn twice(text: &str, gpu: &GpuFacts) -> Check {
     )
 }
 
-fn wrong(text: &str, why: &str, seen: &[NamedDevice], gpus: &[GpuFacts]) -> Check {
+fn wrong(text: &str, why: &str, seen: &[DevicePlace], gpus: &[GpuFacts]) -> Check {
     let left = match seen {
         [] => "no GPU is visible".to_owned(),
         some => format!(
@@ -232,7 +232,7 @@ fn wrong(text: &str, why: &str, seen: &[NamedDevice], gpus: &[GpuFacts]) -> Chec
     )
 }
 
-fn unreadable(text: &str, seen: &[NamedDevice], gpus: &[GpuFacts]) -> Check {
+fn unreadable(text: &str, seen: &[DevicePlace], gpus: &[GpuFacts]) -> Check {
     let named = seen.iter().filter_map(|named| {
         let gpu = &gpus[named.gpu];
         Some(format!("{}: {}", gpu.words(), gpu.lost.as_ref()?))
@@ -256,9 +256,9 @@ fn unreadable(text: &str, seen: &[NamedDevice], gpus: &[GpuFacts]) -> Check {
 }
 
 /// The devices that are left; GPUs that cannot be read do not count.
-fn leaves(text: &str, named: &[NamedDevice], facts: &PreflightFacts) -> Check {
-    let is_readable = |named: &&NamedDevice| facts.gpus[named.gpu].lost.is_none();
-    let seen: Vec<&NamedDevice> = named.iter().filter(is_readable).collect();
+fn leaves(text: &str, named: &[DevicePlace], facts: &PreflightFacts) -> Check {
+    let is_readable = |named: &&DevicePlace| facts.gpus[named.gpu].lost.is_none();
+    let seen: Vec<&DevicePlace> = named.iter().filter(is_readable).collect();
     let instances = seen.iter().filter(|named| named.instance.is_some()).count();
     let wholes = format!("{} of {} GPUs", seen.len() - instances, facts.gpus.len());
     let left = match (instances, seen.len() - instances) {
