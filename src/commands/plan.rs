@@ -26,7 +26,7 @@ use serde_json::{Map, Value, json};
 
 pub(super) use self::known_rows::known_times;
 use self::{
-    before::TrialsBefore, columns::PlanRows, expectation::Expectations, time_left::TimeLeft,
+    before::TrialsBefore, columns::PlanRows, expectation::Expectations, time_left::BudgetLeft,
 };
 use super::{
     RESULTS, Status, Stop, continuation,
@@ -76,7 +76,7 @@ pub(super) struct Args {
 
 pub(super) fn run(args: Args) -> Result<Status, Stop> {
     let mut status = Status::Success;
-    let mut time_left = args.for_time.map(TimeLeft::new);
+    let mut time_left = args.for_time.map(BudgetLeft::new);
     for file in &args.files {
         let mut planned = planned_file(file, &args);
         if let Ok(planned) = &mut planned {
@@ -154,7 +154,11 @@ fn gpus_here() -> usize {
 }
 
 /// Takes the time of its trials from `time_left`, if they could run here.
-fn show(planned: &mut Planned, args: &Args, time_left: Option<&mut TimeLeft>) -> Result<(), Stop> {
+fn show(
+    planned: &mut Planned,
+    args: &Args,
+    time_left: Option<&mut BudgetLeft>,
+) -> Result<(), Stop> {
     let Foretold {
         ended,
         refusal,
@@ -316,7 +320,7 @@ struct FittingJson {
 }
 
 impl FittingJson {
-    fn of(time: &TimeLeft, fitting: FittingTrials) -> Self {
+    fn of(time: &BudgetLeft, fitting: FittingTrials) -> Self {
         Self {
             for_seconds: time.span.0.as_secs_f64(),
             left_seconds: time.left.as_secs_f64(),

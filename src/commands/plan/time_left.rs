@@ -11,14 +11,14 @@ use kiln_core::{
 use crate::schedule::FittingTrials;
 
 /// The time of `--for` that the files before leave.
-pub(super) struct TimeLeft {
+pub(super) struct BudgetLeft {
     pub(super) span: TimeSpan,
     pub(super) left: Duration,
     /// Whether trials of unknown time begin in the files before.
     is_at_most: bool,
 }
 
-impl TimeLeft {
+impl BudgetLeft {
     pub(super) fn new(span: TimeSpan) -> Self {
         Self {
             span,
@@ -79,7 +79,7 @@ mod tests {
 
     #[test]
     fn the_files_before_take_their_time_from_the_next_ones() {
-        let mut left = TimeLeft::new(TimeSpan::from_secs(3600));
+        let mut left = BudgetLeft::new(TimeSpan::from_secs(3600));
         let takes = |seconds, unknown| FittingTrials {
             seconds,
             unknown,
