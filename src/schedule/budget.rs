@@ -47,7 +47,7 @@ pub struct BudgetEnd {
 
 /// Which trials to leave.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Verdict {
+pub(super) enum BudgetVerdict {
     Begin,
     LeaveTrial,
     LeaveBlock,
@@ -83,22 +83,22 @@ impl Judge {
     /// Judges a trial that may start now. `block` has all trials of its block that are left, it
     /// included; it is empty if there is one block only. A block that needs more than was left when the
     /// launch began would never begin, so its trials are judged one by one.
-    fn judge(&mut self, trial: &Trial, block: &[&Trial], left: Duration) -> Verdict {
+    fn judge(&mut self, trial: &Trial, block: &[&Trial], left: Duration) -> BudgetVerdict {
         if left.is_zero() {
-            return Verdict::LeaveTrial;
+            return BudgetVerdict::LeaveTrial;
         }
         let most = *self.most.get_or_insert(left);
         if !self.begun.contains(&trial.block) {
             let needed = self.needed(block);
             if needed > left && needed <= most {
-                return Verdict::LeaveBlock;
+                return BudgetVerdict::LeaveBlock;
             }
         }
         if self.needed(&[trial]) > left {
-            return Verdict::LeaveTrial;
+            return BudgetVerdict::LeaveTrial;
         }
         self.begun.insert(trial.block);
-        Verdict::Begin
+        BudgetVerdict::Begin
     }
 }
 
@@ -122,7 +122,7 @@ impl<'b> BudgetWatch<'b> {
     }
 
     /// As [`Judge::judge`].
-    pub(super) fn judge(&mut self, trial: &Trial, block: &[&Trial], now: Instant) -> Verdict {
+    pub(super) fn judge(&mut self, trial: &Trial, block: &[&Trial], now: Instant) -> BudgetVerdict {
         self.judge.judge(trial, block, self.rest(now))
     }
 
@@ -204,13 +204,13 @@ pub fn fitting_trials(
         let block = block.map(Vec::as_slice).unwrap_or_default();
         let used = Duration::try_from_secs_f64(fitting.seconds).unwrap_or(Duration::MAX);
         match judge.judge(trial, block, whole.saturating_sub(used)) {
-            Verdict::LeaveBlock => {
+            BudgetVerdict::LeaveBlock => {
                 left_blocks.insert(trial.block);
             }
-            Verdict::LeaveTrial => {
+            BudgetVerdict::LeaveTrial => {
                 cut_blocks.insert(trial.block);
             }
-            Verdict::Begin => match judge.known.estimate(trial) {
+            BudgetVerdict::Begin => match judge.known.estimate(trial) {
                 Some(estimate) => {
                     fitting.trials += 1;
                     fitting.seconds += estimate.median;
@@ -309,12 +309,15 @@ mod tests {
         let (first, second) = (&trials[0], &trials[1]);
         let both = [first, second];
         let other = judge.judge(&trials[2], &[&trials[2], &trials[3]], at(100));
-        assert_eq!(other, Verdict::Begin);
-        assert_eq!(judge.judge(first, &both, at(30)), Verdict::LeaveBlock);
-        assert_eq!(judge.judge(first, &both, at(40)), Verdict::Begin);
-        assert_eq!(judge.judge(second, &[second], at(24)), Verdict::Begin);
-        assert_eq!(judge.judge(second, &[second], at(23)), Verdict::LeaveTrial);
-        assert_eq!(judge.judge(first, &both, at(0)), Verdict::LeaveTrial);
+        assert_eq!(other, BudgetVerdict::Begin);
+        assert_eq!(judge.judge(first, &both, at(30)), BudgetVerdict::LeaveBlock);
+        assert_eq!(judge.judge(first, &both, at(40)), BudgetVerdict::Begin);
+        assert_eq!(judge.judge(second, &[second], at(24)), BudgetVerdict::Begin);
+        assert_eq!(
+            judge.judge(second, &[second], at(23)),
+            BudgetVerdict::LeaveTrial
+        );
+        assert_eq!(judge.judge(first, &both, at(0)), BudgetVerdict::LeaveTrial);
     }
 
     #[test]
@@ -323,8 +326,11 @@ mod tests {
         let (both, at) = ([&trials[0], &trials[1]], Duration::from_secs);
         // A round needs 36 s, and some of the 36 s are over before the first trial.
         let mut judge = Judge::new(known(&trials, &[10.0, 20.0]));
-        assert_eq!(judge.judge(both[0], &both, at(35)), Verdict::Begin);
-        assert_eq!(judge.judge(both[1], &[both[1]], at(25)), Verdict::Begin);
+        assert_eq!(judge.judge(both[0], &both, at(35)), BudgetVerdict::Begin);
+        assert_eq!(
+            judge.judge(both[1], &[both[1]], at(25)),
+            BudgetVerdict::Begin
+        );
     }
 
     #[test]
@@ -342,11 +348,11 @@ mod tests {
         let judge = |watch: &mut BudgetWatch<'_>, round: usize, now| {
             watch.judge(&trials[2 * round], &block(round), at(now))
         };
-        assert_eq!(judge(&mut watch, 0, 0), Verdict::Begin);
+        assert_eq!(judge(&mut watch, 0, 0), BudgetVerdict::Begin);
         watch.learn(&trials[0], &took(10.0));
         watch.learn(&trials[1], &took(20.0));
-        assert_eq!(judge(&mut watch, 1, 64), Verdict::Begin);
-        assert_eq!(judge(&mut watch, 2, 65), Verdict::LeaveBlock);
+        assert_eq!(judge(&mut watch, 1, 64), BudgetVerdict::Begin);
+        assert_eq!(judge(&mut watch, 2, 65), BudgetVerdict::LeaveBlock);
         watch.leave(block(2));
         assert!(!watch.is_used_up(at(99)) && watch.is_used_up(at(100)));
         let end = BudgetEnd {

@@ -13,7 +13,7 @@ use signal_hook::consts::SIGINT;
 use super::{Attempt, LaunchState};
 use crate::schedule::{
     RunStop,
-    budget::Verdict,
+    budget::BudgetVerdict,
     disk,
     judge::StopCause,
     signals::{StopRequest, ask},
@@ -56,9 +56,9 @@ impl LaunchState<'_> {
             block.extend(others.iter().map(|other| &self.trials[*other]));
         }
         match watch.judge(trial, &block, Instant::now()) {
-            Verdict::Begin => return false,
-            Verdict::LeaveTrial => watch.leave([trial]),
-            Verdict::LeaveBlock => {
+            BudgetVerdict::Begin => return false,
+            BudgetVerdict::LeaveTrial => watch.leave([trial]),
+            BudgetVerdict::LeaveBlock => {
                 watch.leave(block);
                 let trials = &self.trials;
                 self.queue
