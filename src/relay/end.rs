@@ -38,7 +38,7 @@ pub(super) struct Ended<'a> {
 }
 
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(super) enum Verdict {
+pub(super) enum ProgramVerdict {
     Finished {
         outcome: Outcome,
         reason: Option<String>,
@@ -49,7 +49,7 @@ pub(super) enum Verdict {
     Signal(i32),
 }
 
-impl Verdict {
+impl ProgramVerdict {
     pub(super) fn failed(reason: String) -> Self {
         Self::of(Outcome::Failed, Some(reason))
     }
@@ -91,13 +91,13 @@ impl Verdict {
     }
 }
 
-pub(super) fn decide(ended: &Ended) -> Verdict {
+pub(super) fn decide(ended: &Ended) -> ProgramVerdict {
     let Ended { program, exits, .. } = ended;
     if ended.is_told {
-        return Verdict::interrupted();
+        return ProgramVerdict::interrupted();
     }
     let status = match ended.exit {
-        Exit::Signal(signal) => return Verdict::Signal(signal),
+        Exit::Signal(signal) => return ProgramVerdict::Signal(signal),
         Exit::Status(status) => status,
     };
     let words = [
@@ -112,31 +112,33 @@ pub(super) fn decide(ended: &Ended) -> Verdict {
     };
     let says = |what: &str| with_line(format!("{program} ended with status {status}, {what}"));
     if exits.oom.contains(&status) {
-        return Verdict::of(Outcome::Oom, says("which means that memory ran out"));
+        return ProgramVerdict::of(Outcome::Oom, says("which means that memory ran out"));
     }
     if exits.diverged.contains(&status) {
-        return Verdict::of(
+        return ProgramVerdict::of(
             Outcome::Diverged,
             says("which means that the training diverged"),
         );
     }
     match (status, ended.fault) {
-        (0, None) => Verdict::of(Outcome::Completed, None),
-        (0, Some(MetricFault::Diverged(why))) => Verdict::of(Outcome::Diverged, Some(why.clone())),
-        (0, Some(MetricFault::Missing(why))) => {
-            Verdict::failed(metric_reason::of_program(program, why))
+        (0, None) => ProgramVerdict::of(Outcome::Completed, None),
+        (0, Some(MetricFault::Diverged(why))) => {
+            ProgramVerdict::of(Outcome::Diverged, Some(why.clone()))
         }
-        _ if Words::either_speaks_of_memory(&words) => Verdict::of(
+        (0, Some(MetricFault::Missing(why))) => {
+            ProgramVerdict::failed(metric_reason::of_program(program, why))
+        }
+        _ if Words::either_speaks_of_memory(&words) => ProgramVerdict::of(
             Outcome::Oom,
             with_line(format!(
                 "{program} ran out of memory and ended with status {status}"
             )),
         ),
-        (_, Some(MetricFault::Diverged(why))) => Verdict::of(
+        (_, Some(MetricFault::Diverged(why))) => ProgramVerdict::of(
             Outcome::Diverged,
             with_line(format!("{why}, and {program} ended with status {status}")),
         ),
-        _ => Verdict::of(
+        _ => ProgramVerdict::of(
             Outcome::Failed,
             with_line(format!("{program} ended with status {status}")),
         ),
@@ -203,10 +205,10 @@ mod tests {
         }
     }
 
-    fn in_words(verdict: Verdict) -> String {
+    fn in_words(verdict: ProgramVerdict) -> String {
         match verdict {
-            Verdict::Signal(signal) => format!("signal {signal}"),
-            Verdict::Finished {
+            ProgramVerdict::Signal(signal) => format!("signal {signal}"),
+            ProgramVerdict::Finished {
                 outcome,
                 reason,
                 status,
@@ -218,7 +220,7 @@ mod tests {
     fn a_limit_of_threads_is_a_fault_of_the_machine_with_its_remedy() {
         // No machine has room for such a stack; the system then says the same as at a limit of threads.
         let started = std::thread::Builder::new().stack_size(1 << 60).spawn(|| ());
-        let words = in_words(Verdict::without_threads(&started.unwrap_err()));
+        let words = in_words(ProgramVerdict::without_threads(&started.unwrap_err()));
         let status = format!("{} {} ", Outcome::Failed, exit_status::NO_DEVICE);
         assert!(words.starts_with(&status), "{words}");
         assert!(

@@ -16,7 +16,7 @@ use kiln_core::{
 
 use super::{
     STDOUT,
-    end::{Ended, Verdict, decide, shown},
+    end::{Ended, ProgramVerdict, decide, shown},
     files::{self, FileFault},
     kept_output::{HEAD_BYTES, KeptEnds, TAIL_BYTES},
     lines::{Lines, complete_from_beginning, complete_to_end},
@@ -100,7 +100,7 @@ pub fn read_again(
         stderr_tail: &stderr_tail,
         stdout_tail: &stdout_tail,
     });
-    let Verdict::Finished {
+    let ProgramVerdict::Finished {
         outcome, reason, ..
     } = verdict
     else {

@@ -46,7 +46,7 @@ pub use program::{Exit, ProgramFault, find_program, placeholders};
 pub use words::{STDERR_LINES, Words};
 
 use crate::processes;
-use end::{Ended, Verdict};
+use end::{Ended, ProgramVerdict};
 use guard::Guard;
 use messages::Talk;
 use metrics::{Measurements, Metrics};
@@ -116,11 +116,11 @@ fn complain(text: &str) {
 }
 
 /// A `prepare` that the machine cannot start now is not a fault of the trial.
-fn prepare_not_started(fault: ProgramFault) -> Verdict {
+fn prepare_not_started(fault: ProgramFault) -> ProgramVerdict {
     let why = format!("prepare: {fault}");
     match fault {
-        ProgramFault::NotStarted { .. } => Verdict::unable(why),
-        _ => Verdict::failed(why),
+        ProgramFault::NotStarted { .. } => ProgramVerdict::unable(why),
+        _ => ProgramVerdict::failed(why),
     }
 }
 
@@ -146,7 +146,7 @@ impl Relay<'_> {
         // Before `prepare`, whose files are of this attempt too.
         let metrics = match Metrics::new(self.command, &placeholders) {
             Ok(metrics) => metrics,
-            Err(why) => return self.end(Verdict::failed(why), None),
+            Err(why) => return self.end(ProgramVerdict::failed(why), None),
         };
         if let Some(why) = metrics.unknown_file() {
             complain(&why);
@@ -161,7 +161,7 @@ impl Relay<'_> {
             Ok(started) => started,
             // The values of this trial are at fault, not the machine.
             Err(fault @ ProgramFault::TooLong(_)) => {
-                return self.end(Verdict::failed(fault.to_string()), None);
+                return self.end(ProgramVerdict::failed(fault.to_string()), None);
             }
             Err(fault) => {
                 complain(&fault.to_string());
@@ -178,18 +178,21 @@ impl Relay<'_> {
     }
 
     /// Runs `prepare` to its end; its output goes to `prepare.txt`.
-    fn prepare(&mut self, expanded: &kiln_core::kinds::command::Expanded) -> Result<(), Verdict> {
+    fn prepare(
+        &mut self,
+        expanded: &kiln_core::kinds::command::Expanded,
+    ) -> Result<(), ProgramVerdict> {
         let path = self.file.folder.join("prepare.txt");
         let prepared = program::start(expanded, &expanded.prepare).map_err(prepare_not_started)?;
         let (sender, events) = channel();
         let streams = Streams::keep(prepared, &path, sender)
-            .map_err(|error| Verdict::without_threads(&error))?;
+            .map_err(|error| ProgramVerdict::without_threads(&error))?;
         self.tell_unkept("prepare.txt", &streams);
         let ended = loop {
             match events.recv_timeout(LOOK) {
                 Ok(Event::Ended(ended)) => break ended,
                 Err(RecvTimeoutError::Disconnected) => {
-                    return Err(Verdict::failed(
+                    return Err(ProgramVerdict::failed(
                         "prepare could not be waited for".to_owned(),
                     ));
                 }
@@ -200,11 +203,14 @@ impl Relay<'_> {
         // A process that it leaves, such as a server for the program, runs until the trial ends.
         let read = streams.finish(PIPES_MAY_LINGER, || ());
         if self.guard.is_told() {
-            return Err(Verdict::interrupted());
+            return Err(ProgramVerdict::interrupted());
         }
         match ended.exit {
             Exit::Status(0) => Ok(()),
-            exit => Err(Verdict::failed(end::prepare_failed(exit, read.tail()))),
+            exit => Err(ProgramVerdict::failed(end::prepare_failed(
+                exit,
+                read.tail(),
+            ))),
         }
     }
 
@@ -218,12 +224,12 @@ impl Relay<'_> {
         }
         let streams = match Streams::read(started, metrics, &self.file.folder, sender) {
             Ok(streams) => streams,
-            Err(error) => return self.end(Verdict::without_threads(&error), None),
+            Err(error) => return self.end(ProgramVerdict::without_threads(&error), None),
         };
         self.tell_unkept(STDOUT, &streams);
         let Some(ended) = self.listen(&streams, &events) else {
             let why = "the program could not be waited for".to_owned();
-            return self.end(Verdict::failed(why), None);
+            return self.end(ProgramVerdict::failed(why), None);
         };
         let read = streams.finish(PIPES_MAY_LINGER, || {
             processes::end_descendants(PROCESSES_MAY_LINGER);
@@ -357,10 +363,10 @@ impl Relay<'_> {
 
     /// Writes the result, says `finished`, and returns the exit status; a signal that ended the
     /// program ends the relay as well, without `finished`.
-    fn end(&mut self, verdict: Verdict, figures: Option<result::Figures>) -> i32 {
+    fn end(&mut self, verdict: ProgramVerdict, figures: Option<result::Figures>) -> i32 {
         processes::end_descendants(PROCESSES_MAY_LINGER);
         let (outcome, reason, status) = match verdict {
-            Verdict::Signal(signal) => {
+            ProgramVerdict::Signal(signal) => {
                 // Keeps what was read so far; the parent decides on the outcome.
                 if figures.is_some()
                     && let Err(error) = result::write(self.file, Outcome::Failed, None, figures)
@@ -369,7 +375,7 @@ impl Relay<'_> {
                 }
                 return program::end_by(signal);
             }
-            Verdict::Finished {
+            ProgramVerdict::Finished {
                 outcome,
                 reason,
                 status,
