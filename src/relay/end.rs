@@ -24,7 +24,7 @@ const LONGEST_SHOWN: usize = 300;
 
 /// All facts about the end of a program.
 #[derive(Clone, Copy, Debug)]
-pub(super) struct Ended<'a> {
+pub(super) struct EndFacts<'a> {
     pub(super) exit: Exit,
     /// Whether the relay was told to stop.
     pub(super) is_told: bool,
@@ -91,8 +91,8 @@ impl ProgramVerdict {
     }
 }
 
-pub(super) fn decide(ended: &Ended) -> ProgramVerdict {
-    let Ended { program, exits, .. } = ended;
+pub(super) fn decide(ended: &EndFacts) -> ProgramVerdict {
+    let EndFacts { program, exits, .. } = ended;
     if ended.is_told {
         return ProgramVerdict::interrupted();
     }
@@ -193,8 +193,8 @@ mod tests {
         diverged: Vec::new(),
     };
 
-    fn ended(exit: Exit) -> Ended<'static> {
-        Ended {
+    fn ended(exit: Exit) -> EndFacts<'static> {
+        EndFacts {
             exit,
             is_told: false,
             exits: &NO_EXITS,
@@ -241,28 +241,28 @@ mod tests {
         for (facts, expected) in [
             (status(0), "completed 0 "),
             (
-                Ended {
+                EndFacts {
                     fault: Some(&missing),
                     ..status(0)
                 },
                 "failed 1 python train.py ended with status 0, and `gflops` never came",
             ),
             (
-                Ended {
+                EndFacts {
                     fault: Some(&diverged),
                     ..status(0)
                 },
                 "diverged 0 `train_loss` is NaN",
             ),
             (
-                Ended {
+                EndFacts {
                     exits: &exits,
                     ..status(3)
                 },
                 "oom 4 python train.py ended with status 3, which means that memory ran out",
             ),
             (
-                Ended {
+                EndFacts {
                     exits: &exits,
                     stdout_tail: "boom\n",
                     ..status(9)
@@ -271,14 +271,14 @@ mod tests {
                  diverged: boom",
             ),
             (
-                Ended {
+                EndFacts {
                     stderr_tail: "x\nMemoryError\n",
                     ..status(1)
                 },
                 "oom 4 python train.py ran out of memory and ended with status 1: MemoryError",
             ),
             (
-                Ended {
+                EndFacts {
                     stderr_tail: "numpy._core._exceptions._ArrayMemoryError: Unable to allocate 8.00 \
                                   GiB\n",
                     ..status(1)
@@ -287,7 +287,7 @@ mod tests {
                  numpy._core._exceptions._ArrayMemoryError: Unable to allocate 8.00 GiB",
             ),
             (
-                Ended {
+                EndFacts {
                     stderr_tail: "usage: train.py\n\n",
                     fault: Some(&missing),
                     ..status(2)
@@ -295,7 +295,7 @@ mod tests {
                 "failed 1 python train.py ended with status 2: usage: train.py",
             ),
             (
-                Ended {
+                EndFacts {
                     stderr_tail: "\r100%|####| 10/10 [00:01<00:00]",
                     stdout_tail: "cannot read x.bin\n",
                     ..status(1)
@@ -303,7 +303,7 @@ mod tests {
                 "failed 1 python train.py ended with status 1: cannot read x.bin",
             ),
             (
-                Ended {
+                EndFacts {
                     stderr_tail: "cannot open /data/images/item_3.png\n",
                     stdout_tail: "starting up\n",
                     ..status(1)
@@ -318,14 +318,14 @@ mod tests {
             (ended(Exit::Signal(11)), "signal 11"),
             (ended(Exit::Signal(9)), "signal 9"),
             (
-                Ended {
+                EndFacts {
                     is_told: true,
                     ..ended(Exit::Signal(15))
                 },
                 "interrupted 130 it was told to stop",
             ),
             (
-                Ended {
+                EndFacts {
                     is_told: true,
                     ..status(0)
                 },

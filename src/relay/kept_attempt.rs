@@ -16,7 +16,7 @@ use kiln_core::{
 
 use super::{
     STDOUT,
-    end::{Ended, ProgramVerdict, decide, shown},
+    end::{EndFacts, ProgramVerdict, decide, shown},
     files::{self, FileFault},
     kept_output::{HEAD_BYTES, KeptEnds, TAIL_BYTES},
     lines::{Lines, complete_from_beginning, complete_to_end},
@@ -91,7 +91,7 @@ pub fn read_again(
     let measured = ended.measured;
     let window = metrics.window(measured.began, measured.ended);
     let (numbers, fault) = metrics.numbers(&measured);
-    let verdict = decide(&Ended {
+    let verdict = decide(&EndFacts {
         exit: Exit::Status(0),
         is_told: false,
         exits: &command.exits,

@@ -46,7 +46,7 @@ pub use program::{Exit, ProgramFault, find_program, placeholders};
 pub use words::{STDERR_LINES, Words};
 
 use crate::processes;
-use end::{Ended, ProgramVerdict};
+use end::{EndFacts, ProgramVerdict};
 use guard::Guard;
 use messages::Talk;
 use metrics::{Measurements, Metrics};
@@ -292,7 +292,7 @@ impl Relay<'_> {
         let window = read.metrics.window(began, ended.at);
         let (numbers, fault) = read.metrics.numbers(&measured);
         self.record_end(ended.exit, measured, window.clone().ok(), &read);
-        let verdict = end::decide(&Ended {
+        let verdict = end::decide(&EndFacts {
             exit: ended.exit,
             is_told: self.guard.is_told(),
             exits: &self.command.exits,
