@@ -83,10 +83,10 @@ impl PlanCount {
 
 /// The ended attempts of every trial, by number.
 #[derive(Clone, Debug, Default)]
-pub(super) struct History(HashMap<TrialId, Vec<Ended>>);
+pub(super) struct History(HashMap<TrialId, Vec<EndedAttempt>>);
 
 #[derive(Clone, Debug)]
-struct Ended {
+struct EndedAttempt {
     attempt: u64,
     outcome: Outcome,
     cut_off: Option<CutOff>,
@@ -114,7 +114,7 @@ impl History {
 
     /// If the attempt has a row already, the history keeps the one with the higher [`Outcome::weight`].
     pub(super) fn add(&mut self, end: &AttemptEnd) {
-        let ended = Ended {
+        let ended = EndedAttempt {
             attempt: end.attempt,
             outcome: end.outcome,
             cut_off: end.cut_off,
@@ -201,7 +201,7 @@ impl History {
         last.is_some_and(|cut| cut.launch == launch && cut.had_most)
     }
 
-    fn newest(&self, trial: &TrialId, after: u64) -> impl Iterator<Item = &Ended> {
+    fn newest(&self, trial: &TrialId, after: u64) -> impl Iterator<Item = &EndedAttempt> {
         let attempts = self.0.get(trial).map(Vec::as_slice).unwrap_or_default();
         let newest = attempts.iter().rev();
         // A row without an attempt has number 0.
@@ -242,7 +242,7 @@ impl History {
     }
 
     fn failures(&self, trial: &TrialId, after: u64) -> u64 {
-        let failed = |ended: &&Ended| ended.outcome == Outcome::Failed;
+        let failed = |ended: &&EndedAttempt| ended.outcome == Outcome::Failed;
         self.newest(trial, after).filter(failed).count() as u64
     }
 }
