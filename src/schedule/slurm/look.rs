@@ -154,11 +154,11 @@ fn kept(client: Client, jobs: &[u64]) -> Result<Vec<TaskReport>, ClientError> {
 /// Looks again and again in a thread of its own: a client that hangs delays nothing else.
 #[derive(Debug)]
 pub(super) struct Watch {
-    shared: Arc<(Mutex<Watched>, Condvar)>,
+    shared: Arc<(Mutex<WatchedJobs>, Condvar)>,
 }
 
 #[derive(Debug, Default)]
-pub(super) struct Watched {
+pub(super) struct WatchedJobs {
     jobs: Vec<(u64, u32)>,
     pub(super) words: HashMap<TaskId, Word>,
     /// Number of answers.
@@ -177,9 +177,9 @@ impl Watch {
         every: Duration,
     ) -> Self {
         let shared = Arc::new((
-            Mutex::new(Watched {
+            Mutex::new(WatchedJobs {
                 jobs,
-                ..Watched::default()
+                ..WatchedJobs::default()
             }),
             Condvar::new(),
         ));
@@ -195,9 +195,9 @@ impl Watch {
     pub(super) fn once(client: Client, jobs: Vec<(u64, u32)>) -> Self {
         let mut looked = Looked::default();
         let answer = looked.ask(client, &jobs);
-        let mut watched = Watched {
+        let mut watched = WatchedJobs {
             jobs,
-            ..Watched::default()
+            ..WatchedJobs::default()
         };
         watched.add(&looked, answer);
         Self {
@@ -209,7 +209,7 @@ impl Watch {
         lock(&self.shared.0).jobs.push((job, tasks));
     }
 
-    pub(super) fn seen(&self) -> MutexGuard<'_, Watched> {
+    pub(super) fn seen(&self) -> MutexGuard<'_, WatchedJobs> {
         lock(&self.shared.0)
     }
 }
@@ -222,7 +222,7 @@ impl Drop for Watch {
     }
 }
 
-impl Watched {
+impl WatchedJobs {
     fn add(&mut self, looked: &Looked, answer: Result<(), ClientError>) {
         match answer {
             Ok(()) => {
@@ -235,7 +235,7 @@ impl Watched {
     }
 }
 
-fn watch(client: Client, shared: &(Mutex<Watched>, Condvar), first: Duration, every: Duration) {
+fn watch(client: Client, shared: &(Mutex<WatchedJobs>, Condvar), first: Duration, every: Duration) {
     let mut looked = Looked::default();
     let mut rest = first;
     loop {
@@ -254,6 +254,6 @@ fn watch(client: Client, shared: &(Mutex<Watched>, Condvar), first: Duration, ev
     }
 }
 
-fn lock(watched: &Mutex<Watched>) -> MutexGuard<'_, Watched> {
+fn lock(watched: &Mutex<WatchedJobs>) -> MutexGuard<'_, WatchedJobs> {
     watched.lock().unwrap_or_else(PoisonError::into_inner)
 }
