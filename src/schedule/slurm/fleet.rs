@@ -23,7 +23,7 @@ use self::{endings::Ending, notices::PrintedNotices};
 use super::{
     cancel::cancel,
     client::Client,
-    look::{SlurmSays, Watch, Word},
+    look::{JobWatch, SlurmSays, Word},
     states::{Stage, TaskId},
     submit::{SubmitError, WorkerArray, known_jobs, looked_up, submit_array},
 };
@@ -66,7 +66,7 @@ pub(in crate::schedule) struct Fleet {
     /// When a submission without a job and without an answer was first seen, and when it was looked up
     /// last.
     unanswered: HashMap<u64, (Instant, Instant)>,
-    watch: Watch,
+    watch: JobWatch,
     beat: Duration,
     endings: HashMap<TaskId, Ending>,
     /// Tasks that were seen to wait or run.
@@ -119,8 +119,8 @@ impl Fleet {
             unanswered: HashMap::new(),
             submissions,
             watch: match is_once {
-                true => Watch::once(client, jobs),
-                false => Watch::start(client, jobs, beat / 2, beat * 2),
+                true => JobWatch::once(client, jobs),
+                false => JobWatch::start(client, jobs, beat / 2, beat * 2),
             },
             beat,
             endings: HashMap::new(),

@@ -153,7 +153,7 @@ fn kept(client: Client, jobs: &[u64]) -> Result<Vec<TaskReport>, ClientError> {
 
 /// Looks again and again in a thread of its own: a client that hangs delays nothing else.
 #[derive(Debug)]
-pub(super) struct Watch {
+pub(super) struct JobWatch {
     shared: Arc<(Mutex<WatchedJobs>, Condvar)>,
 }
 
@@ -168,7 +168,7 @@ pub(super) struct WatchedJobs {
     is_over: bool,
 }
 
-impl Watch {
+impl JobWatch {
     /// Looks after `first`, and then every `every`.
     pub(super) fn start(
         client: Client,
@@ -214,7 +214,7 @@ impl Watch {
     }
 }
 
-impl Drop for Watch {
+impl Drop for JobWatch {
     fn drop(&mut self) {
         // A client may hang; its thread ends by itself.
         lock(&self.shared.0).is_over = true;
