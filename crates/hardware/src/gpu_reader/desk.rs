@@ -24,7 +24,7 @@ pub struct GpuWatchdog {
     make: Arc<dyn Fn() -> Box<dyn GpuReader> + Send + Sync>,
     patience: Duration,
     /// By device.
-    workers: HashMap<String, Worker>,
+    workers: HashMap<String, ReaderThread>,
 }
 
 impl fmt::Debug for GpuWatchdog {
@@ -36,7 +36,7 @@ impl fmt::Debug for GpuWatchdog {
 }
 
 /// A thread that reads one device. It ends when its desk drops it.
-struct Worker {
+struct ReaderThread {
     questions: Sender<bool>,
     answers: Receiver<GpuReading>,
     /// When it was asked, if it has not answered.
@@ -128,7 +128,7 @@ impl GpuWatchdog {
         None
     }
 
-    fn hire(&self, uuid: &str) -> io::Result<Worker> {
+    fn hire(&self, uuid: &str) -> io::Result<ReaderThread> {
         let (questions, asked) = channel();
         let (answer, answers) = channel();
         let (make, uuid) = (Arc::clone(&self.make), uuid.to_owned());
@@ -143,7 +143,7 @@ impl GpuWatchdog {
         thread::Builder::new()
             .name("gpu reader".to_owned())
             .spawn(work)?;
-        Ok(Worker {
+        Ok(ReaderThread {
             questions,
             answers,
             asked: None,
