@@ -76,7 +76,7 @@ impl ComparedMetric {
 
     /// Whether a run of the table has an accuracy.
     pub fn has_accuracy(table: &TrialTable) -> bool {
-        let read = |row: &TrialRow, column: &MetricColumn| column.read(row).is_some();
+        let read = |row: &TrialRow, column: &ComparedColumn| column.read(row).is_some();
         let mut columns = Self::accuracies().flat_map(Self::columns);
         columns.any(|column| table.rows.iter().any(|row| read(&row.fixed, &column)))
     }
@@ -117,10 +117,10 @@ impl ComparedMetric {
     }
 
     /// The columns that have it, the one that is taken first.
-    fn columns(self) -> Vec<MetricColumn> {
+    fn columns(self) -> Vec<ComparedColumn> {
         let known: &[KnownColumn] = match self {
-            Self::Column(column) => return vec![MetricColumn::Named(column)],
-            Self::Accuracy(metric) => return vec![MetricColumn::Accuracy(metric)],
+            Self::Column(column) => return vec![ComparedColumn::Named(column)],
+            Self::Accuracy(metric) => return vec![ComparedColumn::Accuracy(metric)],
             Self::Throughput => &[
                 ("tokens_per_second", |row| {
                     row.of_whole_work(row.tokens_per_second)
@@ -155,10 +155,10 @@ impl ComparedMetric {
                 ("train_loss", |row| row.train_loss),
             ],
         };
-        known.iter().copied().map(MetricColumn::Known).collect()
+        known.iter().copied().map(ComparedColumn::Known).collect()
     }
 
-    fn column_named(self, name: &str) -> Option<MetricColumn> {
+    fn column_named(self, name: &str) -> Option<ComparedColumn> {
         let mut columns = self.columns().into_iter();
         columns.find(|column| column.name() == name)
     }
@@ -172,7 +172,7 @@ impl ComparedMetric {
         new: &[&TrialRow],
         reader: RunReader<'_>,
     ) -> Option<(&'static str, [Vec<TimedRun>; 2])> {
-        let of = |column: MetricColumn| {
+        let of = |column: ComparedColumn| {
             let sides = [base, new].map(|rows| {
                 let launches = Launches::of(rows.iter().copied());
                 let run = |row: &&TrialRow| {
@@ -184,7 +184,7 @@ impl ComparedMetric {
             });
             (column.name(), sides)
         };
-        let is_told = |column: &MetricColumn| {
+        let is_told = |column: &ComparedColumn| {
             [base, new]
                 .iter()
                 .all(|rows| rows.iter().any(|row| column.read(row).is_some()))
@@ -228,7 +228,7 @@ impl ComparedMetric {
         if base.is_empty() || new.is_empty() {
             return None;
         }
-        let of = |column: &MetricColumn| {
+        let of = |column: &ComparedColumn| {
             let has = |rows: &[&TrialRow]| rows.iter().any(|row| column.read(row).is_some());
             (column.name(), [base, new].map(has))
         };
@@ -288,7 +288,7 @@ impl ComparedMetric {
     /// have: another thing may be compared than was asked for. Energy is the same by its counter
     /// and by its integral.
     pub(super) fn passed_over(self, base: &[&TrialRow], new: &[&TrialRow]) -> Option<&'static str> {
-        let has = |column: &MetricColumn| {
+        let has = |column: &ComparedColumn| {
             [base, new].map(|rows| rows.iter().any(|row| column.read(row).is_some()))
         };
         let before = self
@@ -423,13 +423,13 @@ type KnownColumn = (&'static str, fn(&TrialRow) -> Option<f64>);
 
 /// A column of a metric.
 #[derive(Clone, Copy)]
-enum MetricColumn {
+enum ComparedColumn {
     Known(KnownColumn),
     Accuracy(Metric),
     Named(ColumnMetric),
 }
 
-impl MetricColumn {
+impl ComparedColumn {
     fn name(&self) -> &'static str {
         match self {
             Self::Known((name, _)) => name,
