@@ -63,7 +63,7 @@ impl BoundGate {
 }
 
 /// Sentences on points, then on runs as a whole.
-struct Lines {
+struct BoundSentences {
     all: Vec<String>,
     of_runs: usize,
 }
@@ -126,7 +126,7 @@ impl<'a> Bounds<'a> {
     }
 
     /// The points with this answer of a condition, then the runs.
-    fn lines(&self, place: usize, holds: Option<bool>) -> Lines {
+    fn lines(&self, place: usize, holds: Option<bool>) -> BoundSentences {
         let is_several = self.runs.len() > 1;
         let (mut points, mut runs) = (Vec::new(), Vec::new());
         for run in &self.runs {
@@ -142,7 +142,7 @@ impl<'a> Bounds<'a> {
                 }
             }
         }
-        Lines {
+        BoundSentences {
             of_runs: runs.len(),
             all: [points, runs].concat(),
         }
