@@ -20,8 +20,8 @@ use super::{
 use crate::{
     output::terminal::has_color,
     preflight::{
-        ASK_TIMEOUT, Diagnosis, ExamineAnswer, ExamineRequest, FactRoots, PreflightFacts, Subject,
-        TextStyle, ask, diagnose, json, page,
+        ASK_TIMEOUT, Diagnosis, ExamineAnswer, ExamineRequest, FactRoots, PreflightFacts,
+        PreflightPlace, TextStyle, ask, diagnose, json, page,
     },
     readings::Privacy,
     schedule::{Probe, ProbeStop, copy_programs, examine_cluster, needs_kiln_trial, take_part},
@@ -156,7 +156,7 @@ fn of_cluster(slurm: &Slurm, args: &Args) -> Result<Status, Stop> {
     let diagnosis = Diagnosis {
         checks,
         can_run,
-        subject: Subject::Cluster,
+        subject: PreflightPlace::Cluster,
     };
     // The findings are shown, also if the probe was stopped.
     let status = concluded(&diagnosis, args.is_json())?;

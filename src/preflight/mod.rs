@@ -41,12 +41,12 @@ pub struct Diagnosis {
     pub checks: Vec<Check>,
     /// Whether trials can run at all, at least on the CPU.
     pub can_run: bool,
-    pub subject: Subject,
+    pub subject: PreflightPlace,
 }
 
 /// Where the trials would run.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Subject {
+pub enum PreflightPlace {
     Machine {
         /// GPUs that trials may use.
         usable_gpus: usize,
@@ -81,7 +81,7 @@ pub fn diagnose(facts: &PreflightFacts) -> Diagnosis {
     Diagnosis {
         checks: parts.into_iter().flatten().collect(),
         can_run: facts.answer.as_ref().is_none_or(libtorch::can_run),
-        subject: Subject::Machine {
+        subject: PreflightPlace::Machine {
             usable_gpus: facts.answer.as_ref().map_or(0, libtorch::usable_gpus),
             has_gpus: !seen.is_empty(),
         },
@@ -292,7 +292,7 @@ mod tests {
         labels.dedup();
         assert_eq!(labels.len(), count, "{labels:?}");
         assert!(found.can_run);
-        let wanted = Subject::Machine {
+        let wanted = PreflightPlace::Machine {
             usable_gpus: 2,
             has_gpus: true,
         };

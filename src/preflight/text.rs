@@ -7,7 +7,7 @@ use kiln_core::{
 };
 use serde_json::{Value, json};
 
-use super::{Diagnosis, Subject};
+use super::{Diagnosis, PreflightPlace};
 
 /// Version of the JSON.
 const DOCTOR: u32 = 1;
@@ -76,12 +76,14 @@ fn summary(diagnosis: &Diagnosis) -> String {
         count(&diagnosis.checks, CheckState::Warning),
     );
     let verdict = match (diagnosis.can_run, diagnosis.subject) {
-        (true, Subject::Cluster) => "workers can be submitted to this cluster".to_owned(),
-        (false, Subject::Cluster) => "workers cannot be submitted to this cluster".to_owned(),
-        (false, Subject::Machine { .. }) => "this machine cannot run trials".to_owned(),
+        (true, PreflightPlace::Cluster) => "workers can be submitted to this cluster".to_owned(),
+        (false, PreflightPlace::Cluster) => {
+            "workers cannot be submitted to this cluster".to_owned()
+        }
+        (false, PreflightPlace::Machine { .. }) => "this machine cannot run trials".to_owned(),
         (
             true,
-            Subject::Machine {
+            PreflightPlace::Machine {
                 usable_gpus,
                 has_gpus,
             },
@@ -101,8 +103,8 @@ fn summary(diagnosis: &Diagnosis) -> String {
 /// Returns the diagnosis as JSON.
 pub fn json(diagnosis: &Diagnosis) -> Value {
     let usable_gpus = match diagnosis.subject {
-        Subject::Machine { usable_gpus, .. } => Some(usable_gpus),
-        Subject::Cluster => None,
+        PreflightPlace::Machine { usable_gpus, .. } => Some(usable_gpus),
+        PreflightPlace::Cluster => None,
     };
     json!({
         "kiln_doctor": DOCTOR,
@@ -127,7 +129,7 @@ mod tests {
         Diagnosis {
             checks,
             can_run: true,
-            subject: Subject::Machine {
+            subject: PreflightPlace::Machine {
                 usable_gpus: 0,
                 has_gpus: false,
             },
@@ -149,7 +151,7 @@ this machine can run trials, on the CPU: 1 problem, 1 warning
         assert_eq!(page, expected);
         let cpu_alone = super::page(
             &Diagnosis {
-                subject: Subject::Machine {
+                subject: PreflightPlace::Machine {
                     usable_gpus: 0,
                     has_gpus: true,
                 },
