@@ -74,7 +74,7 @@ impl Checked {
 
 /// A problem, for programs.
 #[derive(Serialize)]
-struct Finding<'a> {
+struct ProblemEntry<'a> {
     /// The file, or a layer without lines, such as `--set train.steps=0`.
     source: &'a str,
     line: Option<usize>,
@@ -84,7 +84,7 @@ struct Finding<'a> {
     message: &'a str,
 }
 
-impl<'a> From<&'a Problem> for Finding<'a> {
+impl<'a> From<&'a Problem> for ProblemEntry<'a> {
     fn from(problem: &'a Problem) -> Self {
         let position = problem.location.position;
         Self {
@@ -103,16 +103,16 @@ fn in_json(file: &Path, checked: &Result<Checked, Stop>) -> Value {
         Ok(checked) => &checked.warnings,
         Err(_) => &[],
     };
-    let problems: Vec<Finding<'_>> = match checked {
+    let problems: Vec<ProblemEntry<'_>> = match checked {
         Ok(_) => Vec::new(),
-        Err(stop) if stop.problems.is_empty() => vec![Finding {
+        Err(stop) if stop.problems.is_empty() => vec![ProblemEntry {
             source: &name,
             line: None,
             column: None,
             key: "",
             message: &stop.message,
         }],
-        Err(stop) => stop.problems.iter().map(Finding::from).collect(),
+        Err(stop) => stop.problems.iter().map(ProblemEntry::from).collect(),
     };
     json!({
         "kiln_check": CHECK_JSON,
