@@ -27,12 +27,12 @@ enum Term {
     /// The index of a key.
     Key(usize),
     Negative(Box<Term>),
-    Pair(Operator, Box<Term>, Box<Term>),
+    Pair(Arithmetic, Box<Term>, Box<Term>),
     Call(Function, Vec<Term>),
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Operator {
+enum Arithmetic {
     Add,
     Subtract,
     Multiply,
@@ -105,7 +105,7 @@ impl Term {
     }
 }
 
-impl Operator {
+impl Arithmetic {
     fn apply(self, left: f64, right: f64) -> Result<f64, &'static str> {
         match self {
             Self::Add => Ok(left + right),
@@ -199,9 +199,9 @@ impl Parser<'_> {
         let mut left = self.product()?;
         loop {
             let operator = if self.take('+') {
-                Operator::Add
+                Arithmetic::Add
             } else if self.take('-') {
-                Operator::Subtract
+                Arithmetic::Subtract
             } else {
                 return Ok(left);
             };
@@ -214,9 +214,9 @@ impl Parser<'_> {
         let mut left = self.factor()?;
         loop {
             let operator = if self.take('*') {
-                Operator::Multiply
+                Arithmetic::Multiply
             } else if self.take('/') {
-                Operator::Divide
+                Arithmetic::Divide
             } else {
                 return Ok(left);
             };
