@@ -20,12 +20,12 @@ pub(super) struct Done {
 }
 
 #[derive(Debug)]
-pub(super) struct Life {
+pub(super) struct ProgramLife {
     sign: Done,
     look: Done,
 }
 
-impl Life {
+impl ProgramLife {
     pub(super) fn new(at: Instant) -> Self {
         let nothing = Done {
             at,
@@ -68,7 +68,7 @@ mod tests {
     /// hundredths of a second.
     fn signs(seconds: u64, ticks: impl Fn(u64) -> u64) -> Vec<u64> {
         let start = Instant::now();
-        let mut life = Life::new(start);
+        let mut life = ProgramLife::new(start);
         (1..=seconds)
             .filter(|second| {
                 life.has_worked(Done {
@@ -98,7 +98,7 @@ mod tests {
     #[test]
     fn a_byte_and_a_process_that_ended_count() {
         let start = Instant::now();
-        let mut life = Life::new(start);
+        let mut life = ProgramLife::new(start);
         let mut look = |bytes, cpu_seconds| {
             let at = start + Duration::from_secs(300);
             life.has_worked(Done {

@@ -17,7 +17,7 @@ use kiln_core::{kinds::command::Stream, units::clock::monotonic_nanoseconds};
 use super::{
     forward::Forward,
     kept_output::KeptOutput,
-    life::{Done, Life},
+    life::{Done, ProgramLife},
     lines::Lines,
     messages::Progress,
     metrics::{Metrics, WindowMark},
@@ -71,7 +71,7 @@ struct Shared {
     metrics: Mutex<Metrics>,
     stdout_bytes: AtomicU64,
     stderr_bytes: AtomicU64,
-    life: Mutex<Life>,
+    life: Mutex<ProgramLife>,
 }
 
 impl Streams {
@@ -209,7 +209,7 @@ impl Shared {
             metrics: Mutex::new(metrics),
             stdout_bytes: AtomicU64::new(0),
             stderr_bytes: AtomicU64::new(0),
-            life: Mutex::new(Life::new(Instant::now())),
+            life: Mutex::new(ProgramLife::new(Instant::now())),
         }
     }
 
