@@ -104,7 +104,7 @@ pub struct DeviceReadings {
 #[derive(Debug)]
 pub struct RunFollower {
     folder: RunFolder,
-    file: RunRecord,
+    file: RecordFollower,
     /// Whether points have several seeds, and the steps of a trial that has no own.
     settings: Value,
     trials_table: LaunchTables,
@@ -129,13 +129,13 @@ fn mark(path: &std::path::Path) -> Option<FileMark> {
 
 /// `run.json`, read when it changes.
 #[derive(Debug, Default)]
-struct RunRecord {
+struct RecordFollower {
     mark: Option<FileMark>,
     file: Option<RunFile>,
     problem: Option<String>,
 }
 
-impl RunRecord {
+impl RecordFollower {
     /// Returns whether it has changed.
     fn read(&mut self, run: &RunFolder) -> bool {
         let path = run.run_file();
@@ -283,7 +283,7 @@ impl RunFollower {
     /// Nothing is read yet.
     pub fn new(folder: RunFolder) -> Self {
         Self {
-            file: RunRecord::default(),
+            file: RecordFollower::default(),
             settings: Value::Null,
             trials_table: LaunchTables::new(folder.clone(), RunFolder::trials_table, None),
             trials: EndedTrials::default(),
