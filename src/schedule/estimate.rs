@@ -41,14 +41,14 @@ impl EstimateGrade {
 
 /// Seconds that a trial will probably take.
 #[derive(Clone, Copy, Debug, PartialEq)]
-pub struct Estimate {
+pub struct TimeEstimate {
     pub grade: EstimateGrade,
     pub lowest: f64,
     pub median: f64,
     pub highest: f64,
 }
 
-impl Estimate {
+impl TimeEstimate {
     /// By `times` of trials that differ in length and seed alone.
     pub fn of(trial: &Trial, times: &[TrialTime]) -> Option<Self> {
         let alike = times.iter().filter(|time| time.length == trial.length());
@@ -198,12 +198,12 @@ impl KnownTimes {
     }
 
     /// `None` if no trial like it has completed.
-    pub fn estimate(&mut self, trial: &Trial) -> Option<Estimate> {
+    pub fn estimate(&mut self, trial: &Trial) -> Option<TimeEstimate> {
         if self.times.is_empty() {
             return None;
         }
         let alike = self.alike(trial)?;
-        Estimate::of(trial, self.times.get(&alike)?)
+        TimeEstimate::of(trial, self.times.get(&alike)?)
     }
 
     fn alike(&mut self, trial: &Trial) -> Option<TrialId> {
@@ -262,7 +262,7 @@ pub(super) mod tests {
             steps: Some(200),
             ..trials(train, "").remove(0)
         };
-        let found = Estimate::of(&trial, &times)?;
+        let found = TimeEstimate::of(&trial, &times)?;
         let tenths = [found.lowest, found.median, found.highest].map(|s| (s * 10.0).round() / 10.0);
         Some((found.grade.name(), tenths))
     }

@@ -64,7 +64,7 @@ pub use clock::check_setting;
 pub use content::{ChangedPrograms, programs_changed_since};
 pub use copied_run::{CopyPurpose, CopySource};
 pub use devices::why_none_visible;
-pub use estimate::{Estimate, EstimateGrade, KnownTimes, TrialTime, steps_per_epoch};
+pub use estimate::{EstimateGrade, KnownTimes, TimeEstimate, TrialTime, steps_per_epoch};
 pub use events::{LaunchCounts, LaunchEvent, LaunchListener, TrialProgress};
 pub use idle::IdleForecast;
 pub use instruments::Instruments;

@@ -11,13 +11,13 @@ use kiln_core::{
 };
 
 use super::known_rows::{DevicesHere, KnownRows};
-use crate::schedule::{Estimate, EstimateGrade, FittingTrials, KnownTimes, fitting_trials};
+use crate::schedule::{EstimateGrade, FittingTrials, KnownTimes, TimeEstimate, fitting_trials};
 
 /// Expected time and memory of one trial.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub(super) struct Expected {
     /// Estimate from trials like it.
-    pub(super) time: Option<Estimate>,
+    pub(super) time: Option<TimeEstimate>,
     /// Most that a trial like it has used.
     pub(super) memory_bytes: Option<u64>,
     /// Bytes of parameters, gradients and optimizer.
@@ -103,7 +103,7 @@ impl Expectations {
             .iter()
             .filter(|trial| !has_ended(trial, ended))
             .collect();
-        let known: Vec<Estimate> = left
+        let known: Vec<TimeEstimate> = left
             .iter()
             .filter_map(|trial| self.of_trial(&trial.id).time)
             .collect();
@@ -140,8 +140,8 @@ pub(super) fn has_ended(trial: &Trial, ended: &HashMap<TrialId, Outcome>) -> boo
 }
 
 /// The sum of estimates, with the range of what is known: `3 min 20 s (3 min 2 s to 4 min 1 s)`.
-pub(super) fn sum_in_words(known: &[Estimate]) -> String {
-    let sum = |of: fn(&Estimate) -> f64| Seconds(known.iter().map(of).sum()).to_string();
+pub(super) fn sum_in_words(known: &[TimeEstimate]) -> String {
+    let sum = |of: fn(&TimeEstimate) -> f64| Seconds(known.iter().map(of).sum()).to_string();
     let median = sum(|known| known.median);
     match (sum(|known| known.lowest), sum(|known| known.highest)) {
         (lowest, highest) if lowest == highest => median,
@@ -150,8 +150,8 @@ pub(super) fn sum_in_words(known: &[Estimate]) -> String {
 }
 
 /// The trials that estimates are from.
-fn basis_in_words(known: &[Estimate]) -> String {
-    let is_by_steps = |known: &&Estimate| known.grade == EstimateGrade::BySteps;
+fn basis_in_words(known: &[TimeEstimate]) -> String {
+    let is_by_steps = |known: &&TimeEstimate| known.grade == EstimateGrade::BySteps;
     match known.iter().filter(is_by_steps).count() {
         0 => "as such trials took before".to_owned(),
         by_steps if by_steps == known.len() => {
@@ -193,7 +193,7 @@ mod tests {
 
     #[test]
     fn the_sum_has_its_range_and_says_what_it_is_from() {
-        let known = |grade, lowest, highest| Estimate {
+        let known = |grade, lowest, highest| TimeEstimate {
             grade,
             lowest,
             median: lowest,

@@ -204,7 +204,7 @@ mod tests {
     use super::*;
     use crate::{
         commands::plan::expectation::{Expectations, Expected},
-        schedule::{Estimate, EstimateGrade},
+        schedule::{EstimateGrade, TimeEstimate},
     };
 
     fn plan(sweep: &str) -> Plan {
@@ -248,7 +248,7 @@ mod tests {
 
     /// A plan whose trials all take one time.
     fn expected(plan: &Plan) -> Expectations {
-        let time = Estimate {
+        let time = TimeEstimate {
             grade: EstimateGrade::AsBefore,
             lowest: 0.62,
             median: 0.654,
