@@ -24,7 +24,9 @@ use crate::{
         PreflightPlace, TextStyle, ask, diagnose, json, page,
     },
     readings::Privacy,
-    schedule::{Probe, ProbeStop, copy_programs, examine_cluster, needs_kiln_trial, take_part},
+    schedule::{
+        ClusterProbe, ProbeStop, copy_programs, examine_cluster, needs_kiln_trial, take_part,
+    },
 };
 
 #[derive(clap::Args)]
@@ -175,7 +177,7 @@ fn probed(slurm: &Slurm, before: &[Check], args: &Args) -> Result<Vec<Check>, St
     let program = copy_programs(&args.results, &trial_program()?, hash_of)
         .map_err(|error| failed(&format!("{}: {error}", args.results.display())))?;
     let is_stopped = stop_flag().map_err(|error| failed(&error))?;
-    let probe = Probe {
+    let probe = ClusterProbe {
         slurm,
         results: &args.results,
         program: &program,

@@ -74,7 +74,7 @@ pub(crate) use programs::{needs_gpu, needs_kiln_trial};
 pub use remaining::{Selection, find_ids};
 pub use row::row_ahead;
 pub use slurm::{
-    Allocation, Probe, ProbeStop, SlurmRun, SlurmSubmitted, cancel as cancel_workers,
+    Allocation, ClusterProbe, ProbeStop, SlurmRun, SlurmSubmitted, cancel as cancel_workers,
     examine as examine_cluster, submit_workers, take_part, visible_in_job,
 };
 pub use tuning::{Progressed, Refused, Tuning};

@@ -19,7 +19,7 @@ pub use self::{
     allocation::{Allocation, visible_in_job},
     cancel::cancel,
     examine::examine,
-    probe::{Probe, ProbeStop, take_part},
+    probe::{ClusterProbe, ProbeStop, take_part},
     submit::{SlurmRun, SlurmSubmitted, submit_workers},
 };
 pub(super) use self::{

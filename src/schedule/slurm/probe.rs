@@ -47,7 +47,7 @@ const LATE: u32 = 2;
 
 /// A probe to be made.
 #[derive(Clone, Copy, Debug)]
-pub struct Probe<'a> {
+pub struct ClusterProbe<'a> {
     /// The resources that each of its jobs requests.
     pub slurm: &'a Slurm,
     /// The folder of the runs, which every node must see.
@@ -58,7 +58,7 @@ pub struct Probe<'a> {
     pub is_stopped: &'a AtomicBool,
 }
 
-impl Probe<'_> {
+impl ClusterProbe<'_> {
     /// Runs both parts and says what they found; `tell` hears what goes on. Ends its jobs and removes
     /// its folder, unless a part failed: then its output is of use.
     ///
@@ -118,7 +118,7 @@ struct PartJob {
 
 #[derive(Debug)]
 struct Running<'a> {
-    probe: &'a Probe<'a>,
+    probe: &'a ClusterProbe<'a>,
     client: Client,
     folder: PathBuf,
     jobs: Vec<PartJob>,
