@@ -40,7 +40,7 @@ use crate::{
 /// The squared norms of one step's gradients, on the device: each [1], of all parameters together, or
 /// [1 + parameters], followed by that of each one; f64.
 #[derive(Debug, Default)]
-pub(in crate::train) struct StepNorms {
+pub(in crate::train) struct FusedNorms {
     /// Sum over the backward passes so far.
     pub(in crate::train) micro: Option<tch::Tensor>,
     /// Of the whole gradient, before clipping.
@@ -49,7 +49,7 @@ pub(in crate::train) struct StepNorms {
     layer_groups: Option<Arc<LayerGroups>>,
 }
 
-impl StepNorms {
+impl FusedNorms {
     fn of(&self, gradients: &[tch::Tensor]) -> Result<tch::Tensor, TrialError> {
         let of_each = squared_norms(gradients)?;
         let of_all = of_each.sum(None).reshape([1]);
@@ -62,7 +62,7 @@ impl StepNorms {
 
 /// Reads the norms of ended steps of one training at once. Waits for the device.
 pub(super) fn read_norms(
-    steps: impl Iterator<Item = StepNorms>,
+    steps: impl Iterator<Item = FusedNorms>,
 ) -> Result<Vec<ReadNorms>, TrialError> {
     let (mut all, mut layer_groups) = (Vec::new(), Vec::new());
     for step in steps {
@@ -114,7 +114,7 @@ pub(crate) struct Fused {
     gradients: Vec<tch::Tensor>,
     updates: u64,
     /// Of the current step, if it is measured, and of the last one until it is taken.
-    watch: Option<StepNorms>,
+    watch: Option<FusedNorms>,
     layer_groups: Arc<LayerGroups>,
 }
 
@@ -155,9 +155,9 @@ impl Fused {
 
     /// From now to the next update the norms of gradients are kept.
     pub(super) fn watch_norms(&mut self, wanted: GradientNoise) {
-        self.watch = Some(StepNorms {
+        self.watch = Some(FusedNorms {
             layer_groups: wanted.layer_groups.then(|| Arc::clone(&self.layer_groups)),
-            ..StepNorms::default()
+            ..FusedNorms::default()
         });
     }
 
@@ -166,7 +166,7 @@ impl Fused {
     }
 
     /// The norms kept since [`Fused::watch_norms`], if an update has ended that step.
-    pub(super) fn take_norms(&mut self) -> Option<StepNorms> {
+    pub(super) fn take_norms(&mut self) -> Option<FusedNorms> {
         self.watch.take_if(|norms| norms.whole.is_some())
     }
 

@@ -78,7 +78,7 @@ pub(crate) struct ScalerState {
 #[derive(Debug)]
 pub(super) enum StepNorms {
     #[cfg(feature = "libtorch")]
-    Fused(fused::StepNorms),
+    Fused(fused::FusedNorms),
 }
 
 impl StepNorms {
