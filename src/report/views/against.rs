@@ -6,7 +6,7 @@ use kiln_core::{kinds::command::Better, plan::Outcome, units::counted};
 
 use super::{
     MOST_LINES, MOST_MARKS, PointMeasure, RunView,
-    measure::{Doubt, TARGET},
+    measure::{PointDoubt, TARGET},
     spots::{Spot, Spots},
 };
 use crate::report::{
@@ -275,7 +275,7 @@ fn caption(spots: &Spots<'_>, axis: usize, measure: &PointMeasure, shown: &Shown
 /// A sentence on the doubt of this measure, if it applies to the points.
 fn doubted(spots: &Spots<'_>, measure: &PointMeasure) -> Option<String> {
     match measure.doubt? {
-        Doubt::EnergiesApart => {
+        PointDoubt::EnergiesApart => {
             let rows = spots.spots.iter().flat_map(|spot| spot.point.completed());
             let count = rows.filter(|row| is_in_doubt(row)).count();
             let trials = counted(count, "trial");
@@ -294,7 +294,7 @@ fn doubted(spots: &Spots<'_>, measure: &PointMeasure) -> Option<String> {
             let said: Vec<String> = apart.into_iter().chain(mixed).collect();
             (!said.is_empty()).then(|| said.join(" "))
         }
-        Doubt::UnequalSamples => {
+        PointDoubt::UnequalSamples => {
             let points = spots.spots.iter().map(|spot| spot.point);
             unequal_samples(points).map(|words| format!("{}.", capitalized(&words)))
         }

@@ -27,12 +27,12 @@ pub(in crate::report) struct PointMeasure {
     /// Which direction is better; `None` if the experiment does not say it of a command's metric.
     pub(in crate::report) better: Option<Better>,
     /// A reason for which its points may not be comparable.
-    pub(super) doubt: Option<Doubt>,
+    pub(super) doubt: Option<PointDoubt>,
 }
 
 /// A reason for which points may not be comparable; the caption names it where it applies.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Doubt {
+pub(super) enum PointDoubt {
     /// Trials whose two energies contradict each other are left out, and points of mixed sources.
     EnergiesApart,
     /// The points have seen different numbers of samples.
@@ -81,7 +81,7 @@ const ENERGY: PointMeasure = PointMeasure {
     source: Source::Energy,
     is_from_zero: true,
     better: Some(Better::Low),
-    doubt: Some(Doubt::EnergiesApart),
+    doubt: Some(PointDoubt::EnergiesApart),
 };
 /// The time until `train.target` was reached.
 pub(super) const TARGET: PointMeasure = PointMeasure {
@@ -100,7 +100,7 @@ const VALID_LOSS: PointMeasure = PointMeasure {
     source: Source::Metric(Metric::ValidLoss),
     is_from_zero: false,
     better: Some(Better::Low),
-    doubt: Some(Doubt::UnequalSamples),
+    doubt: Some(PointDoubt::UnequalSamples),
 };
 const TRAIN_LOSS: PointMeasure = PointMeasure {
     key: "train-loss",
@@ -205,8 +205,8 @@ mod tests {
 
     #[test]
     fn each_number_says_what_may_keep_its_points_from_being_compared() {
-        let energy = Some(Doubt::EnergiesApart);
-        let loss = Some(Doubt::UnequalSamples);
+        let energy = Some(PointDoubt::EnergiesApart);
+        let loss = Some(PointDoubt::UnequalSamples);
         let evaluated = TrialRow {
             valid_loss: Some(1.0),
             ..TrialRow::default()
