@@ -48,12 +48,12 @@ pub(super) struct Ranking<'a> {
 }
 
 /// How many completed trials lack a value.
-struct Lacking {
+struct LackingCount {
     trials: usize,
     all: usize,
 }
 
-impl Lacking {
+impl LackingCount {
     /// Counts the trials of points without failures; `None` if each has the value.
     fn of<'a>(
         points: impl Iterator<Item = &'a RankedPoint<'a>>,
@@ -193,18 +193,18 @@ impl<'a> Ranking<'a> {
     /// if there are none. A point with such trials would be judged by its others, or not at all:
     /// where trials ended too soon to have a rate, the fastest are the first to lack it. A trial
     /// that did not reach its target has no time until it: that is its result.
-    fn lacking(&self) -> Option<Lacking> {
+    fn lacking(&self) -> Option<LackingCount> {
         let is_result = matches!(
             self.objective.by,
             RankedBy::Metric(Metric::SecondsToTarget, _)
         );
-        let lacking = Lacking::of(self.compared(), |row| self.value_of(row));
+        let lacking = LackingCount::of(self.compared(), |row| self.value_of(row));
         lacking.filter(|_| !is_result && self.with_value() > 0)
     }
 
     /// How many completed trials lack a speed; `None` if all have one, or none has.
-    fn lacking_rate(&self) -> Option<Lacking> {
-        Lacking::of(self.compared(), self.rate).filter(|lacking| lacking.trials < lacking.all)
+    fn lacking_rate(&self) -> Option<LackingCount> {
+        LackingCount::of(self.compared(), self.rate).filter(|lacking| lacking.trials < lacking.all)
     }
 
     /// The value of a row by which points are ranked.

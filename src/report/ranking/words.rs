@@ -7,7 +7,7 @@ use kiln_core::{
     units::{counted, decimals, without_controls},
 };
 
-use super::{Apart, Lacking, RankedPoint, Ranking};
+use super::{Apart, LackingCount, RankedPoint, Ranking};
 use crate::report::{
     layout::significant,
     objective::{RankedBy, words},
@@ -17,7 +17,7 @@ use crate::report::{
 /// Points that differ only in this key differ by chance.
 const SEED: &str = "train.seed";
 
-impl Lacking {
+impl LackingCount {
     fn in_words(&self, what: &str) -> String {
         let have = if self.trials == 1 { "has" } else { "have" };
         let Self { trials, all } = self;
@@ -173,7 +173,7 @@ impl Ranking<'_> {
     }
 
     /// Trials without the value that ranks points, in words.
-    fn lacking_in_words(&self, lacking: &Lacking) -> String {
+    fn lacking_in_words(&self, lacking: &LackingCount) -> String {
         match self.objective.by {
             RankedBy::Speed => {
                 format!(
