@@ -17,7 +17,7 @@ use kiln_core::{
 use regex::Regex;
 use serde::{Deserialize, Serialize};
 
-use self::metric::Metric;
+use self::metric::CommandMetricReader;
 pub(super) use self::metric::MetricFault;
 use super::{files::FileFault, messages::Progress, near_miss::nearest, number};
 
@@ -43,7 +43,7 @@ pub(super) struct Measurements {
 
 #[derive(Debug, Default)]
 pub(super) struct Metrics {
-    metrics: Vec<Metric>,
+    metrics: Vec<CommandMetricReader>,
     window: WindowLines,
     stdout_lines: u64,
     stderr_lines: u64,
@@ -65,7 +65,7 @@ impl Metrics {
         let folder = folder.map(|folder| command.expand_text(folder, placeholders));
         let folder = PathBuf::from(folder.unwrap_or_default());
         let metric = |(name, settings): (&str, &CommandMetric)| {
-            let metric = Metric::new(name, settings, |file| {
+            let metric = CommandMetricReader::new(name, settings, |file| {
                 folder.join(command.expand_text(file, placeholders))
             });
             metric.map(|mut metric| {
@@ -99,7 +99,9 @@ impl Metrics {
     /// The metrics of an attempt that has ended: its files are read as they are, and the window is the
     /// one that was measured.
     pub(super) fn of_ended(mut self, window: Option<(u64, u64)>) -> Self {
-        self.metrics.iter_mut().for_each(Metric::take_file_as_it_is);
+        self.metrics
+            .iter_mut()
+            .for_each(CommandMetricReader::take_file_as_it_is);
         if let Some((from, to)) = window {
             (self.window.began, self.window.ended) = (Some(from), Some(to));
         }
@@ -108,18 +110,24 @@ impl Metrics {
 
     /// The files that metrics are read from.
     pub(super) fn files(&self) -> impl Iterator<Item = &Path> {
-        self.metrics.iter().filter_map(Metric::file)
+        self.metrics.iter().filter_map(CommandMetricReader::file)
     }
 
     /// Why a needed file cannot be told from an older one; `None` if all can.
     pub(super) fn unknown_file(&self) -> Option<String> {
-        let fault = self.metrics.iter().find_map(Metric::unknown_file)?;
+        let fault = self
+            .metrics
+            .iter()
+            .find_map(CommandMetricReader::unknown_file)?;
         Some(fault.to_string())
     }
 
     /// The first file that the machine could not read at the end.
     pub(super) fn unreadable_file(&self) -> Option<FileFault> {
-        let mut faults = self.metrics.iter().filter_map(Metric::file_fault);
+        let mut faults = self
+            .metrics
+            .iter()
+            .filter_map(CommandMetricReader::file_fault);
         faults.find(|fault| fault.is_unreadable).cloned()
     }
 
@@ -140,7 +148,7 @@ impl Metrics {
 
     /// Whether a number of the result may have been in lines that are not kept.
     pub(super) fn may_lack_lines(&self) -> bool {
-        self.metrics.iter().any(Metric::may_lack_lines)
+        self.metrics.iter().any(CommandMetricReader::may_lack_lines)
     }
 
     /// Whether a number of the result depends on each line of this output.
@@ -174,10 +182,10 @@ impl Metrics {
         }
     }
 
-    /// Notices, once each, of what will fail the trial at its end: see [`Metric::notice`].
+    /// Notices, once each, of what will fail the trial at its end: see [`CommandMetricReader::notice`].
     pub(super) fn notices(&mut self) -> Vec<String> {
         let metrics = self.metrics.iter_mut();
-        metrics.filter_map(Metric::notice).collect()
+        metrics.filter_map(CommandMetricReader::notice).collect()
     }
 
     /// Looks at the ends of both outputs for the lines that unmatched patterns may have been meant
@@ -280,7 +288,7 @@ impl Metrics {
 
     /// Reasons for empty cells and other remarks, by metric.
     pub(super) fn notes(&self) -> BTreeMap<String, String> {
-        let note = |metric: &Metric| Some((metric.name.clone(), metric.note()?));
+        let note = |metric: &CommandMetricReader| Some((metric.name.clone(), metric.note()?));
         self.metrics.iter().filter_map(note).collect()
     }
 }

@@ -37,7 +37,7 @@ pub(in crate::relay) enum MetricFault {
 
 /// A metric of a command, and what the program has written of it so far.
 #[derive(Debug)]
-pub(super) struct Metric {
+pub(super) struct CommandMetricReader {
     pub(super) name: String,
     pub(super) settings: CommandMetric,
     target: MetricTarget,
@@ -67,7 +67,7 @@ pub(super) struct Metric {
     before_omitted: Option<u64>,
 }
 
-impl Metric {
+impl CommandMetricReader {
     /// `place` is where a file lies that the settings name.
     ///
     /// # Errors
