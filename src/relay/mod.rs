@@ -52,7 +52,7 @@ use messages::Talk;
 use metrics::{Measurements, Metrics};
 use program::{ProgramEnd, Started};
 use program_ended::ProgramEnded;
-use streams::{Event, ReadOutput, Streams};
+use streams::{ProgramEvent, ReadOutput, Streams};
 
 /// Standard output of a program, in the folder of its attempt.
 pub const STDOUT: &str = "stdout.txt";
@@ -190,7 +190,7 @@ impl Relay<'_> {
         self.tell_unkept("prepare.txt", &streams);
         let ended = loop {
             match events.recv_timeout(LOOK) {
-                Ok(Event::Ended(ended)) => break ended,
+                Ok(ProgramEvent::Ended(ended)) => break ended,
                 Err(RecvTimeoutError::Disconnected) => {
                     return Err(ProgramVerdict::failed(
                         "prepare could not be waited for".to_owned(),
@@ -235,7 +235,7 @@ impl Relay<'_> {
             processes::end_descendants(PROCESSES_MAY_LINGER);
         });
         while let Ok(event) = events.try_recv() {
-            if let Event::WindowBegan(at) = event {
+            if let ProgramEvent::WindowBegan(at) = event {
                 self.say_window(true, at);
             }
         }
@@ -254,12 +254,12 @@ impl Relay<'_> {
     }
 
     /// Tells the parent what the program does until it ends; `None` if it cannot be waited for.
-    fn listen(&mut self, streams: &Streams, events: &Receiver<Event>) -> Option<ProgramEnd> {
+    fn listen(&mut self, streams: &Streams, events: &Receiver<ProgramEvent>) -> Option<ProgramEnd> {
         loop {
             match events.recv_timeout(LOOK) {
-                Ok(Event::Ended(ended)) => return Some(ended),
-                Ok(Event::WindowBegan(at)) => self.say_window(true, at),
-                Ok(Event::WindowEnded(at)) => self.say_window(false, at),
+                Ok(ProgramEvent::Ended(ended)) => return Some(ended),
+                Ok(ProgramEvent::WindowBegan(at)) => self.say_window(true, at),
+                Ok(ProgramEvent::WindowEnded(at)) => self.say_window(false, at),
                 Err(RecvTimeoutError::Timeout) => {}
                 Err(RecvTimeoutError::Disconnected) => return None,
             }

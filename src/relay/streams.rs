@@ -28,7 +28,7 @@ const CHUNK_BYTES: usize = 16 << 10;
 
 /// Events of a running program.
 #[derive(Debug)]
-pub(super) enum Event {
+pub(super) enum ProgramEvent {
     /// The window began or ended, CLOCK_MONOTONIC in nanoseconds.
     WindowBegan(u64),
     WindowEnded(u64),
@@ -84,7 +84,7 @@ impl Streams {
         started: Started,
         metrics: Metrics,
         folder: &Path,
-        events: Sender<Event>,
+        events: Sender<ProgramEvent>,
     ) -> io::Result<Self> {
         let shared = Arc::new(Shared::new(metrics));
         let (forward, forwarded) = Forward::start(write_to_stderr)?;
@@ -121,7 +121,11 @@ impl Streams {
     ///
     /// # Errors
     /// As [`Streams::read`].
-    pub(super) fn keep(started: Started, path: &Path, events: Sender<Event>) -> io::Result<Self> {
+    pub(super) fn keep(
+        started: Started,
+        path: &Path,
+        events: Sender<ProgramEvent>,
+    ) -> io::Result<Self> {
         let shared = Arc::new(Shared::new(Metrics::default()));
         let waited = started.waited();
         let kept = KeptOutput::create(path);
@@ -228,14 +232,14 @@ impl Shared {
         chunk: Option<&[u8]>,
         lines: &mut Lines,
         stream: Stream,
-        events: &Sender<Event>,
+        events: &Sender<ProgramEvent>,
     ) {
         let at = monotonic_nanoseconds();
         let mut metrics = self.metrics();
         let line = |line: &str| {
             let event = match metrics.line(line, stream, at) {
-                Some(WindowMark::Begins) => Event::WindowBegan(at),
-                Some(WindowMark::Ends) => Event::WindowEnded(at),
+                Some(WindowMark::Begins) => ProgramEvent::WindowBegan(at),
+                Some(WindowMark::Ends) => ProgramEvent::WindowEnded(at),
                 None => return,
             };
             let _ = events.send(event);
@@ -296,10 +300,10 @@ pub(super) fn write_to_stderr(bytes: &[u8]) {
     let _ = io::stderr().lock().write_all(bytes);
 }
 
-fn waiter(waited: program::Waited, events: Sender<Event>) -> io::Result<()> {
+fn waiter(waited: program::Waited, events: Sender<ProgramEvent>) -> io::Result<()> {
     start("waiter", move || {
         if let Ok(end) = program::wait(waited) {
-            let _ = events.send(Event::Ended(end));
+            let _ = events.send(ProgramEvent::Ended(end));
         }
     })
 }
