@@ -85,7 +85,7 @@ pub(super) fn find(base: &Path, pattern: &str) -> Result<Vec<String>, GlobFault>
         .map(part)
         .collect();
     let most = PROGRAM_FILES.size();
-    let mut search = Search {
+    let mut search = GlobSearch {
         found: Vec::new(),
         most,
         entries_left: most.saturating_mul(ENTRIES_PER_FILE),
@@ -167,13 +167,13 @@ fn class_of(class: &str) -> String {
     format!("[{negation}{members}]")
 }
 
-struct Search {
+struct GlobSearch {
     found: Vec<String>,
     most: usize,
     entries_left: usize,
 }
 
-impl Search {
+impl GlobSearch {
     /// `shown` is the path of the folder as the pattern writes it, with a slash at its end.
     fn descend(&mut self, folder: &Path, shown: &str, parts: &[Part]) -> Result<(), String> {
         let Some((part, rest)) = parts.split_first() else {
