@@ -7,7 +7,7 @@ use super::WindowSummary;
 use crate::gpu_reader::GpuTick;
 
 /// One column with numbers of the type `T`.
-pub(super) struct Column<T: 'static> {
+pub(super) struct WindowColumn<T: 'static> {
     pub(super) name: &'static str,
     pub(super) place: fn(&mut WindowSummary) -> &mut Option<T>,
     /// Makes one value of those of the devices that share a trial. There is at least one.
@@ -21,7 +21,7 @@ pub(super) struct Column<T: 'static> {
     pub(super) needs_window: bool,
 }
 
-impl<T> Column<T> {
+impl<T> WindowColumn<T> {
     /// Its name, the readings that explain it, and whether it is empty.
     pub(super) fn explained_by(
         &self,
@@ -49,7 +49,7 @@ fn highest<T: Copy + PartialOrd>(values: &[T]) -> Option<T> {
 
 macro_rules! column {
     ($name:ident, $join:ident, $readings:expr, $needs_window:expr, $mean_of:expr) => {
-        Column {
+        WindowColumn {
             name: stringify!($name),
             place: |of| &mut of.$name,
             join: $join,
@@ -70,7 +70,7 @@ macro_rules! column {
 }
 
 #[rustfmt::skip]
-pub(super) const NUMBERS: [Column<f64>; 15] = [
+pub(super) const NUMBERS: [WindowColumn<f64>; 15] = [
     column!(mean_gpu_utilization, mean, ["utilization"], mean of |gpu| gpu.utilization),
     // GPM gives the other shares too, so they are empty with this one.
     column!(mean_sm_active, mean, ["sm_active", "gpm"], mean of |gpu| gpu.work.sm_active),
@@ -90,7 +90,7 @@ pub(super) const NUMBERS: [Column<f64>; 15] = [
 ];
 
 #[rustfmt::skip]
-pub(super) const COUNTS: [Column<u64>; 4] = [
+pub(super) const COUNTS: [WindowColumn<u64>; 4] = [
     column!(peak_nvml_used_bytes, highest, ["memory_used_bytes"], at any time),
     column!(peak_nvml_process_bytes, highest, [], at any time),
     column!(ecc_corrected_errors, sum, [], at any time),

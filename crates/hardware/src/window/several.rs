@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 
 use super::{
     WindowSummary,
-    columns::{COUNTS, Column, NUMBERS},
+    columns::{COUNTS, NUMBERS, WindowColumn},
     reasons_in_order,
 };
 
@@ -33,7 +33,7 @@ pub fn together(mut found: Vec<WindowSummary>) -> WindowSummary {
 }
 
 /// The column's value of all devices together; `None` if one has none.
-fn joined_in<T: Copy>(column: &Column<T>, found: &mut [WindowSummary]) -> Option<T> {
+fn joined_in<T: Copy>(column: &WindowColumn<T>, found: &mut [WindowSummary]) -> Option<T> {
     let each = found.iter_mut().map(|summary| *(column.place)(summary));
     (column.join)(&each.collect::<Option<Vec<T>>>()?)
 }
