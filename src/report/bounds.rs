@@ -26,7 +26,7 @@ use super::{
     subject::Subject,
     tidy::{
         hint_and_names,
-        measures::{self, Measure},
+        measures::{self, TidyMeasure},
     },
 };
 
@@ -383,7 +383,7 @@ fn lacks(column: &str, lacking: &[&TrialRow], known: usize) -> Option<String> {
 
 /// Why a row has no number of this column.
 fn why_empty<'r>(column: &str, row: &'r TrialRow) -> Option<&'r str> {
-    let measure = Measure::named(column);
+    let measure = TidyMeasure::named(column);
     let own: &[&str] = measure.map_or(&[], |measure| measure.notes);
     let metric = column.strip_prefix(METRIC_PREFIX);
     let own = own.iter().copied();

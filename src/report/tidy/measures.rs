@@ -14,7 +14,7 @@ use crate::report::{
 type RowNumber = fn(&TrialRow) -> Option<f64>;
 
 /// A number of a trial under the name of its column.
-pub(in crate::report) struct Measure {
+pub(in crate::report) struct TidyMeasure {
     name: &'static str,
     source: Source,
     /// Columns of `trials.csv` under whose names `notes` may say why it is empty, beside its own.
@@ -32,29 +32,29 @@ enum Source {
 /// Notes on a measure of the window.
 const WINDOW: &[&str] = &["window_seconds"];
 
-static MEASURES: [Measure; 20] = [
-    Measure {
+static MEASURES: [TidyMeasure; 20] = [
+    TidyMeasure {
         notes: WINDOW,
         ..of_whole_work("samples_per_second", SAMPLES.0)
     },
-    Measure {
+    TidyMeasure {
         notes: WINDOW,
         ..of_whole_work("tokens_per_second", TOKENS.0)
     },
-    Measure {
+    TidyMeasure {
         notes: WINDOW,
         ..of_whole_work("median_step_seconds", |row| {
             row.of_whole_work(row.median_step_seconds)
         })
     },
-    Measure {
+    TidyMeasure {
         notes: WINDOW,
         ..of_row("data_wait_fraction", |row| row.data_wait_fraction)
     },
     of_row("train_loss", |row| row.train_loss),
     of_row("valid_loss", |row| row.valid_loss),
     of_row("lowest_valid_loss", |row| row.lowest_valid_loss),
-    Measure {
+    TidyMeasure {
         notes: &["valid_top1", "valid_hit_rate", "valid_bleu4"],
         ..of_row("accuracy", accuracy)
     },
@@ -71,7 +71,7 @@ static MEASURES: [Measure; 20] = [
     of_row("steps_to_target", |row| {
         row.steps_to_target.map(|steps| steps as f64)
     }),
-    Measure {
+    TidyMeasure {
         notes: &[
             "peak_allocated_bytes",
             "peak_nvml_used_bytes",
@@ -81,14 +81,14 @@ static MEASURES: [Measure; 20] = [
             row.memory_held_bytes().map(|bytes| bytes as f64)
         })
     },
-    Measure {
+    TidyMeasure {
         notes: WINDOW,
         ..of_row("mean_gpu_utilization", |row| row.mean_gpu_utilization)
     },
     of_row("mfu", |row| row.mfu),
     // The row of a trial that was resumed has the time since then.
     of_whole_work("trial_seconds", TrialRow::whole_seconds),
-    Measure {
+    TidyMeasure {
         name: "joules_per_sample",
         source: Source::Energy,
         notes: &["energy_counter_joules", "energy_integral_joules"],
@@ -104,8 +104,8 @@ pub(super) fn name_of(column: &str) -> Option<&'static str> {
 }
 
 /// A measure of a row alone.
-const fn of_row(name: &'static str, of: RowNumber) -> Measure {
-    Measure {
+const fn of_row(name: &'static str, of: RowNumber) -> TidyMeasure {
+    TidyMeasure {
         name,
         source: Source::Row(of),
         notes: &[],
@@ -114,8 +114,8 @@ const fn of_row(name: &'static str, of: RowNumber) -> Measure {
 }
 
 /// A number of a row that a command which resumed lacks.
-const fn of_whole_work(name: &'static str, of: RowNumber) -> Measure {
-    Measure {
+const fn of_whole_work(name: &'static str, of: RowNumber) -> TidyMeasure {
+    TidyMeasure {
         name,
         source: Source::Row(of),
         notes: &[],
@@ -123,7 +123,7 @@ const fn of_whole_work(name: &'static str, of: RowNumber) -> Measure {
     }
 }
 
-impl Measure {
+impl TidyMeasure {
     /// The measure of a column; `None` for a metric of a command.
     pub(in crate::report) fn named(column: &str) -> Option<&'static Self> {
         MEASURES.iter().find(|measure| measure.name == column)
@@ -155,7 +155,7 @@ pub(in crate::report) fn reader(
     point: &Point<'_>,
     column: &str,
 ) -> impl Fn(&TrialRow) -> Option<f64> {
-    let measure = Measure::named(column).map(|measure| measure.of(point));
+    let measure = TidyMeasure::named(column).map(|measure| measure.of(point));
     move |row: &TrialRow| match measure {
         Some(of) => of(row),
         None => row.metric_of_column(column),
