@@ -72,7 +72,7 @@ pub(super) enum RankedBy {
 
 /// The ranking of the points of a run, and its reason.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(super) struct Objective {
+pub(super) struct RankingObjective {
     pub(super) by: RankedBy,
     /// Whether the axes also change the speed, so that no point is the best at both.
     pub(super) is_trade_off: bool,
@@ -84,7 +84,7 @@ pub(super) struct Objective {
     pub(super) why: Option<String>,
 }
 
-impl Objective {
+impl RankingObjective {
     /// The metric that ranks, unless it is the speed.
     pub(super) fn metric(&self) -> Option<Metric> {
         match self.by {
@@ -210,13 +210,13 @@ impl Objective {
 }
 
 /// The goal of a search; `None` for one that asks only whether a size fits.
-fn of_search(search: &Search) -> Option<Objective> {
+fn of_search(search: &Search) -> Option<RankingObjective> {
     let metric = match search {
         Search::LargestBatch { .. } => return None,
         Search::SuccessiveHalving { metric, .. } => *metric,
         Search::BestThroughputBatch { .. } | Search::Workers { .. } => Metric::SamplesPerSecond,
     };
-    Some(Objective::asked(spec::Objective::of(metric, None)))
+    Some(RankingObjective::asked(spec::Objective::of(metric, None)))
 }
 
 /// The property in which the choice of a search is best, in the words of a report: `fastest`,
@@ -248,7 +248,7 @@ pub fn objective_not_searched(
     until: UntilTarget,
 ) -> Option<String> {
     let (asked, own) = (asked?, of_search(search));
-    let wanted = Objective::asked(asked);
+    let wanted = RankingObjective::asked(asked);
     if until == UntilTarget::Ranked || own.is_some_and(|own| own.by == wanted.by) {
         return None;
     }
@@ -327,14 +327,14 @@ mod tests {
         *,
     };
 
-    fn trained(axes: &[&str], top1: Option<f64>) -> Objective {
+    fn trained(axes: &[&str], top1: Option<f64>) -> RankingObjective {
         let fixed = TrialRow {
             valid_loss: Some(2.0),
             valid_top1: top1,
             ..row(1, 10.0)
         };
         let cells: Vec<&str> = axes.iter().map(|_| "1").collect();
-        Objective::of(&table(axes, vec![(fixed, &cells)]), None)
+        RankingObjective::of(&table(axes, vec![(fixed, &cells)]), None)
     }
 
     #[test]
@@ -356,7 +356,7 @@ mod tests {
     fn the_superlative_is_not_doubled() {
         let told = |metric, goal| {
             let asked = spec::Objective::of(metric, Some(goal));
-            Objective::asked(asked).superlative()
+            RankingObjective::asked(asked).superlative()
         };
         let own = Metric::Own;
         assert_eq!(told(own("metric.lowest"), Goal::Min), "best `lowest`");
@@ -394,7 +394,7 @@ mod tests {
         };
         let found = |axes: &[&str], rows: [&[&str]; 2]| {
             let rows = rows.map(|cells| (fixed(), cells)).to_vec();
-            Objective::of(&table(axes, rows), None)
+            RankingObjective::of(&table(axes, rows), None)
         };
         let axes = ["train.batch_size", "train.optimizer.learning_rate"];
         let rates = found(&axes, [&["16", "0.1"], &["16", "0.2"]]);
@@ -419,7 +419,7 @@ mod tests {
             varied: axes.map(str::to_owned).to_vec(),
             ..table(&axes, rows)
         };
-        let found = Objective::of(&unfinished, None);
+        let found = RankingObjective::of(&unfinished, None);
         assert_eq!(found.superlative(), "lowest validation loss");
         assert!(found.is_trade_off);
     }
@@ -427,7 +427,7 @@ mod tests {
     #[test]
     fn a_run_without_losses_ranks_by_speed() {
         let products = table(&["model.size"], vec![(row(1, 10.0), &["64"])]);
-        assert_eq!(Objective::of(&products, None).by, RankedBy::Speed);
+        assert_eq!(RankingObjective::of(&products, None).by, RankedBy::Speed);
     }
 
     #[test]
@@ -495,7 +495,7 @@ mod tests {
     fn the_experiments_own_objective_counts() {
         let asked = |metric, goal| {
             let table = table(&["train.batch_size"], vec![(row(1, 10.0), &["4"])]);
-            Objective::of(&table, Some(spec::Objective::of(metric, goal)))
+            RankingObjective::of(&table, Some(spec::Objective::of(metric, goal)))
         };
         assert_eq!(
             asked(Metric::ValidLoss, None).superlative(),

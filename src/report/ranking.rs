@@ -21,13 +21,13 @@ use self::{
 };
 use super::{
     layout::significant,
-    objective::{Objective, RankedBy},
+    objective::{RankedBy, RankingObjective},
     points::{Point, SAMPLES, Speed, TOKENS, points, speed},
 };
 
 /// The points of a run with a completed trial, best first.
 pub(super) struct Ranking<'a> {
-    pub(super) objective: Objective,
+    pub(super) objective: RankingObjective,
     /// Points of which a trial failed come after all others with a value of the objective: those
     /// of their runs that are left are chosen by how they went. Points without a value come last, in
     /// the plan's order.
@@ -97,7 +97,7 @@ impl<'a> Ranking<'a> {
         table: &'a TrialTable,
         asked: Option<spec::Objective>,
     ) -> Self {
-        let objective = Objective::of(table, asked);
+        let objective = RankingObjective::of(table, asked);
         let (rate, unit) = match asked.map(|asked| asked.metric) {
             Some(Metric::SamplesPerSecond) => SAMPLES,
             Some(Metric::TokensPerSecond) => TOKENS,

@@ -15,7 +15,7 @@ use crate::report::{
     findings::capitalized,
     layout::{share_of_fastest, significant},
     metrics::LEARNED,
-    objective::Objective,
+    objective::RankingObjective,
     points::{Point, SAMPLES, TOKENS, number, outcome_counts, pieces, shown},
     ranked_table::metric_head,
     ranking::{Ranking, words::metric_with_spread},
@@ -223,7 +223,7 @@ impl PointTable {
     }
 
     /// The times until the target, by which the points are ranked.
-    fn add_times(&mut self, lines: &[HtmlLine<'_>], objective: &Objective) {
+    fn add_times(&mut self, lines: &[HtmlLine<'_>], objective: &RankingObjective) {
         let cell = |line: &HtmlLine<'_>| {
             let value = line.point.statistic(|row| objective.value(row))?;
             let text = metric_with_spread(Metric::SecondsToTarget, value);

@@ -1,6 +1,6 @@
 //! Points that are compared with each other, and those that stand apart.
 
-use crate::report::{objective::Objective, points::Point};
+use crate::report::{objective::RankingObjective, points::Point};
 
 /// Why a point is not compared with the others.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -24,7 +24,7 @@ pub(super) struct Peers {
 
 impl Peers {
     pub(super) fn of<'p>(
-        objective: &Objective,
+        objective: &RankingObjective,
         axes: &[String],
         all: &[Point<'_>],
         with_value: impl Iterator<Item = &'p Point<'p>>,
@@ -42,7 +42,7 @@ impl Peers {
     /// `None` for a point that is compared.
     pub(super) fn apart(
         self,
-        objective: &Objective,
+        objective: &RankingObjective,
         axes: &[String],
         point: &Point<'_>,
     ) -> Option<Apart> {
