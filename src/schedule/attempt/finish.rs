@@ -1,5 +1,7 @@
 //! The end of an attempt: reaps the child, judges how it ended, and makes its row.
 
+mod notes;
+
 use std::{
     collections::BTreeMap,
     path::Path,
@@ -13,13 +15,11 @@ use kiln_core::{
         attempt::{ResultError, STDERR, result_patiently},
         course,
         message::exit_status,
-        note::{LossRose, OutOfJobTime},
+        note::LossRose,
         trial_reason,
     },
-    spec::Precision,
     units::ByteSize,
 };
-use kiln_hardware::processor::has_bf16;
 
 use super::{
     Attempt,
@@ -154,10 +154,7 @@ impl Attempt {
         instruments: &mut Instruments,
         supervisor: &mut Supervisor,
     ) -> Finished {
-        // A command is ready once its program is started, which may lack a library or its device.
-        let printed = self.folder.join(relay::STDOUT).metadata();
-        let has_begun =
-            self.started.elapsed() >= BEGUN || printed.is_ok_and(|printed| printed.len() > 0);
+        let has_begun = self.has_begun();
         let mut reaped = self.reap(supervisor, around.unwatched_since);
         let readings = reaped.readings(trial, around, instruments);
         let lost = lost(&readings, around.devices);
@@ -199,18 +196,7 @@ impl Attempt {
             parameters: reaped.heard.parameters,
             step: reaped.heard.step,
             resumed_at_step: reaped.heard.resumed_at_step,
-            notes: garbage(&reaped.heard)
-                .into_iter()
-                .chain(without_stderr(&reaped.heard))
-                .chain(reaped.out_of_job_time(trial, judgment.outcome))
-                .chain(emulated(trial, around))
-                .chain(reaped.late.clone())
-                .chain(
-                    reaped
-                        .loss_rose
-                        .map(|rose| (LossRose::COLUMN.to_owned(), rose.to_string())),
-                )
-                .collect(),
+            notes: reaped.notes(trial, around, judgment.outcome),
         });
         Finished {
             row,
@@ -225,6 +211,12 @@ impl Attempt {
             other_model: reaped.heard.other_model(trial),
             libraries: reaped.libraries,
         }
+    }
+
+    /// A command is ready once its program is started, which may lack a library or its device.
+    fn has_begun(&self) -> bool {
+        let printed = self.folder.join(relay::STDOUT).metadata();
+        self.started.elapsed() >= BEGUN || printed.is_ok_and(|printed| printed.len() > 0)
     }
 
     fn reap(self, supervisor: &mut Supervisor, unwatched_since: Option<Instant>) -> Reaped {
@@ -396,25 +388,6 @@ impl Reaped {
         }
     }
 
-    /// Returns a note if the time of the worker's job ended the attempt.
-    fn out_of_job_time(&self, trial: &Trial, outcome: Outcome) -> Option<(String, String)> {
-        let Some(StopCause::ToldAtTheEnd(time)) = self.stopped else {
-            return None;
-        };
-        // Files that a command keeps in its own way are not seen here.
-        if outcome != Outcome::Interrupted || trial.saves_by_itself() {
-            return None;
-        }
-        let note = OutOfJobTime {
-            had_most: OutOfJobTime::is_most(
-                self.seconds + time.left.0.as_secs_f64(),
-                time.whole.0.as_secs_f64(),
-            ),
-            has_checkpoint: self.checkpoint > self.heard.resumed_at_step,
-        };
-        Some((OutOfJobTime::COLUMN.to_owned(), note.to_string()))
-    }
-
     /// Why no other trial can run here either.
     fn hindrance(&self) -> Option<Hindrance> {
         let is_engine = matches!(self.kind, ChildKind::Engine(_));
@@ -454,40 +427,6 @@ fn explain(judgment: &mut Judgment, around: &Surroundings, readings: &AttemptRea
         }
         _ => reason,
     };
-}
-
-/// Returns a note if the child wrote lines that are not messages.
-fn garbage(heard: &ChildState) -> Option<(String, String)> {
-    (heard.garbage_lines > 0).then(|| {
-        (
-            "stdout".to_owned(),
-            format!("{} lines are not messages", heard.garbage_lines),
-        )
-    })
-}
-
-/// Returns a note if `stderr.txt` lacks what the child wrote.
-fn without_stderr(heard: &ChildState) -> Option<(String, String)> {
-    let fault = heard.stderr_fault.as_ref()?;
-    let note = format!("{STDERR} could not be written: {fault}");
-    Some(("stderr".to_owned(), note))
-}
-
-/// Returns a note if the processor emulates the precision.
-fn emulated(trial: &Trial, around: &Surroundings<'_>) -> Option<(String, String)> {
-    let processor = around.processor.as_deref().filter(|_| {
-        around.devices.is_empty()
-            && matches!(trial.train.precision, Precision::AmpBf16 | Precision::Bf16)
-    })?;
-    let note = || {
-        (
-            "precision".to_owned(),
-            "bf16 is emulated: this processor has no instructions for it (avx512_bf16, amx_bf16, \
-             bf16)"
-                .to_owned(),
-        )
-    };
-    (!has_bf16(processor)).then(note)
 }
 
 fn lost(readings: &AttemptReadings, devices: &[LeasedGpu]) -> Option<Lost> {
