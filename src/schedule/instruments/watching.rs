@@ -8,7 +8,7 @@ use kiln_core::{
     units::clock::local_now,
 };
 use kiln_hardware::{
-    Gpu, Sampler, Snapshot, WindowSummary,
+    EVERYTHING, Gpu, ProcessList, Sampler, Snapshot, TrialReadings, WindowSummary,
     sampler::joined,
     silence_of,
     snapshot::{device as read_device, gpu as gpu_snapshot, host as host_snapshot, host_items},
@@ -263,54 +263,63 @@ impl Instruments {
             readings.began = began;
         }
         let cores = kiln_hardware::host::allowed_cores();
-        let mut found = together(
-            of_devices
-                .iter()
-                .map(|readings| summarize(readings, window, cuts, cores))
-                .collect(),
-        );
+        let summaries = of_devices.iter();
+        let summaries = summaries.map(|readings| summarize(readings, window, cuts, cores));
+        let mut found = together(summaries.collect());
         found
             .notes
             .extend(disturbance(found.other_cpu_cores, cores).filter(|_| was_alone));
-        let is_read = |readings: &kiln_hardware::TrialReadings| {
-            !readings.absent.contains_key(kiln_hardware::EVERYTHING)
+        let uuids = &watch.device_uuids;
+        self.avoid_silent(uuids, &of_devices);
+        found.notes.extend(self.power_notes(uuids, &of_devices));
+        let readings = AttemptReadings {
+            window: found,
+            memory_limit_bytes: self.memory_limit_bytes(uuids),
+            foreign_processes: foreign_processes(&of_devices)
+                .map(|seen| keeping.privacy.foreign_processes(&seen)),
+            lost: self.lost_device(uuids, &of_devices),
+            idle_power_watts: self.idle_power_watts(uuids),
         };
-        let answers = of_devices.iter().all(is_read);
-        // Else each of them would be waited for in vain, while other devices have nothing to do.
-        for (uuid, readings) in watch.device_uuids.iter().zip(&of_devices) {
+        self.power_before.retain(|uuid, _| !uuids.contains(uuid));
+        // A table that cannot be written fails again at the next tick, which can stop the run.
+        let _ = self.write_changes(SnapshotMoment::End, &watch);
+        readings
+    }
+
+    /// Leaves GPUs out whose driver does not answer: each of them would be waited for in vain, while
+    /// other devices have nothing to do.
+    fn avoid_silent(&self, uuids: &[String], of_devices: &[TrialReadings]) {
+        for (uuid, readings) in uuids.iter().zip(of_devices) {
             if readings.is_silent {
                 self.avoid(uuid);
             }
         }
-        found
-            .notes
-            .extend(self.power_limit_note(&watch.device_uuids, answers));
-        let foreign = of_devices
-            .iter()
-            .filter_map(|readings| readings.foreign.clone())
-            .reduce(|before, seen| joined(Some(before), seen));
-        let lost = |(uuid, readings): (&String, &kiln_hardware::TrialReadings)| {
-            Some((
-                uuid.clone(),
-                readings.lost.clone().or_else(|| self.lost_now(uuid))?,
-            ))
+    }
+
+    /// Notes on the power limit and the power before the attempt.
+    fn power_notes(
+        &self,
+        uuids: &[String],
+        of_devices: &[TrialReadings],
+    ) -> impl Iterator<Item = (String, String)> {
+        let is_read = |readings: &TrialReadings| !readings.absent.contains_key(EVERYTHING);
+        let limit = self.power_limit_note(uuids, of_devices.iter().all(is_read));
+        let idle = self.idle_power_watts(uuids);
+        let idle = idle.and_then(|_| idle_power_note(of_devices));
+        limit.into_iter().chain(idle)
+    }
+
+    /// The first GPU that is lost, with the message.
+    fn lost_device(
+        &self,
+        uuids: &[String],
+        of_devices: &[TrialReadings],
+    ) -> Option<(String, String)> {
+        let lost = |(uuid, readings): (&String, &TrialReadings)| {
+            let message = readings.lost.clone().or_else(|| self.lost_now(uuid))?;
+            Some((uuid.clone(), message))
         };
-        let idle_power_watts = self.idle_power_watts(&watch.device_uuids);
-        found
-            .notes
-            .extend(idle_power_watts.and_then(|_| idle_power_note(&of_devices)));
-        let readings = AttemptReadings {
-            window: found,
-            memory_limit_bytes: self.memory_limit_bytes(&watch.device_uuids),
-            foreign_processes: foreign.map(|seen| keeping.privacy.foreign_processes(&seen)),
-            lost: watch.device_uuids.iter().zip(&of_devices).find_map(lost),
-            idle_power_watts,
-        };
-        self.power_before
-            .retain(|uuid, _| !watch.device_uuids.contains(uuid));
-        // A table that cannot be written fails again at the next tick, which can stop the run.
-        let _ = self.write_changes(SnapshotMoment::End, &watch);
-        readings
+        uuids.iter().zip(of_devices).find_map(lost)
     }
 
     /// Waits for snapshots that may still come, at the end of the launch, and writes them. `is_asked`:
@@ -385,7 +394,14 @@ impl Keeping {
 }
 
 /// Returns the note on the idle power, which is the remark on the power of the samples.
-fn idle_power_note(of_devices: &[kiln_hardware::TrialReadings]) -> Option<(String, String)> {
+/// The processes of others that were seen on the devices.
+fn foreign_processes(of_devices: &[TrialReadings]) -> Option<ProcessList> {
+    let seen = of_devices.iter();
+    let seen = seen.filter_map(|readings| readings.foreign.clone());
+    seen.reduce(|before, seen| joined(Some(before), seen))
+}
+
+fn idle_power_note(of_devices: &[TrialReadings]) -> Option<(String, String)> {
     let mut remarks = of_devices.iter().map(|readings| &readings.remarks);
     let remark = remarks.find_map(|remarks| remarks.get("power_watts"))?;
     Some(("idle_power_watts".to_owned(), (*remark).to_owned()))
