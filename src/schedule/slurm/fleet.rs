@@ -53,6 +53,24 @@ pub(in crate::schedule) struct RowsSeen {
     pub(in crate::schedule) has_result: bool,
 }
 
+/// How many tasks wait or run.
+#[derive(Debug, Default)]
+struct AliveTasks<'w> {
+    /// Without those that Slurm starts no more.
+    waiting: usize,
+    running: usize,
+    /// Those that run, have no ticket yet and will take one.
+    beginning: usize,
+    /// Why the last of those that wait does so.
+    reason: &'w str,
+}
+
+impl AliveTasks<'_> {
+    fn alive(&self) -> usize {
+        self.waiting + self.running
+    }
+}
+
 /// The workers of a run in Slurm.
 #[derive(Debug)]
 pub(in crate::schedule) struct Fleet {
@@ -175,54 +193,64 @@ impl Fleet {
             (self.rows, self.replaced) = (rows.trials, 0);
         }
         let tasks = self.tasks();
-        // Some of those that run or are about to run have no ticket yet and will take one.
-        let (mut waiting, mut running, mut beginning) = (0, 0, 0);
-        let mut reason = "";
-        for id in &tasks {
-            let stage = match words.get(id) {
-                Some(Word::Said(report)) => {
-                    if report.stage() == Stage::Waiting {
-                        reason = &report.reason;
-                    }
-                    report.stage()
-                }
-                Some(Word::Forgotten) => Stage::Over,
-                None => Stage::Running,
-            };
-            match stage {
-                Stage::Waiting => {
-                    let mut is_worn_out = false;
-                    if let Some(Word::Said(report)) = words.get(id) {
-                        self.told.tell_held(*id, report, tell);
-                        is_worn_out = report.is_worn_out();
-                    }
-                    waiting += usize::from(!is_worn_out);
-                    self.waited.insert(*id);
-                    self.alive.insert(*id);
-                    self.endings.remove(id);
-                }
-                Stage::Running => {
-                    running += 1;
-                    beginning += usize::from(!has_begun(*id, words.get(id), workers));
-                    self.waited.remove(id);
-                    self.alive.insert(*id);
-                    self.endings.remove(id);
-                }
-                Stage::Over => self.over(*id, words.get(id), workers, tell)?,
-            }
-        }
+        let counted = self.follow(&tasks, &words, workers, tell)?;
         self.told
-            .tell_waiting(waiting, waiting + running, reason, tell);
+            .tell_waiting(counted.waiting, counted.alive(), counted.reason, tell);
         if self.queue.stop_asked().is_none() {
             // What those from before were started again counts to the request before.
             let request = self.submissions.get(self.request());
             let before = request.map_or(0, |request| request.alive_before.len());
             let own = tasks.iter().skip(before).filter_map(|id| words.get(id));
             let restarts = own.map(restarts).sum();
-            let unclaimed = counts.open.saturating_sub(waiting + beginning);
-            self.replace(waiting + running, (counts.open, unclaimed), restarts, tell)?;
+            let unclaimed = counts
+                .open
+                .saturating_sub(counted.waiting + counted.beginning);
+            self.replace(counted.alive(), (counts.open, unclaimed), restarts, tell)?;
         }
         Ok(())
+    }
+
+    /// Notes the stage of each task, and counts those that are alive.
+    fn follow<'w>(
+        &mut self,
+        tasks: &[TaskId],
+        words: &'w HashMap<TaskId, Word>,
+        workers: &[WorkerSeen],
+        tell: &mut dyn FnMut(&str),
+    ) -> Result<AliveTasks<'w>, RunStop> {
+        let mut counted = AliveTasks::default();
+        for id in tasks {
+            let word = words.get(id);
+            let stage = match word {
+                Some(Word::Said(report)) => report.stage(),
+                Some(Word::Forgotten) => Stage::Over,
+                None => Stage::Running,
+            };
+            match stage {
+                Stage::Waiting => {
+                    let mut is_worn_out = false;
+                    if let Some(Word::Said(report)) = word {
+                        counted.reason = &report.reason;
+                        self.told.tell_held(*id, report, tell);
+                        is_worn_out = report.is_worn_out();
+                    }
+                    counted.waiting += usize::from(!is_worn_out);
+                    self.waited.insert(*id);
+                }
+                Stage::Running => {
+                    counted.running += 1;
+                    counted.beginning += usize::from(!has_begun(*id, word, workers));
+                    self.waited.remove(id);
+                }
+                Stage::Over => {
+                    self.over(*id, word, workers, tell)?;
+                    continue;
+                }
+            }
+            self.alive.insert(*id);
+            self.endings.remove(id);
+        }
+        Ok(counted)
     }
 
     /// The place of the newest submission that replaces nobody: what counts is counted since then.
