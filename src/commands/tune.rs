@@ -263,6 +263,7 @@ fn unfinished(report: &LaunchReport) -> Stop {
     }
 }
 
+/// Writes and prints what the search found, and the chosen experiment.
 fn conclude(
     found: &Recommendation,
     progressed: &Progressed,
@@ -293,15 +294,10 @@ fn conclude(
         unsearched: unsearched.as_deref(),
         refused: &refused,
     };
+    let kind = search.map_or("", Search::kind);
+    let head = format!("{}: {kind}", experiment.name);
     let kept = report.folder.path().join("recommendation.md");
-    write(
-        &kept,
-        &page.markdown(&format!(
-            "{}: {}",
-            experiment.name,
-            search.map_or("", Search::kind)
-        )),
-    )?;
+    write(&kept, &page.markdown(&head))?;
     let chosen = found
         .chosen
         .as_ref()
@@ -309,10 +305,7 @@ fn conclude(
         .transpose()?;
     let style = args.launch.style();
     if style == ProgressMode::Json {
-        let mut event = page.json();
-        event["event"] = "recommendation".into();
-        event["experiment"] = json!(chosen);
-        print_json(&format!("{event}\n"))?;
+        print_json(&event(&page, chosen.as_deref()))?;
     } else {
         print(&format!(
             "\n{}\n{}",
@@ -328,6 +321,14 @@ fn conclude(
     } else {
         Status::Failed
     })
+}
+
+/// The line for programs.
+fn event(page: &report::SearchScope<'_>, chosen: Option<&Path>) -> String {
+    let mut event = page.json();
+    event["event"] = "recommendation".into();
+    event["experiment"] = json!(chosen);
+    format!("{event}\n")
 }
 
 /// How the search ranked batches, where the objective is the time until a target.
