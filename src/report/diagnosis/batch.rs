@@ -6,11 +6,11 @@ use kiln_core::{
 };
 
 use super::{
-    case::{FASTER, NeighborSides, TrialContext, mean_of},
     evidence::{Threshold, ThresholdUnit},
     loading::NOTABLE_WAIT,
     next::Next,
     rule::{Rule, RuleMatch, Weight},
+    trial_context::{FASTER, NeighborSides, TrialContext, mean_of},
 };
 use crate::report::points::Point;
 

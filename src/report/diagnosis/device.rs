@@ -4,11 +4,11 @@ use kiln_core::units::Fraction;
 
 use super::{
     batch::BATCH,
-    case::TrialContext,
     evidence::{Threshold, ThresholdUnit},
     loading::LIMITING_WAIT,
     next::Next,
     rule::{Rule, RuleMatch, Weight},
+    trial_context::TrialContext,
 };
 
 const IDLE: Threshold = Threshold::at_most(

@@ -12,10 +12,10 @@ use kiln_core::{
 use kiln_hardware::limits::ENERGY_APART;
 
 use super::{
-    case::{FASTER, TrialContext, mean_of},
     evidence::{Threshold, ThresholdUnit},
     next::Next,
     rule::{Rule, RuleMatch, Weight},
+    trial_context::{FASTER, TrialContext, mean_of},
 };
 
 /// The hardware's own slowdown: the clocks are at half or less, as NVML's reference says of

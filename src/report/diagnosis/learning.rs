@@ -6,10 +6,10 @@ use kiln_core::{
 };
 
 use super::{
-    case::TrialContext,
     evidence::{Threshold, ThresholdUnit},
     next::Next,
     rule::{Rule, RuleMatch, Weight},
+    trial_context::TrialContext,
 };
 
 const RATIO: Threshold = Threshold::at_least(

@@ -3,10 +3,10 @@
 use kiln_core::units::{Bytes, Fraction, counted, significant};
 
 use super::{
-    case::{FASTER, NeighborSides, TrialContext, mean_of},
     evidence::{Evidence, Threshold, ThresholdUnit},
     next::Next,
     rule::{Rule, RuleMatch, Weight},
+    trial_context::{FASTER, NeighborSides, TrialContext, mean_of},
 };
 use crate::report::{points::Point, rates::Gain};
 

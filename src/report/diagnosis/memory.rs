@@ -7,10 +7,10 @@ use kiln_core::{
 };
 
 use super::{
-    case::{TrialContext, mean_of, share},
     evidence::{Threshold, ThresholdUnit},
     next::Next,
     rule::{Rule, RuleMatch, Weight},
+    trial_context::{TrialContext, mean_of, share},
 };
 use crate::report::points::Point;
 

@@ -3,7 +3,7 @@
 //! Pure: nothing is measured or read here, and pages are printed elsewhere.
 
 mod batch;
-mod case;
+mod crowds;
 mod device;
 mod disturbance;
 mod evidence;
@@ -13,12 +13,15 @@ mod memory;
 mod next;
 mod pauses;
 mod rule;
+mod run_context;
+mod trial_context;
 
-use case::{RunContext, TrialContext};
 pub(super) use disturbance::apart as energies_apart;
 pub use evidence::{Bound, Evidence, Threshold, ThresholdUnit};
 use kiln_core::record::{TrialRow, TrialTable};
 pub use rule::{Rule, RuleFinding, Weight};
+use run_context::RunContext;
+use trial_context::TrialContext;
 
 use super::{
     points::points,

@@ -2,7 +2,7 @@
 
 use serde_json::Value;
 
-use super::case::TrialContext;
+use super::trial_context::TrialContext;
 use crate::output::json;
 
 /// Keys of the next experiment. What the run's sweep varies and this one does not keeps the trial's
@@ -188,7 +188,7 @@ fn quoted(text: &str) -> String {
 
 #[cfg(test)]
 mod tests {
-    use super::{super::case::RunContext, *};
+    use super::{super::run_context::RunContext, *};
     use crate::report::points::{
         points,
         tests::{row, table},

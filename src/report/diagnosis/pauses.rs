@@ -3,10 +3,10 @@
 use kiln_core::units::{Fraction, Seconds};
 
 use super::{
-    case::TrialContext,
     evidence::{Threshold, ThresholdUnit},
     next::Next,
     rule::{Rule, RuleMatch, Weight},
+    trial_context::TrialContext,
 };
 
 const EVALUATION_SHARE: Threshold = Threshold::at_least(

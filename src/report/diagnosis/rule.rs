@@ -6,9 +6,9 @@ use kiln_core::{plan::TrialId, record::note::BusyHost};
 use serde::Serialize;
 
 use super::{
-    case::TrialContext,
     evidence::{Evidence, Threshold},
     next::Next,
+    trial_context::TrialContext,
 };
 
 /// One observation that a row of `trials.csv` allows.

@@ -1,24 +1,17 @@
 //! Context of one trial for the rules: its row and, where a rule needs them, the other rows of the
 //! run.
 
-use std::{
-    cell::RefCell,
-    collections::{HashMap, HashSet},
-    ops::Range,
-};
-
-use kiln_core::{
-    kinds::kind_trains,
-    plan::Outcome,
-    record::{TrialRow, note::BusyHost},
-    statistics::WORTH,
-};
+use kiln_core::{kinds::kind_trains, plan::Outcome, record::TrialRow, statistics::WORTH};
 use serde_json::{Map, Value};
 
-use super::evidence::{Evidence, Threshold, ThresholdUnit};
+use super::{
+    crowds::Calmer,
+    evidence::{Evidence, Threshold, ThresholdUnit},
+    run_context::{RunContext, others},
+};
 use crate::report::{
     points::Point,
-    rates::{Blocks, Gain, Rates, Unknown},
+    rates::{Gain, Unknown},
 };
 
 /// Smallest lead at which another point counts as faster.
@@ -36,217 +29,6 @@ pub(super) const FASTER: Threshold = Threshold::at_least(
 pub(super) enum NeighborSides {
     One,
     Both,
-}
-
-/// All points of a run, indexed once, because the rules are applied to each trial.
-#[derive(Debug)]
-pub(super) struct RunContext<'a> {
-    pub(super) axes: &'a [String],
-    points: &'a [Point<'a>],
-    /// Number of cores that a trial of this run could use: from a note, else the largest number
-    /// that any row used or asked for. A lower estimate where `train.cpu_threads` was given.
-    cores: Option<u64>,
-    /// Whether a note of a row names them.
-    has_told_cores: bool,
-    /// Whether the points are every combination of their values, as in a plain grid.
-    pub(super) is_plain_grid: bool,
-    /// Whether a search chose the trials.
-    pub(super) is_search: bool,
-    /// Whether the experiment asks for the CPU.
-    pub(super) is_cpu_chosen: bool,
-    /// For each axis: indexes of the points, grouped by their values on the other axes.
-    beside: Vec<HashMap<Vec<&'a str>, Vec<usize>>>,
-    rates: Rates,
-    /// For each axis: the number of pairs of points with rates that differ in that axis only.
-    pairs: Vec<usize>,
-    crowds: Crowds<'a>,
-    /// Cached answers: repeats of a point ask the same question.
-    gains: RefCell<HashMap<(usize, usize, usize), Option<Gain>>>,
-}
-
-impl<'a> RunContext<'a> {
-    pub(super) fn new(axes: &'a [String], points: &'a [Point<'a>]) -> Self {
-        let mut beside = vec![HashMap::new(); axes.len()];
-        for (place, point) in points.iter().enumerate() {
-            for (axis, places) in beside.iter_mut().enumerate() {
-                places
-                    .entry(others(point, axis))
-                    .or_insert_with(Vec::new)
-                    .push(place);
-            }
-        }
-        let combinations = (0..axes.len()).map(|place| {
-            points
-                .iter()
-                .map(|point| &point.values[place])
-                .collect::<HashSet<_>>()
-                .len()
-        });
-        let blocks = Blocks::of(points);
-        let rates = Rates::within(points, &blocks, |row| {
-            row.of_whole_work(row.samples_per_second)
-        });
-        let pairs_of = |lines: &HashMap<Vec<&str>, Vec<usize>>| {
-            lines
-                .values()
-                .map(|line| pairs(line.iter().filter(|place| rates.has(**place)).count()))
-                .sum()
-        };
-        Self {
-            axes,
-            points,
-            cores: cores(points),
-            has_told_cores: cores_by_note(points).is_some(),
-            is_plain_grid: combinations.product::<usize>() == points.len(),
-            is_search: false,
-            is_cpu_chosen: false,
-            pairs: beside.iter().map(pairs_of).collect(),
-            beside,
-            rates,
-            crowds: Crowds::new(points, &blocks),
-            gains: RefCell::default(),
-        }
-    }
-
-    /// Sets whether a search chose the trials.
-    pub(super) fn searched(self, is_search: bool) -> Self {
-        Self { is_search, ..self }
-    }
-
-    /// Sets whether the experiment asks for the CPU.
-    pub(super) fn with_cpu_chosen(self, is_cpu_chosen: bool) -> Self {
-        Self {
-            is_cpu_chosen,
-            ..self
-        }
-    }
-}
-
-fn pairs(points: usize) -> usize {
-    points * points.saturating_sub(1) / 2
-}
-
-/// The runs of each point, grouped by the number of concurrent trials.
-#[derive(Debug)]
-struct Crowds<'a> {
-    /// Number of concurrent trials, and the runs.
-    parts: Vec<(u64, Point<'a>)>,
-    /// Indexes of the parts of each point.
-    of_point: Vec<Range<usize>>,
-    /// `None` where no point has two parts.
-    rates: Option<Rates>,
-    /// Number of pairs of parts that belong to one point.
-    pairs: usize,
-}
-
-impl<'a> Crowds<'a> {
-    fn new(points: &[Point<'a>], blocks: &Blocks<'_>) -> Self {
-        let (mut parts, mut of_point): (Vec<(u64, Point<'a>)>, Vec<Range<usize>>) =
-            Default::default();
-        for point in points {
-            let first = parts.len();
-            for row in point.rows.iter().copied().filter(|row| row.is_completed()) {
-                match parts[first..]
-                    .iter_mut()
-                    .find(|(trials, _)| *trials == row.concurrent_trials)
-                {
-                    Some((_, part)) => part.rows.push(row),
-                    None => parts.push((
-                        row.concurrent_trials,
-                        Point {
-                            values: point.values,
-                            rows: vec![row],
-                        },
-                    )),
-                }
-            }
-            of_point.push(first..parts.len());
-        }
-        let alone = || {
-            parts
-                .iter()
-                .map(|(_, part)| part.clone())
-                .collect::<Vec<_>>()
-        };
-        let has_crowds = of_point.iter().any(|parts| parts.len() > 1);
-        let rates = has_crowds.then(|| {
-            Rates::within(&alone(), blocks, |row| {
-                row.of_whole_work(row.samples_per_second)
-            })
-        });
-        let comparable = |parts: &Range<usize>| {
-            parts
-                .clone()
-                .filter(|place| rates.as_ref().is_some_and(|rates| rates.has(*place)))
-                .count()
-        };
-        let pairs = of_point.iter().map(|parts| pairs(comparable(parts))).sum();
-        Self {
-            parts,
-            of_point,
-            rates,
-            pairs,
-        }
-    }
-
-    /// Compares the runs of a point at this number of concurrent trials with its runs at fewer.
-    /// Returns the latter where they are clearly faster.
-    fn faster(&self, point: usize, trials: u64) -> Option<Calmer<'_, 'a>> {
-        let rates = self.rates.as_ref()?;
-        let places = || self.of_point[point].clone();
-        let own = places().find(|place| self.parts[*place].0 == trials)?;
-        let calmer = |place: usize| {
-            let (fewer, ref part) = self.parts[place];
-            Some(Calmer {
-                trials: fewer,
-                part,
-                own: &self.parts[own].1,
-                gain: rates.faster(own, place, self.pairs)?,
-            })
-        };
-        places()
-            .filter(|place| self.parts[*place].0 < trials)
-            .filter_map(calmer)
-            .max_by(|one, other| one.gain.ratio.total_cmp(&other.gain.ratio))
-    }
-}
-
-/// Repeats with fewer concurrent trials that were faster than the other repeats.
-#[derive(Debug)]
-pub(super) struct Calmer<'p, 'a> {
-    pub(super) trials: u64,
-    pub(super) part: &'p Point<'a>,
-    pub(super) own: &'p Point<'a>,
-    pub(super) gain: Gain,
-}
-
-/// The values of a point on all axes except one.
-fn others<'a>(point: &Point<'a>, axis: usize) -> Vec<&'a str> {
-    point
-        .values
-        .iter()
-        .enumerate()
-        .filter(|(place, _)| *place != axis)
-        .map(|(_, value)| value.as_str())
-        .collect()
-}
-
-fn cores(run: &[Point<'_>]) -> Option<u64> {
-    cores_by_note(run).or_else(|| most(run, |row| row.cpu_threads.max(cores_used(row))))
-}
-
-fn cores_by_note(run: &[Point<'_>]) -> Option<u64> {
-    most(run, |row| BusyHost::of(row).map(|busy| busy.cores))
-}
-
-fn cores_used(row: &TrialRow) -> Option<u64> {
-    row.mean_cpu_cores
-        .map(|cores| (cores - 0.05).ceil().max(0.0) as u64)
-}
-
-fn most(run: &[Point<'_>], of: impl Fn(&TrialRow) -> Option<u64>) -> Option<u64> {
-    let rows = run.iter().flat_map(|point| point.rows.iter().copied());
-    rows.filter_map(of).max()
 }
 
 /// A trial's row, the point it belongs to, and the run around it.
