@@ -6,8 +6,6 @@ use std::{
     path::{Path, PathBuf},
 };
 
-use serde_json::Value;
-
 use crate::{
     scripted_child::{Ended, Place, table},
     use_model::kiln_in,
@@ -582,7 +580,7 @@ fn rows_of_several_programs_are_kept_only_across_programs() {
 #[test]
 fn a_changed_sweep_names_the_option_and_what_it_would_save() {
     let place = Place::with(TWO);
-    place.run("completes", &["--only", &first_id(&place)]);
+    place.run("completes", &["--only", &place.first_id()]);
     place.write(THREE);
     let refused = place.run("completes", &[]);
     let told = "or start a new one with `--fresh`\n  `kiln run x.yaml --keep x` keeps 1 of its 2 \
@@ -642,10 +640,4 @@ fn no_more_trials_are_kept_than_the_run_has_where_its_record_lacks_some() {
         ended.stderr.contains("keeps 3 of its 3 trials"),
         "{ended:?}"
     );
-}
-
-fn first_id(place: &Place) -> String {
-    let planned = kiln(place, &["plan", "x.yaml", "--json"]);
-    let plan: Value = serde_json::from_str(&planned.stdout).unwrap();
-    plan["trials"][0]["id"].as_str().unwrap().to_owned()
 }

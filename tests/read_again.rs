@@ -143,17 +143,11 @@ fn oldest(place: &Place) -> String {
         .unwrap()
 }
 
-fn first_id(place: &Place) -> String {
-    let planned = place.kiln(&["plan", "x.yaml", "--json"]).output().unwrap();
-    let plan: Value = serde_json::from_slice(&planned.stdout).unwrap();
-    plan["trials"][0]["id"].as_str().unwrap().to_owned()
-}
-
 #[test]
 fn rows_of_two_launches_stay_rows_of_two_launches() {
     let sweep = "sweep: {grid: {model.values.n: [1, 2]}, repeats: 4, together: [model.values.n]}";
     let place = Place::of_command(&model("sped"), sweep);
-    place.run("", &["--only", &first_id(&place)]);
+    place.run("", &["--only", &place.first_id()]);
     place.run("", &[]);
     let (before, launches) = (place.rows(), place.run_file()["launches"].clone());
     place.write_command(&model("speed"), sweep);
@@ -310,11 +304,11 @@ fn only_the_selected_trials_are_read_again() {
     let place = Place::of_command(&model("sped"), SWEEP);
     place.run("", &[]);
     place.write_command(&model("speed"), SWEEP);
-    let ended = read_again(&place, &["--only", &first_id(&place)]);
+    let ended = read_again(&place, &["--only", &place.first_id()]);
     assert_eq!(ended.status, Some(0), "{ended:?}");
     let told = "1 of the 1 trials of `--only` are not started";
     assert!(ended.stderr.contains(told), "{ended:?}");
-    assert_eq!(place.column("trial"), [first_id(&place)]);
+    assert_eq!(place.column("trial"), [place.first_id()]);
     assert_eq!(place.started().len(), 2);
 }
 

@@ -354,7 +354,7 @@ fn a_trial_that_was_over_when_its_parent_was_killed_gets_its_row_and_is_not_run_
 #[test]
 fn the_plan_says_what_a_resume_would_skip() {
     let place = Place::with(TWO);
-    place.run("completes", &["--only", &first_id(&place)]);
+    place.run("completes", &["--only", &place.first_id()]);
     let planned = Ended::of(place.kiln(&["plan", "x.yaml"]).output().unwrap());
     assert!(
         planned
@@ -375,7 +375,7 @@ fn a_changed_experiment_is_refused_key_by_key() {
     let place = Place::with(TWO);
     assert_eq!(
         place
-            .run("completes", &["--only", &first_id(&place)])
+            .run("completes", &["--only", &place.first_id()])
             .status,
         Some(0)
     );
@@ -406,7 +406,7 @@ fn numbers_that_are_written_otherwise_resume_the_run_and_texts_do_not() {
                  {speed: {line: 'speed (\\S+)', better: high}}";
     let sweep = |values: &str| format!("sweep: {{grid: {{model.values.n: [{values}]}}}}");
     let place = Place::of_command(model, &sweep("1, 2"));
-    place.run("", &["--only", &first_id(&place)]);
+    place.run("", &["--only", &place.first_id()]);
     place.write_command(model, &sweep("1.0, 2.0"));
     let resumed = place.run("", &[]);
     assert_eq!(resumed.status, Some(0), "{resumed:?}");
@@ -430,7 +430,7 @@ fn one_of_several_texts_with_another_content_is_refused_and_named() {
                       {include: [{data.path: a.txt, train.batch_size: 1}, {data.path: b.txt, \
                       train.batch_size: 2}]}\n";
     fs::write(place.path("x.yaml"), experiment).unwrap();
-    let first = first_id(&place);
+    let first = place.first_id();
     assert_eq!(place.run("completes", &["--only", &first]).status, Some(0));
     let sums = |name: &str| {
         let (sum, _) = kiln_data::files::sha256_of(&place.path(name), Path::new("")).unwrap();
@@ -482,7 +482,7 @@ fn another_text_is_refused_and_starts_a_new_run_after_a_finished_one() {
                       seq_len: 16}\ndata: {kind: text, path: corpus.txt}\ntrain: {steps: \
                       10}\nsweep: {grid: {train.batch_size: [1, 2]}}\n";
     fs::write(place.path("x.yaml"), experiment).unwrap();
-    let first = first_id(&place);
+    let first = place.first_id();
     assert_eq!(place.run("completes", &["--only", &first]).status, Some(0));
     let kept = whole_lines(&place);
 
@@ -532,7 +532,7 @@ fn another_text_is_refused_and_starts_a_new_run_after_a_finished_one() {
 #[test]
 fn a_limit_may_change_and_the_launch_writes_it_down() {
     let place = Place::with(TWO);
-    place.run("completes", &["--only", &first_id(&place)]);
+    place.run("completes", &["--only", &place.first_id()]);
     place.write(&format!("{TWO}\nrun: {{timeout: 1h}}\ndescription: longer"));
     assert_eq!(place.run("completes", &[]).status, Some(0));
     assert_eq!(
@@ -593,7 +593,7 @@ fn a_finished_run_says_so_and_a_changed_experiment_then_starts_a_new_one() {
 #[test]
 fn a_run_with_a_table_of_another_version_is_refused_before_anything_of_it_changes() {
     let place = Place::with(TWO);
-    place.run("completes", &["--only", &first_id(&place)]);
+    place.run("completes", &["--only", &place.first_id()]);
     let table = place.latest().join("trials.csv");
     let text = fs::read_to_string(&table).unwrap();
     let version = text.lines().nth(1).unwrap().split(',').next().unwrap();
@@ -647,7 +647,7 @@ fn a_run_with_a_table_of_another_version_is_refused_before_anything_of_it_change
 #[test]
 fn a_resume_repairs_the_link_to_the_latest_run() {
     let place = Place::with(TWO);
-    place.run("completes", &["--only", &first_id(&place)]);
+    place.run("completes", &["--only", &place.first_id()]);
     let link = fs::read_link(place.latest()).unwrap();
     fs::remove_file(place.latest()).unwrap();
     assert_eq!(place.run("completes", &[]).status, Some(0));
@@ -733,7 +733,7 @@ fn a_run_that_another_machine_finished_is_no_result_of_this_one() {
 #[test]
 fn an_unfinished_run_goes_on_wherever_it_began() {
     let place = Place::with(TWO);
-    place.run("completes", &["--only", &first_id(&place)]);
+    place.run("completes", &["--only", &place.first_id()]);
     place.move_elsewhere();
     let ended = place.run("completes", &[]);
     assert_eq!(ended.status, Some(0), "{ended:?}");
@@ -803,7 +803,7 @@ fn a_rerun_of_a_changed_experiment_is_refused() {
 #[test]
 fn a_run_that_cannot_be_read_is_named() {
     let place = Place::with(TWO);
-    place.run("completes", &["--only", &first_id(&place)]);
+    place.run("completes", &["--only", &place.first_id()]);
     let mut table = OpenOptions::new()
         .append(true)
         .open(place.latest().join("trials.csv"))
@@ -917,7 +917,7 @@ fn a_real_trial_whose_table_cannot_grow_is_interrupted() {
 #[test]
 fn run_seconds_go_on_where_the_clock_is_behind_the_start_of_the_run() {
     let place = Place::with("train: {steps: 10}\nsweep: {repeats: 2}");
-    place.run("completes", &["--only", &first_id(&place)]);
+    place.run("completes", &["--only", &place.first_id()]);
     let mut run = place.run_file();
     // As of a launch in another time namespace, a century ahead.
     run["launches"][0]["monotonic_nanoseconds"] = 3_000_000_000_000_000_000_u64.into();
@@ -936,15 +936,4 @@ fn run_seconds_go_on_where_the_clock_is_behind_the_start_of_the_run() {
         !times.is_empty() && times.iter().all(|at| (0.0..3600.0).contains(at)),
         "{times:?}"
     );
-}
-
-fn first_id(place: &Place) -> String {
-    place
-        .run("completes", &["--dry-run", "--fresh"])
-        .stdout
-        .lines()
-        .nth(1)
-        .and_then(|line| line.split_whitespace().next())
-        .unwrap()
-        .to_owned()
 }

@@ -147,6 +147,13 @@ impl Place {
         terminal
     }
 
+    /// The id of the first trial of the plan.
+    pub(crate) fn first_id(&self) -> String {
+        let planned = self.kiln(&["plan", "x.yaml", "--json"]).output().unwrap();
+        let plan: Value = serde_json::from_slice(&planned.stdout).unwrap();
+        plan["trials"][0]["id"].as_str().unwrap().to_owned()
+    }
+
     /// The newest run's folder.
     pub(crate) fn latest(&self) -> PathBuf {
         self.path("results/x/latest")
