@@ -14,6 +14,22 @@ fn kiln(place: &Place, arguments: &[&str]) -> Ended {
     Ended::of(command.output().unwrap())
 }
 
+/// `kiln init` of a file for this data.
+fn init_with(place: &Place, file: &str, data: &str) -> Ended {
+    kiln(place, &["init", file, "--data", data])
+}
+
+fn text_of(place: &Place, file: &str) -> String {
+    fs::read_to_string(place.path(file)).unwrap()
+}
+
+/// Everything that the plan of a file shows is known.
+fn assert_known_plan(place: &Place, file: &str) {
+    let plan = kiln(place, &["plan", file]);
+    assert_eq!(plan.status, Some(0), "{plan:?}");
+    assert!(!plan.stdout.contains("unknown (?)"), "{plan:?}");
+}
+
 /// A tokenizer of a few whole words.
 const TOKENIZER: &str = include_str!("tokenizer.json");
 
@@ -153,7 +169,7 @@ fn a_prompt_is_no_response_too() {
     ];
     for row in rows {
         fs::write(place.path("rows.jsonl"), format!("{row}\n").repeat(40)).unwrap();
-        let refused = kiln(&place, &["init", "pairs.yaml", "--data", "rows.jsonl"]);
+        let refused = init_with(&place, "pairs.yaml", "rows.jsonl");
         assert_eq!(refused.status, Some(2), "{row}: {refused:?}");
         assert!(
             refused
@@ -165,9 +181,9 @@ fn a_prompt_is_no_response_too() {
     }
     let row = r#"{"n": 1, "response": "b", "note": "c d"}"#;
     fs::write(place.path("rows.jsonl"), format!("{row}\n").repeat(40)).unwrap();
-    let written = kiln(&place, &["init", "pairs.yaml", "--data", "rows.jsonl"]);
+    let written = init_with(&place, "pairs.yaml", "rows.jsonl");
     assert_eq!(written.status, Some(0), "{written:?}");
-    let text = fs::read_to_string(place.path("pairs.yaml")).unwrap();
+    let text = text_of(&place, "pairs.yaml");
     assert!(
         text.contains("prompt_key: \"note\"") && text.contains("response_key: \"response\""),
         "{text}"
@@ -223,13 +239,11 @@ fn data_that_does_not_fit_is_refused_with_what_would() {
 fn prompts_and_responses_without_a_tokenizer_get_one_of_their_characters() {
     let place = place();
     fs::remove_file(place.path("chat/tokenizer.json")).unwrap();
-    let written = kiln(&place, &["init", "chat.yaml", "--data", "chat"]);
+    let written = init_with(&place, "chat.yaml", "chat");
     assert_eq!(written.status, Some(0), "{written:?}");
     let words = "wrote chat/tokenizer.json: each character of the data is a token";
     assert!(written.stdout.contains(words), "{written:?}");
-    let plan = kiln(&place, &["plan", "chat.yaml"]);
-    assert_eq!(plan.status, Some(0), "{plan:?}");
-    assert!(!plan.stdout.contains("unknown (?)"), "{plan:?}");
+    assert_known_plan(&place, "chat.yaml");
     // One that is there is left alone.
     let tokenizer = fs::read(place.path("chat/tokenizer.json")).unwrap();
     let again = kiln(&place, &["init", "chat.yaml", "--data", "chat", "--force"]);
@@ -264,13 +278,11 @@ fn a_tokenizer_of_data_elsewhere_is_written_beside_the_experiment_file() {
         let written = init();
         assert!(written.stdout.contains(words), "{written:?}");
         assert_eq!(fs::read_dir(place.path("shared")).unwrap().count(), 1);
-        let text = fs::read_to_string(place.path("mine/x.yaml")).unwrap();
+        let text = text_of(&place, "mine/x.yaml");
         let key = "tokenizer: \"mine/rows.tokenizer.json\"";
         assert!(text.contains(key), "{text}");
     }
-    let plan = kiln(&place, &["plan", "mine/x.yaml"]);
-    assert_eq!(plan.status, Some(0), "{plan:?}");
-    assert!(!plan.stdout.contains("unknown (?)"), "{plan:?}");
+    assert_known_plan(&place, "mine/x.yaml");
     write("xyz");
     let changed = init();
     assert_eq!(changed.status, Some(2), "{changed:?}");
@@ -301,7 +313,7 @@ fn a_tokenizer_of_other_characters_is_not_taken() {
     for words in ["wrote two.tokenizer.json: ", "takes two.tokenizer.json, "] {
         let second = init("two", &row("xyz"));
         assert!(second.stdout.contains(words), "{second:?}");
-        let text = fs::read_to_string(place.path("two.yaml")).unwrap();
+        let text = text_of(&place, "two.yaml");
         assert!(text.contains("tokenizer: \"two.tokenizer.json\""), "{text}");
     }
     let changed = init("two", &row("123"));
@@ -348,7 +360,7 @@ fn a_bad_cell_in_the_price_is_told_and_no_other_column_is_taken() {
             _ => format!("{}.5,{}", 50 + number % 7, 100 + number * number),
         });
         fs::write(place.path("prices/a.csv"), text).unwrap();
-        let refused = kiln(&place, &["init", "panel.yaml", "--data", "prices"]);
+        let refused = init_with(&place, "panel.yaml", "prices");
         assert_eq!(refused.status, Some(2), "{bad}: {refused:?}");
         let words = format!("prices/a.csv:32 has `{}`", bad.trim_matches('"'));
         assert!(refused.stderr.contains(&words), "{words}: {refused:?}");
@@ -357,7 +369,7 @@ fn a_bad_cell_in_the_price_is_told_and_no_other_column_is_taken() {
         format!("{number},{}", 3 + number % 5)
     });
     fs::write(place.path("prices/a.csv"), below).unwrap();
-    let refused = kiln(&place, &["init", "panel.yaml", "--data", "prices"]);
+    let refused = init_with(&place, "panel.yaml", "prices");
     assert!(refused.stderr.contains("it goes down to 0"), "{refused:?}");
 }
 
@@ -375,10 +387,10 @@ fn an_id_or_a_year_is_not_what_a_panel_predicts() {
         )
     });
     fs::write(place.path("sensor/a.csv"), text).unwrap();
-    let written = kiln(&place, &["init", "panel.yaml", "--data", "sensor"]);
+    let written = init_with(&place, "panel.yaml", "sensor");
     assert_eq!(written.status, Some(0), "{written:?}");
     assert!(written.stderr.contains("predicts \"temp\""), "{written:?}");
-    let text = fs::read_to_string(place.path("panel.yaml")).unwrap();
+    let text = text_of(&place, "panel.yaml");
     for part in [
         "price: \"temp\"",
         "columns: [\"station_id\", \"row\", \"year\", \"temp\"]\n",
@@ -390,7 +402,7 @@ fn an_id_or_a_year_is_not_what_a_panel_predicts() {
     assert!(!plan.stdout.contains("unknown (?)"), "{plan:?}");
     let text = table("time,station_id,year", |_| "100,2023".to_owned());
     fs::write(place.path("sensor/a.csv"), text).unwrap();
-    let refused = kiln(&place, &["init", "other.yaml", "--data", "sensor"]);
+    let refused = init_with(&place, "other.yaml", "sensor");
     assert!(
         refused.stderr.contains("\"station_id\" is constant"),
         "{refused:?}"
@@ -403,11 +415,11 @@ fn a_short_file_does_not_set_the_window_of_a_panel() {
     let short = table("Date,Open,Close", |number| format!("1,{}", 2 + number));
     let short: Vec<&str> = short.lines().take(6).collect();
     fs::write(place.path("prices/CCC.csv"), short.join("\n")).unwrap();
-    let written = kiln(&place, &["init", "panel.yaml", "--data", "prices"]);
+    let written = init_with(&place, "panel.yaml", "prices");
     let words = "note: CCC.csv has 5 rows, too few for one window (`seq_len` 6 needs 8 rows); the \
                  model sees nothing of such a file\n";
     assert!(written.stderr.ends_with(words), "{written:?}");
-    let text = fs::read_to_string(place.path("panel.yaml")).unwrap();
+    let text = text_of(&place, "panel.yaml");
     assert!(text.contains("seq_len: 6 "), "{text}");
     let plan = kiln(&place, &["plan", "panel.yaml"]);
     assert!(!plan.stdout.contains("unknown (?)"), "{plan:?}");
@@ -423,11 +435,11 @@ fn a_folder_of_rows_trains_on_its_training_file() {
         // Some editors start a file with a byte order mark.
         fs::write(path, "\u{feff}".to_owned() + &row(text).repeat(40)).unwrap();
     }
-    let written = kiln(&place, &["init", "rows.yaml", "--data", "rows"]);
+    let written = init_with(&place, "rows.yaml", "rows");
     assert_eq!(written.status, Some(0), "{written:?}");
     let words = "note: train.jsonl is for training; not used: test.jsonl\n";
     assert!(written.stderr.ends_with(words), "{written:?}");
-    let text = fs::read_to_string(place.path("rows.yaml")).unwrap();
+    let text = text_of(&place, "rows.yaml");
     for part in [
         "path: \"rows/train.jsonl\"",
         "valid_path: \"rows/valid.jsonl\"",
@@ -436,16 +448,14 @@ fn a_folder_of_rows_trains_on_its_training_file() {
     }
     let tokenizer = fs::read_to_string(place.path("rows/tokenizer.json")).unwrap();
     assert!(tokenizer.contains("\"y\"") && !tokenizer.contains("\"x\""));
-    let plan = kiln(&place, &["plan", "rows.yaml"]);
-    assert_eq!(plan.status, Some(0), "{plan:?}");
-    assert!(!plan.stdout.contains("unknown (?)"), "{plan:?}");
+    assert_known_plan(&place, "rows.yaml");
     for name in ["train", "valid"] {
         fs::remove_file(place.path(&format!("rows/{name}.jsonl"))).unwrap();
     }
     for name in ["a", "b"] {
         fs::write(place.path(&format!("rows/{name}.jsonl")), row("z")).unwrap();
     }
-    let refused = kiln(&place, &["init", "other.yaml", "--data", "rows"]);
+    let refused = init_with(&place, "other.yaml", "rows");
     assert_eq!(refused.status, Some(2), "{refused:?}");
     let words = "a.jsonl, b.jsonl, test.jsonl; name one, such as `--data rows/a.jsonl`";
     assert!(refused.stderr.contains(words), "{refused:?}");
@@ -458,7 +468,7 @@ fn a_folder_of_several_texts_is_not_one_text() {
     for name in ["a.txt", "b.txt"] {
         fs::copy(place.path("corpus.txt"), place.path("texts").join(name)).unwrap();
     }
-    let refused = kiln(&place, &["init", "texts.yaml", "--data", "texts"]);
+    let refused = init_with(&place, "texts.yaml", "texts");
     assert_eq!(refused.status, Some(2), "{refused:?}");
     assert!(
         refused.stderr.contains("a.txt, b.txt; name one"),
@@ -486,7 +496,7 @@ fn keys_of_rows_are_taken_by_their_names_or_refused() {
     assert_eq!(written.status, Some(0), "{written:?}");
     let words = "`en`, the first key, is taken as the prompt and `de` as the response";
     assert!(written.stderr.contains(words), "{written:?}");
-    let translated = fs::read_to_string(place.path("rows.yaml")).unwrap();
+    let translated = text_of(&place, "rows.yaml");
     for line in [
         "  prompt_key: \"en\"",
         "  response_key: \"de\"",
@@ -509,7 +519,7 @@ fn keys_of_rows_are_taken_by_their_names_or_refused() {
         let written = init(&row.repeat(40));
         assert_eq!(written.status, Some(0), "{written:?}");
         assert!(written.stderr.contains(words), "{written:?}");
-        let text = fs::read_to_string(place.path("rows.yaml")).unwrap();
+        let text = text_of(&place, "rows.yaml");
         assert!(text.contains("is the only other text; its key"), "{text}");
     }
     let usual = init(&"{\"question\": \"a b\", \"answer\": \"c d\"}\n".repeat(40));
@@ -518,7 +528,7 @@ fn keys_of_rows_are_taken_by_their_names_or_refused() {
     let written = init(&blank.repeat(40));
     assert_eq!(written.status, Some(0), "{written:?}");
     assert!(!written.stderr.contains("`input`"), "{written:?}");
-    let text = || fs::read_to_string(place.path("rows.yaml")).unwrap();
+    let text = || text_of(&place, "rows.yaml");
     assert!(text().contains("prompt_key: \"instruction\""), "{}", text());
     let filled = blank.replace("\"\"", "\"c\"");
     let written = init(&(blank.to_owned() + &filled.repeat(40)));
@@ -539,7 +549,7 @@ fn packed_rows_are_rows_and_other_tables_are_told_what_to_do() {
     let data = ["--data", "chat/rows.jsonl.gz"];
     let written = kiln(&place, &[&["init", "packed.yaml"], &data[..]].concat());
     assert_eq!(written.status, Some(0), "{written:?}");
-    let text = fs::read_to_string(place.path("packed.yaml")).unwrap();
+    let text = text_of(&place, "packed.yaml");
     assert!(text.contains("path: \"chat/rows.jsonl.gz\""), "{text}");
     assert!(text.contains("prompt_key: \"question\""), "{text}");
     let list = "[{\"prompt\": \"a\", \"response\": \"b\"}]\n".repeat(40);
@@ -559,11 +569,11 @@ fn packed_rows_are_rows_and_other_tables_are_told_what_to_do() {
 fn a_table_beside_folders_of_images_does_not_hide_them() {
     let place = place();
     fs::write(place.path("photos/labels.csv"), "file,label\n0.jpg,cat\n").unwrap();
-    let written = kiln(&place, &["init", "photos.yaml", "--data", "photos"]);
+    let written = init_with(&place, "photos.yaml", "photos");
     assert_eq!(written.status, Some(0), "{written:?}");
     let words = "note: the folders are the classes of the images; not used: labels.csv\n";
     assert!(written.stderr.ends_with(words), "{written:?}");
-    let text = fs::read_to_string(place.path("photos.yaml")).unwrap();
+    let text = text_of(&place, "photos.yaml");
     assert!(text.contains("kind: image-folder"), "{text}");
     assert!(text.contains("\n  skip_bad: true "), "{text}");
     let plan = kiln(&place, &["plan", "photos.yaml"]);
@@ -583,9 +593,9 @@ fn a_table_beside_folders_of_images_does_not_hide_them() {
         place.path("prices/plots/a.jpg"),
     )
     .unwrap();
-    let written = kiln(&place, &["init", "prices.yaml", "--data", "prices"]);
+    let written = init_with(&place, "prices.yaml", "prices");
     assert_eq!(written.status, Some(0), "{written:?}");
-    let text = fs::read_to_string(place.path("prices.yaml")).unwrap();
+    let text = text_of(&place, "prices.yaml");
     assert!(text.contains("kind: panel-csv"), "{text}");
 }
 
@@ -593,13 +603,11 @@ fn a_table_beside_folders_of_images_does_not_hide_them() {
 fn folders_of_images_are_listed_as_a_run_lists_them() {
     let place = place();
     fs::write(place.path("photos/cat/notes.txt"), "mine").unwrap();
-    let written = kiln(&place, &["init", "photos.yaml", "--data", "photos"]);
+    let written = init_with(&place, "photos.yaml", "photos");
     assert_eq!(written.status, Some(0), "{written:?}");
     let words = "note: 1 file in the folders cannot be read as images; `skip_bad: true` skips";
     assert!(written.stderr.contains(words), "{written:?}");
-    let plan = kiln(&place, &["plan", "photos.yaml"]);
-    assert_eq!(plan.status, Some(0), "{plan:?}");
-    assert!(!plan.stdout.contains("unknown (?)"), "{plan:?}");
+    assert_known_plan(&place, "photos.yaml");
     // A file that only its name makes an image is found too, also beside a table.
     fs::write(place.path("photos/dog/5.jpg"), "junk").unwrap();
     fs::remove_file(place.path("photos/cat/notes.txt")).unwrap();
@@ -616,12 +624,12 @@ fn folders_of_images_are_listed_as_a_run_lists_them() {
             &["init", "photos.yaml", "--force", "--data", "photos"],
         );
         assert!(again.stderr.contains(words), "{again:?}");
-        let text = fs::read_to_string(place.path("photos.yaml")).unwrap();
+        let text = text_of(&place, "photos.yaml");
         assert!(text.contains("\n  skip_bad: true "), "{text}");
     }
     fs::remove_file(place.path("photos/labels.csv")).unwrap();
     fs::remove_dir_all(place.path("photos/dog")).unwrap();
-    let refused = kiln(&place, &["init", "one.yaml", "--data", "photos"]);
+    let refused = init_with(&place, "one.yaml", "photos");
     assert_eq!(refused.status, Some(2), "{refused:?}");
     let words = "photos: contains only one folder; expected one for each of two or more classes";
     assert!(refused.stderr.contains(words), "{refused:?}");
@@ -644,11 +652,9 @@ fn few_images_are_validated_on_one_of_each_class() {
     };
     let written = keep(3);
     assert_eq!(written.status, Some(0), "{written:?}");
-    let text = fs::read_to_string(place.path("photos.yaml")).unwrap();
+    let text = text_of(&place, "photos.yaml");
     assert!(text.contains("\n  valid_fraction: 0.25 "), "{text}");
-    let plan = kiln(&place, &["plan", "photos.yaml"]);
-    assert_eq!(plan.status, Some(0), "{plan:?}");
-    assert!(!plan.stdout.contains("unknown (?)"), "{plan:?}");
+    assert_known_plan(&place, "photos.yaml");
     let refused = keep(1);
     assert_eq!(refused.status, Some(2), "{refused:?}");
     assert!(
@@ -666,9 +672,9 @@ fn folders_of_plots_do_not_hide_a_panel() {
         fs::create_dir(&folder).unwrap();
         fs::copy(place.path("photos/cat/0.jpg"), folder.join("a.jpg")).unwrap();
     }
-    let written = kiln(&place, &["init", "panel.yaml", "--data", "prices"]);
+    let written = init_with(&place, "panel.yaml", "prices");
     assert_eq!(written.status, Some(0), "{written:?}");
-    let text = fs::read_to_string(place.path("panel.yaml")).unwrap();
+    let text = text_of(&place, "panel.yaml");
     assert!(text.contains("kind: panel-csv"), "{text}");
     let plan = kiln(&place, &["plan", "panel.yaml"]);
     assert_eq!(plan.status, Some(0), "{plan:?}");
@@ -689,7 +695,7 @@ fn a_price_that_a_file_lacks_or_that_is_a_word_is_passed_over() {
     write("prices/b.csv", "Date,Close", &close);
     let written = init("panel.yaml");
     assert_eq!(written.status, Some(0), "{written:?}");
-    let text = fs::read_to_string(place.path("panel.yaml")).unwrap();
+    let text = text_of(&place, "panel.yaml");
     for part in [
         "price: \"Close\"",
         "# left out of `columns`: \"Adj Close\" (b.csv has no such column of numbers)\n",

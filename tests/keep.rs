@@ -19,8 +19,19 @@ const MODEL: &str = "  argv: [sh, -c, 'echo \"$KILN_VALUE_N\" >>started; echo \"
                      $KILN_VALUE_N.5\"']\n  values: {n: 1}\n  metrics: {speed: {line: 'speed (\\S+)', \
                      better: high}}";
 
+/// A command that runs the file `train.sh` with its value.
+const PROGRAM: &str = "  argv: [sh, train.sh, '{n}']\n  values: {n: 1}\n  metrics: {speed: {line: \
+                       'speed (\\S+)', better: high}}";
+
 fn sweep(values: &str, more: &str) -> String {
     format!("sweep: {{grid: {{model.values.n: [{values}]}}{more}}}")
+}
+
+/// A place where two trials of [`MODEL`] have run.
+fn ran_two() -> Place {
+    let place = Place::of_command(MODEL, &sweep("1, 2", ""));
+    assert_eq!(place.run("", &[]).status, Some(0));
+    place
 }
 
 fn keep(place: &Place, more: &[&str]) -> Ended {
@@ -33,8 +44,7 @@ fn kiln(place: &Place, arguments: &[&str]) -> Ended {
 
 #[test]
 fn only_the_added_value_runs_and_the_kept_rows_stay_as_they_are() {
-    let place = Place::of_command(MODEL, &sweep("1, 2", ""));
-    assert_eq!(place.run("", &[]).status, Some(0));
+    let place = ran_two();
     let old = fs::canonicalize(place.latest()).unwrap();
     let (before, launches) = (place.lines(), place.run_file()["launches"].clone());
     place.write_command(MODEL, &sweep("1, 2, 3", ""));
@@ -107,8 +117,7 @@ fn kept_rows_are_not_compared_with_the_run_that_they_are_from() {
 
 #[test]
 fn added_repeats_run_in_blocks_of_their_own() {
-    let place = Place::of_command(MODEL, &sweep("1, 2", ""));
-    place.run("", &[]);
+    let place = ran_two();
     place.write_command(MODEL, &sweep("1, 2", ", repeats: 3"));
     let ended = keep(&place, &[]);
     assert_eq!(ended.status, Some(0), "{ended:?}");
@@ -142,8 +151,7 @@ fn a_kept_trial_and_an_added_one_are_no_pair() {
 
 #[test]
 fn reading_again_is_advised_only_where_the_output_is_there() {
-    let place = Place::of_command(MODEL, &sweep("1, 2", ""));
-    place.run("", &[]);
+    let place = ran_two();
     place.write_command(&MODEL.replace("'speed (", "'spe+d ("), &sweep("1, 2", ""));
     let refused = keep(&place, &[]);
     assert_eq!(refused.status, Some(2), "{refused:?}");
@@ -180,8 +188,7 @@ fn rows_of_a_changed_table_are_not_kept() {
 
 #[test]
 fn trials_without_a_final_outcome_run_from_the_beginning() {
-    let place = Place::of_command(MODEL, &sweep("1, 2", ""));
-    place.run("", &[]);
+    let place = ran_two();
     // As if kiln had been killed before it wrote the row.
     let lines = place.lines();
     let whole = lines[..2].join("\n") + "\n";
@@ -418,8 +425,7 @@ fn a_run_that_is_being_run_is_not_kept() {
 
 #[test]
 fn a_file_that_cannot_be_copied_leaves_no_run() {
-    let place = Place::of_command(MODEL, &sweep("1, 2", ""));
-    place.run("", &[]);
+    let place = ran_two();
     place.write_command(MODEL, &sweep("1, 2, 3", ""));
     let snapshots = place.latest().join("snapshots.csv");
     fs::remove_file(&snapshots).unwrap();
@@ -433,9 +439,7 @@ fn a_file_that_cannot_be_copied_leaves_no_run() {
 
 #[test]
 fn completed_trials_are_kept_across_programs_and_their_rows_are_told_apart() {
-    let model = "  argv: [sh, train.sh, '{n}']\n  values: {n: 1}\n  metrics: {speed: {line: 'speed \
-                 (\\S+)', better: high}}";
-    let place = Place::of_command(model, &sweep("1, 2", ""));
+    let place = Place::of_command(PROGRAM, &sweep("1, 2", ""));
     let write = |check: &str| {
         let text = format!("echo $1 >>started\n{check}\necho speed $1\n");
         fs::write(place.path("train.sh"), text).unwrap();
@@ -490,9 +494,7 @@ fn completed_trials_are_kept_across_programs_and_their_rows_are_told_apart() {
 
 #[test]
 fn a_run_across_programs_that_ran_nothing_is_of_the_program_of_its_rows() {
-    let model = "  argv: [sh, train.sh, '{n}']\n  values: {n: 1}\n  metrics: {speed: {line: 'speed \
-                 (\\S+)', better: high}}";
-    let place = Place::of_command(model, &sweep("1, 2", ""));
+    let place = Place::of_command(PROGRAM, &sweep("1, 2", ""));
     let write = |text: &str| fs::write(place.path("train.sh"), text).unwrap();
     write("echo speed $1\n");
     place.run("", &[]);
@@ -509,7 +511,7 @@ fn a_run_across_programs_that_ran_nothing_is_of_the_program_of_its_rows() {
         "{rerun:?}"
     );
     // As if kiln had been killed before it wrote the first row of the other program.
-    place.write_command(model, &sweep("1, 2, 3", ""));
+    place.write_command(PROGRAM, &sweep("1, 2, 3", ""));
     let some = keep(&place, &["--across", "programs"]);
     assert_eq!(some.status, Some(0), "{some:?}");
     assert_eq!(place.run_file()["kept_from"]["programs_from"], 2);
@@ -528,19 +530,17 @@ fn a_run_across_programs_that_ran_nothing_is_of_the_program_of_its_rows() {
 
 #[test]
 fn rows_of_several_programs_are_kept_only_across_programs() {
-    let model = "  argv: [sh, train.sh, '{n}']\n  values: {n: 1}\n  metrics: {speed: {line: 'speed \
-                 (\\S+)', better: high}}";
-    let place = Place::of_command(model, &sweep("1, 2", ""));
+    let place = Place::of_command(PROGRAM, &sweep("1, 2", ""));
     let write = |text: &str| fs::write(place.path("train.sh"), text).unwrap();
     write("echo speed $1\n");
     place.run("", &[]);
     write("echo speed $1\ntrue\n");
     let across = ["--across", "programs"];
-    place.write_command(model, &sweep("1, 2, 3", ""));
+    place.write_command(PROGRAM, &sweep("1, 2, 3", ""));
     let two = keep(&place, &across);
     assert_eq!(two.status, Some(0), "{two:?}");
     // The program of now is that of the newest rows, but not of all.
-    place.write_command(model, &sweep("1, 2, 3, 4", ""));
+    place.write_command(PROGRAM, &sweep("1, 2, 3, 4", ""));
     let refused = keep(&place, &[]);
     assert!(
         refused.status == Some(2)
@@ -564,14 +564,14 @@ fn rows_of_several_programs_are_kept_only_across_programs() {
     assert_eq!(place.column("launch"), ["1", "1", "2", "3"]);
     assert_eq!(place.run_file()["kept_from"]["programs_from"], 2);
     // These rows are all of the program of now.
-    place.write_command(model, &sweep("3, 4, 5", ""));
+    place.write_command(PROGRAM, &sweep("3, 4, 5", ""));
     let newest = keep(&place, &[]);
     assert!(
         newest.status == Some(0) && !newest.stderr.contains("several programs"),
         "{newest:?}"
     );
     assert_eq!(place.column("launch"), ["2", "3", "4"]);
-    place.write_command(model, &sweep("3, 4, 5, 6", ""));
+    place.write_command(PROGRAM, &sweep("3, 4, 5, 6", ""));
     let fresh = place.run("", &[]);
     let told = "--across programs` keeps 3 completed of its 3 trials";
     assert!(fresh.stderr.contains(told), "{fresh:?}");
