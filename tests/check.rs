@@ -148,6 +148,16 @@ fn good_files_are_named_with_what_they_ask_for() {
 }
 
 #[test]
+fn gradients_may_be_measured_in_an_experiment_whose_trials_all_have_graphs() {
+    let folder = tempfile::TempDir::new().unwrap();
+    let text = "kiln: 1\nname: x\nmodel: {kind: mlp}\ndata: {kind: generated}\ntrain: {steps: 10, \
+                cuda_graph: on, grad_accumulation: 2}\nmeasure: {gradient_noise: {every: 5}}\n";
+    fs::write(folder.path().join("x.yaml"), text).unwrap();
+    let output = check(folder.path(), &["x.yaml"], &[]);
+    assert_eq!(output.status.code(), Some(0), "{}", errors(&output));
+}
+
+#[test]
 fn the_summary_of_many_axes_names_the_first() {
     let folder = tempfile::TempDir::new().unwrap();
     let all = |entry: &dyn Fn(u32) -> String| {

@@ -4,10 +4,10 @@
 //! accumulation, dropout, the loss scale, every optimizer, memories of recurrent models, batches of
 //! several shapes, resuming.
 
-use kiln_core::record::note::ReplayedSteps;
+use kiln_core::record::{StepRow, note::ReplayedSteps};
 
 use crate::common::{
-    attempts::{Case, GPT, LSTM, MLP, PANEL, RESNET, SEQ2SEQ, trains_alike_recorded},
+    attempts::{Case, GPT, LSTM, MLP, PANEL, RESNET, SEQ2SEQ, Trial, rows, trains_alike_recorded},
     is_cuda,
     tensors::Forced,
 };
@@ -86,5 +86,31 @@ fn recorded_steps_of_every_model_have_the_losses_of_steps_made_operator_by_opera
             "{}: {notes:?}",
             case.name
         );
+    }
+}
+
+/// The gradients of some steps are measured in a trial whose other steps are replayed.
+#[test]
+fn gradients_are_measured_between_replayed_steps_as_without_them() {
+    let _forced = Forced::begin();
+    let trained = |train: &'static str| {
+        let mut trial = Trial::new(Case { train, ..MLP }, "every_steps: 1000");
+        trial.measure = ", gradient_noise: {every: 5}";
+        let ended = trial.complete_here(1);
+        let note = ended.note("cuda_graph").unwrap_or_default().to_owned();
+        let steps: Vec<StepRow> = rows(&trial.path(1).join("steps.csv"));
+        let steps = steps.iter();
+        let gradients = steps.map(|row| (row.step, row.gradient_norm_squared, row.gradient_noise));
+        (gradients.collect::<Vec<_>>(), ended.steps, note)
+    };
+    let eager = trained("batch_size: 4, grad_accumulation: 2, steps: 40");
+    let graphs = trained("batch_size: 4, grad_accumulation: 2, steps: 40, cuda_graph: on");
+    let measured = eager.0.iter().filter(|(_, norm, _)| norm.is_some());
+    assert_eq!(measured.count(), 8);
+    // Eight steps are measured, three run before the recording, and one is recorded.
+    let replayed = replayed(&graphs.2).unwrap_or_else(|| panic!("nothing replayed: {}", graphs.2));
+    assert_eq!((replayed.steps, replayed.shapes), (28, 1));
+    if !is_cuda() {
+        assert_eq!((eager.0, eager.1), (graphs.0, graphs.1));
     }
 }

@@ -106,6 +106,8 @@ pub(crate) struct Trial {
     pub(crate) folder: tempfile::TempDir,
     pub(crate) case: Case,
     checkpoint: String,
+    /// Further keys of `measure`, each behind a comma.
+    pub(crate) measure: &'static str,
     /// The checkpoint of another trial with which it begins.
     pub(crate) origin: Option<Origin>,
 }
@@ -144,6 +146,7 @@ impl Trial {
             folder,
             case,
             checkpoint: checkpoint.to_owned(),
+            measure: "",
             origin: None,
         }
     }
@@ -189,10 +192,11 @@ impl Trial {
         let text = format!(
             "kiln_trial: 1\ntrial: {TRIAL}\nattempt: {attempt}\nmodel: {model}\ndata: {data}\n\
              train: {{cpu_threads: 1, checkpoint: {{{}}}, {train}}}\n\
-             measure: {{warmup_steps: 2, warmup_seconds: 0, log_every: 7}}\nengine: {engine}\n\
+             measure: {{warmup_steps: 2, warmup_seconds: 0, log_every: 7{}}}\nengine: {engine}\n\
              device: {}\ndevices_per_trial: {devices}\nfolder: {}\n\
              checkpoint_folder: {}\nrun_anchor_nanoseconds: 0\n",
             self.checkpoint,
+            self.measure,
             device_of(engine),
             place.display(),
             at("checkpoint")
@@ -482,7 +486,7 @@ fn terminate(child: &Child) {
 }
 
 /// A killed attempt may leave its last line torn.
-fn rows<R: serde::de::DeserializeOwned>(path: &Path) -> Vec<R> {
+pub(crate) fn rows<R: serde::de::DeserializeOwned>(path: &Path) -> Vec<R> {
     let Ok(mut reader) = csv::ReaderBuilder::new().flexible(true).from_path(path) else {
         return Vec::new();
     };

@@ -9,7 +9,7 @@ use crate::{
         axes::{axis_keys, may_vary, varying_sections},
         derivation::sources,
         engine::Engine,
-        experiment::{CudaGraph, Experiment},
+        experiment::Experiment,
         node::Node,
         problem::{Location, Problem},
         run_options::{DeviceName, Devices, OnOom},
@@ -121,13 +121,6 @@ fn of_gradient_noise(experiment: &Experiment) -> Vec<KeyFault> {
             run.engine != Engine::Libtorch,
             "run.engine",
             "gradients are measured by engine `libtorch` alone; set `run.engine: libtorch`"
-                .to_owned(),
-        ),
-        (
-            train.cuda_graph == CudaGraph::On,
-            "train.cuda_graph",
-            "a recorded step has one form for all steps, and gradients are measured in some; set \
-             `train.cuda_graph: off`"
                 .to_owned(),
         ),
         (

@@ -136,7 +136,7 @@ fn a_replay_takes_batch_targets_and_rate_of_its_own_step_and_another_shape_goes_
     }
 }
 
-/// As in a sweep over `train.cuda_graph` with `measure.gradient_noise`.
+/// As with `measure.gradient_noise`.
 #[test]
 fn measured_steps_are_run_operator_by_operator_between_recorded_ones() {
     let (mut eager, mut recorded) = (state("{kind: adamw}"), state("{kind: adamw}"));
