@@ -873,6 +873,29 @@ fn no_row_is_lost_with_a_queue_or_a_launch_that_somebody_removed() {
 }
 
 #[test]
+fn workers_go_on_with_a_run_that_was_moved_behind_a_link() {
+    let place = sweep(3, "0");
+    submit(&place, &[]);
+    let run = place.latest().canonicalize().unwrap();
+    let elsewhere = place.path("elsewhere");
+    fs::rename(&run, &elsewhere).unwrap();
+    std::os::unix::fs::symlink(&elsewhere, &run).unwrap();
+    let worked = work(&place);
+    assert_eq!(worked.status, Some(0), "{worked:?}");
+    assert_eq!(tickets(&place), states(&[("done", 3)]));
+    assert_eq!(place.rows().len(), 3);
+    let waited = end(&place, &["wait", "x", "--once"]);
+    assert_eq!(waited.status, Some(0), "{waited:?}");
+    let again = end(&place, &["run", "x.yaml", "--on", "workers", "--detach"]);
+    assert_eq!(
+        (again.status, place.rows().len()),
+        (Some(0), 3),
+        "{again:?}"
+    );
+    assert!(run.is_symlink() && elsewhere.join("launches/2/trials.csv").is_file());
+}
+
+#[test]
 fn a_changed_row_of_the_collected_table_is_told_and_made_again() {
     let place = sweep(2, "0");
     submit(&place, &[]);

@@ -266,7 +266,7 @@ pub(super) fn submit_array(
     queue: &TicketQueue,
     array: WorkerArray,
 ) -> Result<Submission, SubmitError> {
-    let run = RunFolder::at(run.path().canonicalize()?);
+    let run = run.in_experiment()?;
     let number = match array.replacement {
         Some(number) if submission::make_exactly(&run, number)? => number,
         Some(_) => return Err(SubmitError::IsOthers),

@@ -497,11 +497,11 @@ fn own_store<'s>(
     instruments: &Instruments,
 ) -> io::Result<&'s mut TrialStore> {
     if own.is_none() {
-        let canonical = RunFolder::at(run.path().canonicalize()?);
+        let run = run.in_experiment()?;
         let file = RunFile::read(&run.run_file()).map_err(io::Error::other)?;
-        let launch = launch_folder::make(&canonical, file.last_launch())?;
+        let launch = launch_folder::make(&run, file.last_launch())?;
         let place = WorkerPlace {
-            run: &canonical,
+            run: &run,
             launch,
             process: own_process(),
             file: &file,

@@ -64,11 +64,7 @@ pub fn work(
     let without_gpus = asked
         .map(|gres| why_without_gpus(gres, request, &instruments))
         .transpose()?;
-    let run = run
-        .path()
-        .canonicalize()
-        .map(RunFolder::at)
-        .map_err(disk::cannot_write(request))?;
+    let run = run.in_experiment().map_err(disk::cannot_write(request))?;
     let file = RunFile::read(&run.run_file()).map_err(RunStop::Refused)?;
     same_plan(request, &run, &file)?;
     let others = ends(request, &run)?;

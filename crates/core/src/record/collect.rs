@@ -21,10 +21,7 @@ use super::{
     RunFile, RunFolder, TableError, launch_folder, run_file::json, table::is_begun,
     trial_row::TRIALS,
 };
-use crate::{
-    folder::{self, Folder},
-    input,
-};
+use crate::input;
 
 /// Most times that tables are made again because of new rows.
 const MOST_COLLECTED: usize = 4;
@@ -111,15 +108,15 @@ pub fn uncollected(run: &RunFolder) -> Result<usize, TableError> {
     if !is_collected(run) {
         return Ok(0);
     }
-    let there = LaunchRows::read(&run.trials_table(), OWN, &|_, _| true)?;
+    let there = LaunchRows::read(run, &run.trials_table(), OWN, &|_, _| true)?;
     let there = there.map_or(Ok(0), |own| own.rows.map(|rows| rows.len()))?;
     Ok(CollectedRows::read(run)?.len().saturating_sub(there))
 }
 
-/// Opens a table; `None` if there is none, or none whose header is whole.
-fn open_begun(path: &Path, version: &str) -> Result<Option<File>, TableError> {
-    let opened = folder::split(path).and_then(|(above, name)| Folder::open(above)?.read(name));
-    match opened {
+/// Opens a table below a run; `None` if there is none, or none whose header is whole. The folder of
+/// the run may be a link to where it was moved; no link below it is followed.
+fn open_begun(run: &RunFolder, path: &Path, version: &str) -> Result<Option<File>, TableError> {
+    match run.read_file(path) {
         Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(None),
         Err(cause) => Err(TableError::Io {
             path: path.to_owned(),

@@ -124,6 +124,15 @@ impl RunFolder {
         self.open_below(folder)?.write_among_others(name, bytes)
     }
 
+    /// Opens one of its files to read.
+    ///
+    /// # Errors
+    /// The file or a folder on the way to it is a link, or is missing, or cannot be opened.
+    pub(super) fn read_file(&self, path: &Path) -> io::Result<fs::File> {
+        let (folder, name) = folder::split(path)?;
+        self.open_below(folder)?.read(name)
+    }
+
     /// Creates the folder of an attempt that has none, and those above it.
     ///
     /// # Errors

@@ -58,7 +58,8 @@ impl OwnTable {
     /// # Errors
     /// The system cannot read it now.
     pub(super) fn read(run: &RunFolder) -> Result<Option<Self>, TableError> {
-        Self::of(LaunchRows::read(&run.trials_table(), OWN, &|_, _| true))
+        let own = LaunchRows::read(run, &run.trials_table(), OWN, &|_, _| true);
+        Self::of(own)
     }
 
     pub(super) fn of(

@@ -67,7 +67,7 @@ impl CollectedRows {
         })?;
         for launch in launches {
             let path = launch_folder::folder(run, launch).trials_table();
-            if let Some(rows) = LaunchRows::read(&path, launch, &|_, _| true)? {
+            if let Some(rows) = LaunchRows::read(run, &path, launch, &|_, _| true)? {
                 collected.add(rows)?;
             }
         }
@@ -75,7 +75,7 @@ impl CollectedRows {
         // launches lack.
         let known: HashSet<(&str, u64)> = collected.rows.iter().map(CollectedRow::key).collect();
         let is_new = |trial: &str, attempt: u64| !known.contains(&(trial, attempt));
-        let own = LaunchRows::read(&run.trials_table(), OWN, &is_new);
+        let own = LaunchRows::read(run, &run.trials_table(), OWN, &is_new);
         collected.add_own(own)?;
         collected.order();
         Ok(collected)
@@ -211,11 +211,12 @@ impl LaunchRows {
     /// # Errors
     /// The file cannot be read, or is no such table.
     pub(super) fn read(
+        run: &RunFolder,
         path: &Path,
         table: u64,
         is_wanted: &dyn Fn(&str, u64) -> bool,
     ) -> Result<Option<Self>, TableError> {
-        let Some(mut file) = open_begun(path, TRIALS.version)? else {
+        let Some(mut file) = open_begun(run, path, TRIALS.version)? else {
             return Ok(None);
         };
         let mut rows = Ok(Vec::new());

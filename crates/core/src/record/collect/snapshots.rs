@@ -68,7 +68,7 @@ pub(super) fn collect(run: &RunFolder, folder: &Folder, launches: &[LaunchFile])
                 columns: &columns,
                 file: &mut *file,
             };
-            adding.add(&launch_folder::folder(run, *launch).snapshots_table())?;
+            adding.add(run, &launch_folder::folder(run, *launch).snapshots_table())?;
             if adding.has_new_device && of.is_some() {
                 with_page.push(*launch);
             }
@@ -108,8 +108,8 @@ impl Adding<'_> {
     ///
     /// # Errors
     /// The table cannot be read, or that of the run not be written.
-    fn add(&mut self, path: &Path) -> io::Result<()> {
-        let mut file = match open_begun(path, SNAPSHOTS.version) {
+    fn add(&mut self, run: &RunFolder, path: &Path) -> io::Result<()> {
+        let mut file = match open_begun(run, path, SNAPSHOTS.version) {
             Ok(Some(file)) => file,
             Err(error @ TableError::Io { .. }) => return Err(error.into()),
             Ok(None) | Err(_) => return Ok(()),
