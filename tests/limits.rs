@@ -557,6 +557,22 @@ fn bombs_of_every_kind_of_archive_stay_packed() {
 }
 
 #[test]
+fn a_data_folder_that_is_not_utf8_is_refused_by_its_variable() {
+    let place = Place::with("train: {steps: 10}");
+    let output = place
+        .kiln(&["run", "x.yaml"])
+        .env("SCRIPTED_CHILD", "completes")
+        .env("KILN_DATA", std::ffi::OsStr::from_bytes(b"/data/a\xff"))
+        .output()
+        .unwrap();
+    let text = String::from_utf8_lossy(&output.stderr);
+    assert_eq!(output.status.code(), Some(2), "{text}");
+    assert!(text.contains("`KILN_DATA` is /data/a\u{fffd}: "), "{text}");
+    assert!(!text.contains("--results"), "{text}");
+    assert!(!place.path("results/x").exists());
+}
+
+#[test]
 fn a_name_that_is_not_utf8_is_a_name() {
     let folder = tempfile::tempdir().unwrap();
     let name = std::ffi::OsStr::from_bytes(b"a\xff.yaml");

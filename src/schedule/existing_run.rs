@@ -16,6 +16,7 @@ use kiln_core::{
     },
     units::{listed, shorten},
 };
+use kiln_data::source::{DATA_VARIABLE, absolute_data_folder};
 
 use self::keeping::{keeping, keeping_across_programs};
 use super::{
@@ -358,10 +359,10 @@ fn with_these_trials(wanted: &WantedTrials, earlier: &[RunFolder]) -> Option<Str
     ))
 }
 
-/// Paths of a run's files stand in its records, which are UTF-8.
+/// Paths of a run's files and of the data stand in its records, which are UTF-8.
 ///
 /// # Errors
-/// The path of `results` is not UTF-8.
+/// The path of `results`, or that in `KILN_DATA`, is not UTF-8.
 pub(super) fn refuse_unwritable_path(results: &Path) -> Result<(), RunStop> {
     let absolute = std::path::absolute(results);
     match absolute.as_deref().map(Path::to_str) {
@@ -370,7 +371,18 @@ pub(super) fn refuse_unwritable_path(results: &Path) -> Result<(), RunStop> {
              is with `--results`",
             results.display()
         ))),
-        _ => Ok(()),
+        _ => refuse_unwritable_data_folder(absolute_data_folder().as_deref()),
+    }
+}
+
+fn refuse_unwritable_data_folder(folder: Option<&Path>) -> Result<(), RunStop> {
+    match folder.filter(|folder| folder.to_str().is_none()) {
+        None => Ok(()),
+        Some(folder) => Err(RunStop::Refused(format!(
+            "`{DATA_VARIABLE}` is {}: this path is not UTF-8 text, as the records of a run are; rename \
+             the folder, or name another one by the variable",
+            folder.display()
+        ))),
     }
 }
 

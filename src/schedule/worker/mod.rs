@@ -24,7 +24,7 @@ pub use self::{
     submit::{Submitted, copy_programs, submit},
 };
 use super::{
-    Instruments, LaunchEnd, LaunchEvent, LaunchReport, RunRequest, RunStop, disk,
+    Instruments, LaunchEnd, LaunchEvent, LaunchReport, RunRequest, RunStop, disk, existing_run,
     open::{self, OpenRun},
     pools::KnownRun,
     programs,
@@ -55,6 +55,7 @@ pub fn work(
     instruments: Instruments,
     allocation: Option<&Allocation>,
 ) -> Result<LaunchReport, RunStop> {
+    existing_run::refuse_unwritable_path(request.results)?;
     super::supervisor::receive_orphans();
     if request.trials.iter().any(programs::needs_kiln_trial) {
         sweep::without_program(request.trial_program)?;
