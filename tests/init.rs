@@ -160,6 +160,18 @@ fn a_file_for_the_cpu_says_that_the_gpus_cannot_be_used() {
 }
 
 #[test]
+fn rows_may_be_longer_than_a_mebibyte() {
+    let place = Place::with("");
+    let row = format!(
+        r#"{{"prompt": "a", "response": "{}"}}"#,
+        "b".repeat(1 << 20)
+    );
+    fs::write(place.path("rows.jsonl"), format!("{row}\n").repeat(3)).unwrap();
+    let written = kiln(&place, &["init", "pairs.yaml", "--data", "rows.jsonl"]);
+    assert_eq!(written.status, Some(0), "{written:?}");
+}
+
+#[test]
 fn a_prompt_is_no_response_too() {
     let place = Place::with("");
     let rows = [

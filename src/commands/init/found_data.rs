@@ -31,8 +31,10 @@ use crate::commands::Stop;
 
 /// Entries of a folder that are looked at.
 const MOST_ENTRIES: usize = 10_000;
-/// Bytes of a line, or of the beginning of a text, that are looked at.
+/// Bytes of the beginning of a text that are looked at.
 const MOST_BYTES: u64 = 1 << 20;
+/// Longest line that is read whole, in bytes.
+const LONGEST_LINE: u64 = 64 << 20;
 /// Most names or cells that a message lists.
 const NAMES_SHOWN: usize = 5;
 /// The shortest text of which a model can be trained and validated.
@@ -154,8 +156,8 @@ pub(super) fn shown(path: &Path) -> String {
 
 /// A file of JSON that does not end in .jsonl: a text, unless it is a list.
 fn json(path: &Path) -> Result<DataProposal, String> {
-    let (first, _) = lines(path, 1)?;
-    match first.first() {
+    let lines = lines(path, 1)?;
+    match lines.first.first() {
         Some(line) if line.starts_with('[') => Err(json_list_refusal(path)),
         _ => text(path).map(DataProposal::from),
     }
@@ -398,25 +400,63 @@ fn images_in(folder: &Path) -> u64 {
         .count() as u64
 }
 
-/// The first lines of a file, plain or compressed, and the number of all of them.
-fn lines(path: &Path, most: usize) -> Result<(Vec<String>, u64), String> {
+/// The first lines of a file.
+#[derive(Default)]
+struct Lines {
+    first: Vec<String>,
+    /// Whether nothing of the first line is left out.
+    is_first_whole: bool,
+    /// The number of all lines.
+    count: u64,
+}
+
+/// The first lines of a file, plain or compressed.
+fn lines(path: &Path, most: usize) -> Result<Lines, String> {
     let file = files::open(path, path, &DATA_BYTES).map_err(|error| error.to_string())?;
-    let mut reader = BufReader::new(file);
-    let (mut first, mut count) = (Vec::new(), 0);
+    lines_of(BufReader::new(file), most, LONGEST_LINE).map_err(|error| error.to_string())
+}
+
+/// The same of a reader; of a line at most `longest` bytes are kept, and of all about twice that.
+fn lines_of(mut reader: impl BufRead, most: usize, longest: u64) -> std::io::Result<Lines> {
+    let (mut lines, mut kept) = (Lines::default(), 0);
+    let mut is_begin = true;
     loop {
-        let mut line = Vec::new();
-        let read = reader
-            .by_ref()
-            .take(MOST_BYTES)
-            .read_until(b'\n', &mut line);
-        if read.map_err(|error| error.to_string())? == 0 {
-            return Ok((first, count));
+        let mut piece = Vec::new();
+        let mut limited = reader.by_ref().take(longest);
+        let read = limited.read_until(b'\n', &mut piece)? as u64;
+        if read == 0 {
+            return Ok(lines);
         }
-        count += 1;
-        if first.len() < most {
-            let line = String::from_utf8_lossy(&line);
+        let is_end = piece.ends_with(b"\n");
+        lines.count += u64::from(is_begin);
+        if is_begin && lines.first.len() < most && kept < longest {
+            if lines.first.is_empty() {
+                lines.is_first_whole = is_end || read < longest;
+            }
+            kept += read;
+            let line = String::from_utf8_lossy(&piece);
             // Some editors start a file with a byte order mark.
-            first.push(line.trim_start_matches('\u{feff}').trim_end().to_owned());
+            let line = line.trim_start_matches('\u{feff}').trim_end();
+            lines.first.push(line.to_owned());
         }
+        is_begin = is_end;
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_long_line_is_one_line_and_whole_up_to_the_limit() {
+        let read = |text: &str, longest: u64| {
+            let lines = lines_of(text.as_bytes(), 2, longest).unwrap();
+            (lines.first, lines.is_first_whole, lines.count)
+        };
+        let whole = vec!["abcdef".to_owned(), "g".to_owned()];
+        assert_eq!(read("abcdef\ng\nh\n", 10), (whole.clone(), true, 3));
+        assert_eq!(read("abcdef\ng", 7), (vec![whole[0].clone()], true, 2));
+        assert_eq!(read("abcdef\ng", 4), (vec!["abcd".to_owned()], false, 2));
+        assert_eq!(read("", 4), (Vec::new(), false, 0));
     }
 }

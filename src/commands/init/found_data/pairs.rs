@@ -2,10 +2,12 @@
 
 use std::path::{Path, PathBuf};
 
-use kiln_core::input::is_absent;
+use kiln_core::{input::is_absent, units::Bytes};
 use serde_json::{Map, Value};
 
-use super::{DataProposal, FoundData, few, lines, name_of, scalar, shown, unpacked};
+use super::{
+    DataProposal, FoundData, LONGEST_LINE, Lines, few, lines, name_of, scalar, shown, unpacked,
+};
 use crate::commands::init::character_tokenizer;
 
 /// Rows whose keys are looked at.
@@ -24,10 +26,21 @@ pub(super) fn pairs(
     valid: Option<&Path>,
     home: &Path,
 ) -> Result<DataProposal, String> {
-    let (first, rows) = lines(path, ROWS_LOOKED_AT)?;
+    let Lines {
+        first,
+        is_first_whole,
+        count: rows,
+    } = lines(path, ROWS_LOOKED_AT)?;
     let begin = first.first().map_or("", String::as_str);
     if begin.starts_with('[') {
         return Err(json_list_refusal(path));
+    }
+    if !first.is_empty() && !is_first_whole {
+        return Err(format!(
+            "its first line is longer than {}, and `kiln init` looks at no longer one; put a shorter \
+             row first",
+            Bytes(LONGEST_LINE)
+        ));
     }
     if object(begin).is_none() {
         return Err(
