@@ -27,6 +27,10 @@ use super::{
 };
 use crate::TrialError;
 
+/// Most steps whose losses, times and gradient norms wait on the device to be read. One wait in so
+/// many steps costs nothing that could be measured.
+const MOST_UNREAD: u64 = 4096;
+
 /// Work queued on one device or several, and their memory.
 pub(crate) trait DeviceWork {
     /// Waits until the devices have done all they were given.
@@ -174,7 +178,7 @@ impl<'a, 'b, W: Write> Measurement<'a, 'b, W> {
     /// Whether the losses are read after `step`; those of the last step are read after the window's
     /// end.
     pub(crate) fn is_logged(&self, step: u64) -> bool {
-        step.is_multiple_of(self.file.measure.log_every.max(1))
+        is_read_after(step, self.file.measure.log_every)
     }
 
     /// Opens the window before `step` once the warm-up is over. Waits if it does, and where the device
@@ -329,5 +333,28 @@ impl<'a, 'b, W: Write> Measurement<'a, 'b, W> {
             self.memory
                 .read(self.figures.steps, || device.allocated_bytes());
         }
+    }
+}
+
+/// Whether losses are read after this step: every `log_every` steps, and before too many wait.
+fn is_read_after(step: u64, log_every: u64) -> bool {
+    step.is_multiple_of(log_every.max(1)) || step.is_multiple_of(MOST_UNREAD)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn losses_are_read_every_so_many_steps_and_before_too_many_wait() {
+        let read = |log_every: u64, steps: u64| {
+            let steps = 1..=steps;
+            let read = steps.filter(|step| is_read_after(*step, log_every));
+            read.collect::<Vec<u64>>()
+        };
+        assert_eq!(read(3, 10), [3, 6, 9]);
+        assert_eq!(read(0, 2), [1, 2]);
+        assert_eq!(read(10_000, 12_288), [4096, 8192, 10_000, 12_288]);
+        assert_eq!(read(1_000_000, 8_192), [4096, 8192]);
     }
 }
