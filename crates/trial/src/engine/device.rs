@@ -170,10 +170,12 @@ impl EngineDevice {
         }
     }
 
-    /// `None` on the CPU, whose allocator keeps no figures.
+    /// `None` on the CPU, whose allocator keeps no figures, and where libtorch cannot tell them.
     pub fn allocator(&self) -> Option<AllocatorStats> {
         #[cfg(feature = "libtorch")]
         if self.is_cuda() {
+            // The figures describe training and are no part of it: without them cells are empty. A
+            // device that has failed is told by the next wait.
             return super::libtorch::allocator_stats(self.ordinal).ok();
         }
         None

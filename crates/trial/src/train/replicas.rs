@@ -129,6 +129,8 @@ impl ExchangeClock {
     fn all_done(self) -> Option<ExchangeMoment> {
         match self {
             Self::Host => Some(ExchangeMoment::Host(monotonic_nanoseconds())),
+            // Without it the trial has no time of its exchanges: an empty cell. A device that has
+            // failed is told by the next wait.
             #[cfg(feature = "libtorch")]
             Self::Devices(count) => cuda::DeviceMoment::record_on_all(count)
                 .ok()
@@ -138,6 +140,7 @@ impl ExchangeClock {
 }
 
 impl ExchangeMoment {
+    /// `None` if the devices' clock fails, which leaves the trial's cell empty, too.
     fn seconds_until(&self, later: &Self) -> Option<f64> {
         match (self, later) {
             (Self::Host(from), Self::Host(to)) => Some(seconds_between(*from, *to)),
