@@ -32,7 +32,7 @@ pub struct Resume {
 
 /// How a run is resumed; `None` if a newer run of the experiment is there.
 pub fn resuming(file: &RunFile, folder: &RunFolder) -> Option<Resume> {
-    let folder = RunFolder::at(fs::canonicalize(folder.path()).ok()?);
+    let folder = folder.in_experiment().ok()?;
     if !folder.is_newest().ok()? {
         return None;
     }
@@ -354,6 +354,21 @@ mod tests {
         ] {
             assert_eq!(of(launches, kept), None, "{launches:?}");
         }
+    }
+
+    #[test]
+    fn a_run_that_was_moved_behind_a_link_has_its_command() {
+        let root = tempfile::tempdir().unwrap();
+        let root = root.path().canonicalize().unwrap();
+        fs::write(root.join("x.yaml"), "name: x\n").unwrap();
+        let own = "kiln run ROOT/x.yaml --results ROOT/results";
+        let (file, folder) = run_below(&root, &[own], false);
+        file.write(&folder).unwrap();
+        let elsewhere = root.join("elsewhere");
+        fs::rename(folder.path(), &elsewhere).unwrap();
+        std::os::unix::fs::symlink(&elsewhere, folder.path()).unwrap();
+        let command = own.replace("ROOT", &root.to_string_lossy());
+        assert_eq!(resuming(&file, &folder).unwrap().command, Some(command));
     }
 
     #[test]
