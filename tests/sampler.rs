@@ -3,7 +3,10 @@
 //!
 //! The sampler has no ticks here: it looks when it is asked to, and each look is waited for.
 
-use std::{fs, thread, time::Duration};
+use std::{
+    fs, thread,
+    time::{Duration, Instant},
+};
 
 use kiln::readings::SampleWriter;
 use kiln_core::{
@@ -11,8 +14,9 @@ use kiln_core::{
     record::{SampleRow, Table, tables::SAMPLES},
 };
 use kiln_hardware::{
-    EVERYTHING, GpuTick, GpuWatchdog, Nvml, ProcessList, Sampler, TrialReadings, Watch,
-    WindowSummary, costs, lost, power_now_watts, sampler::SampledTick, window::summarize,
+    EVERYTHING, GpuTick, GpuWatchdog, Nvml, Patience, ProcessList, Sampler, TrialReadings, Watch,
+    WindowSummary, costs, lost, power_now_watts, read_all_gpus, sampler::SampledTick, silence_of,
+    window::summarize,
 };
 
 use crate::{
@@ -491,6 +495,20 @@ fn a_device_is_asked_whether_it_is_lost_and_what_it_draws() {
         lost(&gone, "GPU-a").as_deref(),
         Some("the GPU is lost: it fell off the bus or is inaccessible")
     );
+}
+
+#[test]
+fn a_driver_that_answers_slowly_does_not_hang() {
+    let folder = tempfile::tempdir().unwrap();
+    let nvml = nvml(&folder, &format!("latency_microseconds: 20000\n{HOPPER}"));
+    let patience = Patience::of(Duration::from_millis(1500));
+    let begun = Instant::now();
+    let gpus = read_all_gpus(nvml, &patience);
+    assert!(
+        begun.elapsed() > patience.limit(),
+        "the driver is too quick"
+    );
+    assert_eq!(silence_of(&gpus[0]), None);
 }
 
 #[test]

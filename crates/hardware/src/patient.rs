@@ -3,6 +3,7 @@
 //! abandoned; one that panics or cannot be started is a reason of its own.
 
 use std::{
+    cell::RefCell,
     panic::{AssertUnwindSafe, catch_unwind},
     sync::{
         Arc, LazyLock,
@@ -18,19 +19,78 @@ use super::{
     nvml::{absence, facts, instances, reading_of},
 };
 
-/// Timeout for a device, unless `KILN_NVML_PATIENCE` sets another. All readings of one take less
-/// than half a second where the driver is well.
+/// Timeout for an answer about a device, unless `KILN_NVML_PATIENCE` sets another. All readings of
+/// one take less than half a second where the driver is well.
 pub const DRIVER_PATIENCE: Duration = Duration::from_secs(5);
 
 /// A patience by this is granted for each further device that is asked at the same time, because
 /// they share the driver; and to a device that has hung once, to tell its name at least.
 const SHORTER: u32 = 5;
 
+/// A driver that goes on to answer, but slowly, is waited for up to so many times the patience.
+const MOST_FOR_SLOW: u32 = 4;
+
 /// Between two looks at whether the wait was given up.
 const LOOK: Duration = Duration::from_millis(50);
 
 /// Most of a look that counts as waited: in a longer one the program was stopped.
 const LONGEST_LOOK: Duration = Duration::from_secs(1);
+
+thread_local! {
+    /// Where this thread counts the answers of the driver, if somebody waits for them.
+    static ANSWERS: RefCell<Option<Arc<AtomicU64>>> = const { RefCell::new(None) };
+}
+
+/// Counts an answer of the driver to a call of this thread.
+pub(super) fn count_answer() {
+    ANSWERS.with_borrow(|answers| {
+        if let Some(answers) = answers {
+            answers.fetch_add(1, Ordering::Relaxed);
+        }
+    });
+}
+
+/// The end of a wait, which each answer of the driver puts off.
+struct Deadline {
+    at: Instant,
+    /// It is put off to this moment at most.
+    last: Instant,
+    /// The time for the next answer.
+    limit: Duration,
+    answers: Arc<AtomicU64>,
+    seen: u64,
+}
+
+impl Deadline {
+    fn after(limit: Duration) -> Self {
+        let now = Instant::now();
+        Self {
+            at: now + limit,
+            last: now + limit * MOST_FOR_SLOW,
+            limit,
+            answers: Arc::default(),
+            seen: 0,
+        }
+    }
+
+    fn left(&mut self) -> Duration {
+        let now = Instant::now();
+        let answers = self.answers.load(Ordering::Relaxed);
+        if answers != self.seen {
+            self.seen = answers;
+            self.at = (now + self.limit).min(self.last);
+        }
+        self.at.saturating_duration_since(now)
+    }
+}
+
+/// Work whose thread counts the answers of the driver.
+fn counted<T>(answers: Arc<AtomicU64>, work: impl FnOnce() -> T) -> impl FnOnce() -> T {
+    move || {
+        ANSWERS.set(Some(answers));
+        work()
+    }
+}
 
 /// Timeout for answers, and the flag that cancels the wait.
 #[derive(Clone, Debug)]
@@ -107,9 +167,10 @@ impl Patience {
     ) -> Result<T, Absence> {
         let (sender, answers) = channel();
         let send = move |answer| drop(sender.send(answer));
+        let mut deadline = Deadline::after(self.limit);
+        let work = counted(Arc::clone(&deadline.answers), work);
         start(thread::Builder::new(), work, send)?;
-        let deadline = Instant::now() + self.limit;
-        let answer = self.next(&answers, deadline);
+        let answer = self.next(&answers, &mut deadline);
         answer.unwrap_or_else(|| Err(self.silence()))
     }
 
@@ -124,20 +185,21 @@ impl Patience {
         K: Send + 'static,
         T: Send + 'static,
     {
-        let deadline =
-            Instant::now() + self.limit + self.shorter() * (keys.len().saturating_sub(1) as u32);
+        let others = self.shorter() * (keys.len().saturating_sub(1) as u32);
+        let mut deadline = Deadline::after(self.limit + others);
         let mut found: Vec<Result<T, Absence>> = keys.iter().map(|_| Err(self.silence())).collect();
         let (sender, answers) = channel();
         let work = Arc::new(work);
         for (place, key) in keys.into_iter().enumerate() {
             let (sender, work) = (sender.clone(), Arc::clone(&work));
             let send = move |answer| drop(sender.send((place, answer)));
-            if let Err(why) = start(thread::Builder::new(), move || work(key), send) {
+            let work = counted(Arc::clone(&deadline.answers), move || work(key));
+            if let Err(why) = start(thread::Builder::new(), work, send) {
                 found[place] = Err(why);
             }
         }
         drop(sender);
-        while let Some((place, answer)) = self.next(&answers, deadline) {
+        while let Some((place, answer)) = self.next(&answers, &mut deadline) {
             found[place] = answer;
         }
         found
@@ -145,15 +207,15 @@ impl Patience {
 
     /// The next answer of threads of the caller's; `None` after `limit` or this patience.
     pub fn answer<T>(&self, answers: &Receiver<T>, limit: Duration) -> Option<T> {
-        self.next(answers, Instant::now() + limit.min(self.limit))
+        self.next(answers, &mut Deadline::after(limit.min(self.limit)))
     }
 
     /// The next answer; `None` at the deadline, when the wait is given up, and when there is no
     /// more to come.
-    fn next<T>(&self, answers: &Receiver<T>, deadline: Instant) -> Option<T> {
+    fn next<T>(&self, answers: &Receiver<T>, deadline: &mut Deadline) -> Option<T> {
         loop {
             let begun = Instant::now();
-            let left = deadline.saturating_duration_since(begun);
+            let left = deadline.left();
             let answer = answers.recv_timeout(LOOK.min(left));
             let waited = begun.elapsed().min(LONGEST_LOOK);
             self.waited

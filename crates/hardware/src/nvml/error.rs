@@ -2,10 +2,11 @@
 
 use nvml_wrapper::error::NvmlError;
 
-use crate::{Absence, Reading};
+use crate::{Absence, Reading, patient::count_answer};
 
 /// Converts the result of a call of the wrapper into a reading.
 pub(crate) fn reading_of<T>(result: Result<T, NvmlError>) -> Reading<T> {
+    count_answer();
     match result {
         Ok(value) => Reading::Value(value),
         Err(error) => Reading::Absent(absence(&error)),

@@ -10,7 +10,7 @@ use nvml_wrapper::Device;
 use nvml_wrapper_sys::bindings::{nvmlDevice_t, nvmlFieldValue_t, nvmlReturn_t};
 
 use super::Nvml;
-use crate::{Absence, Reading};
+use crate::{Absence, Reading, patient::count_answer};
 
 /// A symbol as nvml-wrapper-sys keeps it: looked up when the library was loaded, missing in older
 /// drivers.
@@ -30,7 +30,9 @@ pub(crate) fn ask<F, E, T>(
     // SAFETY: the handle stays valid for as long as the library is loaded, and kiln never unloads
     // it.
     let handle = unsafe { device.handle() };
-    match call(function, handle, &mut place) {
+    let code = call(function, handle, &mut place);
+    count_answer();
+    match code {
         0 => Reading::Value(place),
         code => Reading::Absent(Absence::of_code(code)),
     }
