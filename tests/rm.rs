@@ -75,6 +75,25 @@ fn a_run_behind_a_link_is_resumed_listed_and_not_removed() {
 }
 
 #[test]
+fn the_folder_that_the_link_of_a_run_leads_to_is_not_removed() {
+    let (place, names) = with_runs(1);
+    let run = place.path(&format!("results/x/{}", names[0]));
+    let elsewhere = place.path(&format!("disk/x/{}", names[0]));
+    fs::create_dir_all(place.path("disk/x")).unwrap();
+    fs::rename(&run, &elsewhere).unwrap();
+    std::os::unix::fs::symlink(&elsewhere, &run).unwrap();
+    let refused = rm(&place, &[elsewhere.to_str().unwrap(), "--yes"]);
+    assert_eq!(refused.status, Some(2), "{refused:?}");
+    let words = format!("results/x/{} is a link to this folder", names[0]);
+    assert!(refused.stderr.contains(&words), "{refused:?}");
+    assert!(elsewhere.join("trials.csv").is_file());
+    fs::remove_file(&run).unwrap();
+    let removed = rm(&place, &[elsewhere.to_str().unwrap(), "--yes"]);
+    assert_eq!(removed.status, Some(0), "{removed:?}");
+    assert!(!elsewhere.exists());
+}
+
+#[test]
 fn nothing_is_removed_begun_or_left_unsaid_where_runs_cannot_be_listed() {
     let (place, names) = with_runs(1);
     // Whether this folder is a run cannot be told.

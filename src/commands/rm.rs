@@ -11,7 +11,7 @@ use std::{
 use kiln_core::{
     input,
     record::{
-        RunFolder,
+        RunFile, RunFolder,
         lock::{self, Lock},
         run_folder,
     },
@@ -59,6 +59,7 @@ pub(super) fn run(args: Args) -> Result<Status, Stop> {
     let mut locks: HashMap<PathBuf, Option<Lock>> = HashMap::new();
     for run in &doomed.runs {
         refuse_link(run)?;
+        refuse_linked(run, &args.results)?;
         refuse_worked_on(run)?;
         let experiment = run.path().parent().unwrap_or(Path::new("")).to_owned();
         if !matches!(locks.get(&experiment), Some(Some(_))) {
@@ -300,6 +301,30 @@ fn refuse_link(run: &RunFolder) -> Result<(), Stop> {
             target.display()
         ))),
         Err(_) => Ok(()),
+    }
+}
+
+/// Refuses the folder that a link in place of a run leads to: without it the link would be a run that
+/// cannot be read.
+fn refuse_linked(run: &RunFolder, results: &Path) -> Result<(), Stop> {
+    // A run without its record has no name by which a link to it could be looked for.
+    let Ok(file) = RunFile::read(&run.run_file()) else {
+        return Ok(());
+    };
+    let all = run_folder::runs(results, &file.experiment)
+        .map_err(|error| runs::uncertain(shown(run), &error))?;
+    let leads_here = |other: &&RunFolder| {
+        let place = other.path().canonicalize();
+        other.path().is_symlink() && place.is_ok_and(|place| place == run.path())
+    };
+    match all.iter().find(leads_here) {
+        None => Ok(()),
+        Some(link) => Err(Stop::bad_input(format!(
+            "{}: {} is a link to this folder, and kiln removes nothing behind a link; delete the folder \
+             and the link yourself",
+            shown(run),
+            shown(link)
+        ))),
     }
 }
 
