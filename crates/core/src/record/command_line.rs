@@ -379,13 +379,16 @@ mod tests {
         let line = "kiln run ROOT/x.yaml --at latest --results=ROOT/results";
         let (file, folder) = run_below(&root, &[line], false);
         let resolved = "name: x  # x.yaml:1\ntrain:\n  seed: 5   # KILN_TRAIN__SEED\n  steps: 3  # \
-                        --at latest:t4f\n";
+                        --at latest:t4f\n# train.clip_norm: null  # KILN_TRAIN__CLIP_NORM\n";
         fs::write(folder.experiment(), resolved).unwrap();
         let resume = resuming(&file, &folder).unwrap();
         let place = root.display();
         let at = format!("kiln run {place}/x.yaml --results={place}/results --at latest:t4f");
         assert_eq!(resume.command, Some(at));
-        assert_eq!(resume.variables, ["KILN_TRAIN__SEED"]);
+        assert_eq!(
+            resume.variables,
+            ["KILN_TRAIN__CLIP_NORM", "KILN_TRAIN__SEED"]
+        );
         // The link means another run by now, the folder of a run and a short name do not.
         let mut older = file;
         older.plan = vec![TrialId("t4f".to_owned())];

@@ -238,6 +238,23 @@ fn steps_displace_epochs_and_the_reverse() {
 }
 
 #[test]
+fn a_variable_that_takes_a_value_away_stands_in_the_resolved_experiment() {
+    let case = Case::new(&format!("{BASE}  clip_norm: 0.5\n  seed: 3\n")).variables(&[
+        ("KILN_TRAIN__CLIP_NORM", "null"),
+        ("KILN_TRAIN__SEED", "null"),
+    ]);
+    let written = write_resolved(&case.load());
+    let lines = "# train.clip_norm: null  # KILN_TRAIN__CLIP_NORM\n# train.seed: null  # \
+                 KILN_TRAIN__SEED\n";
+    assert!(written.ends_with(lines), "{written}");
+    let again = Case::new(&written).load();
+    assert_eq!(again.experiment, case.load().experiment);
+    // A higher layer gives one of them a value again.
+    let written = write_resolved(&case.set(&["train.seed=4"]).load());
+    assert!(!written.contains("KILN_TRAIN__SEED"), "{written}");
+}
+
+#[test]
 fn null_restores_the_default_and_removes_an_axis() {
     let swept =
         format!("{BASE}sweep:\n  grid: {{train.batch_size: [4, 8], model.num_layers: [1, 2]}}\n");

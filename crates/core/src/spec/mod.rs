@@ -132,6 +132,8 @@ pub struct Loaded {
     /// Values of a command that are left out: only an expression used them, and a `--set` or a variable
     /// gives its key a value.
     pub left_out: Vec<String>,
+    /// Values that a variable takes away by `null`.
+    unset: Vec<ValueOrigin>,
     tree: Node,
     top: Location,
 }
@@ -198,6 +200,7 @@ pub fn load(request: &ExperimentRequest) -> Result<Loaded, Problems> {
         mut problems,
         whole,
         replaced,
+        unset,
     } = merge_checked(request, true);
     if !problems.is_empty() {
         if whole {
@@ -223,6 +226,7 @@ pub fn load(request: &ExperimentRequest) -> Result<Loaded, Problems> {
         experiment,
         origins: resolved::origins(&tree),
         left_out,
+        unset,
         tree,
         top,
     })
@@ -420,6 +424,8 @@ struct Merged {
     whole: bool,
     /// The keys that replaced expressions of `sweep.derive` used.
     replaced: Vec<String>,
+    /// Values that a variable takes away by `null`.
+    unset: Vec<ValueOrigin>,
 }
 
 fn merge_checked(request: &ExperimentRequest, whole: bool) -> Merged {
@@ -435,7 +441,7 @@ fn merge_checked(request: &ExperimentRequest, whole: bool) -> Merged {
         .iter()
         .rposition(|layer| layer.overrides.is_none());
     let mut layers = Vec::new();
-    let mut replaced = Vec::new();
+    let (mut replaced, mut unset) = (Vec::new(), Vec::new());
     for (index, mut layer) in read.layers.into_iter().enumerate() {
         problems.extend(own_faults(&layer));
         problems.extend(range_axis::expand(&mut layer.tree));
@@ -457,6 +463,10 @@ fn merge_checked(request: &ExperimentRequest, whole: bool) -> Merged {
             problems.extend(engine::check(&tree));
         }
         if let Some(layer) = layers.last_mut() {
+            let given = resolved::origins(&layer.tree).into_iter();
+            unset.extend(given.filter(|origin| {
+                origin.value.is_null() && layers::is_experiment_key(&origin.layer)
+            }));
             let kind = tree.get_path(&["model", "kind"]).and_then(Node::text);
             merge::strip_nulls(&mut layer.tree, kind == Some("command"));
             // It says what the other file is for.
@@ -466,6 +476,11 @@ fn merge_checked(request: &ExperimentRequest, whole: bool) -> Merged {
         }
     }
     let mut user = merge::merged(&layers);
+    // A higher layer may give such a key a value again.
+    unset.retain(|origin| {
+        let path: Vec<&str> = origin.key.split('.').collect();
+        user.get_path(&path).is_none()
+    });
     let has_sample = whole && problems.is_empty();
     if has_sample {
         problems.extend(random_rows::expand(&mut user).err());
@@ -491,6 +506,7 @@ fn merge_checked(request: &ExperimentRequest, whole: bool) -> Merged {
         problems,
         whole: read.whole,
         replaced,
+        unset,
     }
 }
 

@@ -44,10 +44,16 @@ fn collect(node: &Node, path: &str, origins: &mut Vec<ValueOrigin>) {
     }
 }
 
-/// The resolved experiment as YAML, each value with its layer as a comment. Reading it gives the
-/// same experiment.
+/// The resolved experiment as YAML, each value with its layer as a comment. A value that a variable
+/// takes away is a comment of its own: the command that resumes the run needs that variable, too.
+/// Reading it gives the same experiment.
 pub fn write_resolved(loaded: &Loaded) -> String {
-    write_with(loaded, str::to_owned)
+    let mut text = write_with(loaded, str::to_owned);
+    for ValueOrigin { key, layer, .. } in &loaded.unset {
+        let line = format!("# {key}: null  # {layer}").replace(char::is_control, " ");
+        text += &(line + "\n");
+    }
+    text
 }
 
 /// The same, with a custom comment for each layer.
