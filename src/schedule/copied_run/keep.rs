@@ -254,6 +254,7 @@ fn kept_from(
             true => Some(copied.file.last_launch() + 1),
             false => before.filter(is_of_rows),
         },
+        last_launch: Some(copied.file.last_launch()),
     }
 }
 

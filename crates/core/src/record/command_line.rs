@@ -50,10 +50,17 @@ fn own_launches(file: &RunFile) -> impl DoubleEndedIterator<Item = &Launch> {
         let mut words = launch.command_line.iter();
         words.any(|word| CommandOption::of(word).is_some_and(|option| option.is_copying))
     };
-    let first = match file.launches.iter().rposition(is_copying) {
-        Some(first) => first,
-        None if file.kept_from.is_some() => file.launches.len(),
-        None => 0,
+    let last_kept = file.kept_from.as_ref().and_then(|kept| kept.last_launch);
+    // The first own launch has no such option where kiln was killed before it recorded the one that
+    // made the run.
+    let first = match (last_kept, file.launches.iter().rposition(is_copying)) {
+        (Some(last), _) => {
+            let kept = file.launches.iter().filter(|launch| launch.launch <= last);
+            kept.count()
+        }
+        (None, Some(first)) => first,
+        (None, None) if file.kept_from.is_some() => file.launches.len(),
+        (None, None) => 0,
     };
     file.launches.iter().skip(first)
 }
@@ -354,6 +361,33 @@ mod tests {
         ] {
             assert_eq!(of(launches, kept), None, "{launches:?}");
         }
+    }
+
+    #[test]
+    fn the_launches_after_those_taken_over_are_the_runs_own() {
+        let root = tempfile::tempdir().unwrap();
+        let root = root.path().canonicalize().unwrap();
+        fs::write(root.join("x.yaml"), "name: x\n").unwrap();
+        let own = "kiln run ROOT/x.yaml --results ROOT/results";
+        let keeping = format!("{own} --keep x");
+        // The run was resumed without `--keep`, after kiln was killed as it had made it.
+        let launches = [keeping.as_str(), "kiln run ROOT/gone.yaml", own];
+        let (mut file, folder) = run_below(&root, &launches, true);
+        for (number, launch) in (1..).zip(&mut file.launches) {
+            launch.launch = number;
+        }
+        if let Some(kept) = &mut file.kept_from {
+            kept.last_launch = Some(2);
+        }
+        let from = |launch| kept_from(&file, launch);
+        assert_eq!(
+            [1, 2, 3].map(from),
+            [Some("x/before"), Some("x/before"), None]
+        );
+        let command = own.replace("ROOT", &root.to_string_lossy());
+        assert_eq!(resuming(&file, &folder).unwrap().command, Some(command));
+        file.launches.pop();
+        assert_eq!(resuming(&file, &folder).unwrap().command, None);
     }
 
     #[test]

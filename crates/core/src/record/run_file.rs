@@ -66,6 +66,10 @@ pub struct KeptFrom {
     /// compare them. Absent if all launches have the same.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub programs_from: Option<u64>,
+    /// The last launch that was taken over: those after it are the run's own. Absent in runs of an
+    /// earlier kiln.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub last_launch: Option<u64>,
 }
 
 #[allow(
