@@ -33,18 +33,21 @@ pub(super) fn checks(facts: &PreflightFacts) -> Vec<Check> {
     checks
 }
 
-/// The indices of the GPUs that the variable leaves visible, as a whole or as a MIG instance.
+/// The indices of the GPUs that the variable leaves visible, as a whole or as a MIG instance. The
+/// scheduler reads the variable by the same rules.
 pub(super) fn seen(facts: &PreflightFacts) -> Vec<usize> {
-    match &facts.environment.cuda_visible_devices {
-        Some(text) => {
-            let places: BTreeSet<usize> = text
-                .split(',')
-                .map_while(|entry| Some(find(entry.trim(), &facts.gpus).ok()?.gpu))
-                .collect();
-            places.into_iter().collect()
-        }
-        None => (0..facts.gpus.len()).collect(),
+    let Some(text) = &facts.environment.cuda_visible_devices else {
+        return (0..facts.gpus.len()).collect();
+    };
+    let named: Vec<DevicePlace> = text
+        .split(',')
+        .map_while(|entry| find(entry.trim(), &facts.gpus).ok())
+        .collect();
+    if (1..named.len()).any(|at| named[..at].contains(&named[at])) {
+        return Vec::new();
     }
+    let places: BTreeSet<usize> = named.iter().map(|named| named.gpu).collect();
+    places.into_iter().collect()
 }
 
 fn visible(text: &str, facts: &PreflightFacts) -> Check {
@@ -88,14 +91,15 @@ fn visible(text: &str, facts: &PreflightFacts) -> Check {
 struct DevicePlace {
     /// Position of the GPU.
     gpu: usize,
-    /// Position of the MIG instance in it; `None` is the GPU, or its first instance.
+    /// Position of the MIG instance in it, the first where a GPU with instances is named; `None` for a
+    /// GPU without one.
     instance: Option<usize>,
 }
 
 fn find(entry: &str, gpus: &[GpuFacts]) -> Result<DevicePlace, String> {
-    let whole = |gpu| DevicePlace {
+    let whole = |gpu: usize| DevicePlace {
         gpu,
-        instance: None,
+        instance: (!gpus[gpu].mig_instances.is_empty()).then_some(0),
     };
     if let Ok(index) = entry.parse::<u64>() {
         let last = gpus.iter().map(|gpu| gpu.index).max().unwrap_or(0);
@@ -376,6 +380,20 @@ mod tests {
     }
 
     #[test]
+    fn a_gpu_that_is_named_twice_hides_all() {
+        let of = |text: &str| {
+            let mut facts = facts();
+            facts.gpus = vec![healthy(0), healthy(1)];
+            facts.environment.cuda_visible_devices = Some(text.to_owned());
+            seen(&facts)
+        };
+        assert_eq!(of("1,0"), [0, 1]);
+        assert_eq!(of("1,5,0"), [1]);
+        assert_eq!(of("1,0,GPU-1aaaaaaa"), [0; 0]);
+        assert_eq!(of("0,5,0"), [0]);
+    }
+
+    #[test]
     fn instances_of_a_gpu_in_mig_mode_are_found() {
         let mig = |facts: &mut PreflightFacts| {
             facts.gpus[1].is_mig = Reading::Value(true);
@@ -406,11 +424,15 @@ mod tests {
                 "`CUDA_VISIBLE_DEVICES=0,MIG-6` leaves 1 of 2 GPUs and 1 MIG instance".to_owned()
             )
         );
+        // CUDA takes the first instance of a GPU that has some.
+        let (_, evidence) = with("1", mig);
+        assert!(evidence.ends_with("leaves 1 MIG instance"), "{evidence}");
         let older = "MIG-GPU-1aaaaaaa-0000-0000-0000-000000000000";
         assert_eq!(with(&format!("{older}/6/0"), mig).0, CheckState::Ok);
         for (text, words) in [
             (format!("{older}/6/1"), "has no instance"),
             (format!("MIG-6,{older}/6/0"), "twice"),
+            ("1,MIG-5".into(), "twice"),
             ("MIG-7".into(), "no GPU here has"),
         ] {
             let (state, evidence) = with(&text, mig);
