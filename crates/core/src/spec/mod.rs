@@ -465,7 +465,7 @@ fn merge_checked(request: &ExperimentRequest, whole: bool) -> Merged {
         if let Some(layer) = layers.last_mut() {
             let given = resolved::origins(&layer.tree).into_iter();
             unset.extend(given.filter(|origin| {
-                origin.value.is_null() && layers::is_experiment_key(&origin.layer)
+                origin.value.is_null() && is_experiment_key(&origin.layer)
             }));
             let kind = tree.get_path(&["model", "kind"]).and_then(Node::text);
             merge::strip_nulls(&mut layer.tree, kind == Some("command"));
