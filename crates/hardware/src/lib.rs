@@ -7,6 +7,7 @@
 //! one field. The `readings` of package `kiln` write them to files.
 
 mod cgroup;
+mod deadline;
 mod disk;
 pub mod fields;
 mod file_system;

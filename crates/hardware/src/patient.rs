@@ -3,7 +3,6 @@
 //! abandoned; one that panics or cannot be started is a reason of its own.
 
 use std::{
-    cell::RefCell,
     panic::{AssertUnwindSafe, catch_unwind},
     sync::{
         Arc, LazyLock,
@@ -16,6 +15,7 @@ use std::{
 
 use super::{
     Absence, DeviceFacts, Gpu, Nvml, Reading,
+    deadline::{Deadline, counted},
     nvml::{absence, facts, instances, reading_of},
 };
 
@@ -27,70 +27,11 @@ pub const DRIVER_PATIENCE: Duration = Duration::from_secs(5);
 /// they share the driver; and to a device that has hung once, to tell its name at least.
 const SHORTER: u32 = 5;
 
-/// A driver that goes on to answer, but slowly, is waited for up to so many times the patience.
-const MOST_FOR_SLOW: u32 = 4;
-
 /// Between two looks at whether the wait was given up.
 const LOOK: Duration = Duration::from_millis(50);
 
 /// Most of a look that counts as waited: in a longer one the program was stopped.
 const LONGEST_LOOK: Duration = Duration::from_secs(1);
-
-thread_local! {
-    /// Where this thread counts the answers of the driver, if somebody waits for them.
-    static ANSWERS: RefCell<Option<Arc<AtomicU64>>> = const { RefCell::new(None) };
-}
-
-/// Counts an answer of the driver to a call of this thread.
-pub(super) fn count_answer() {
-    ANSWERS.with_borrow(|answers| {
-        if let Some(answers) = answers {
-            answers.fetch_add(1, Ordering::Relaxed);
-        }
-    });
-}
-
-/// The end of a wait, which each answer of the driver puts off.
-struct Deadline {
-    at: Instant,
-    /// It is put off to this moment at most.
-    last: Instant,
-    /// The time for the next answer.
-    limit: Duration,
-    answers: Arc<AtomicU64>,
-    seen: u64,
-}
-
-impl Deadline {
-    fn after(limit: Duration) -> Self {
-        let now = Instant::now();
-        Self {
-            at: now + limit,
-            last: now + limit * MOST_FOR_SLOW,
-            limit,
-            answers: Arc::default(),
-            seen: 0,
-        }
-    }
-
-    fn left(&mut self) -> Duration {
-        let now = Instant::now();
-        let answers = self.answers.load(Ordering::Relaxed);
-        if answers != self.seen {
-            self.seen = answers;
-            self.at = (now + self.limit).min(self.last);
-        }
-        self.at.saturating_duration_since(now)
-    }
-}
-
-/// Work whose thread counts the answers of the driver.
-fn counted<T>(answers: Arc<AtomicU64>, work: impl FnOnce() -> T) -> impl FnOnce() -> T {
-    move || {
-        ANSWERS.set(Some(answers));
-        work()
-    }
-}
 
 /// Timeout for answers, and the flag that cancels the wait.
 #[derive(Clone, Debug)]

@@ -464,9 +464,9 @@ fn merge_checked(request: &ExperimentRequest, whole: bool) -> Merged {
         }
         if let Some(layer) = layers.last_mut() {
             let given = resolved::origins(&layer.tree).into_iter();
-            unset.extend(given.filter(|origin| {
-                origin.value.is_null() && is_experiment_key(&origin.layer)
-            }));
+            unset.extend(
+                given.filter(|origin| origin.value.is_null() && is_experiment_key(&origin.layer)),
+            );
             let kind = tree.get_path(&["model", "kind"]).and_then(Node::text);
             merge::strip_nulls(&mut layer.tree, kind == Some("command"));
             // It says what the other file is for.

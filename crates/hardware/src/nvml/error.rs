@@ -2,7 +2,7 @@
 
 use nvml_wrapper::error::NvmlError;
 
-use crate::{Absence, Reading, patient::count_answer};
+use crate::{Absence, Reading, deadline::count_answer};
 
 /// Converts the result of a call of the wrapper into a reading.
 pub(crate) fn reading_of<T>(result: Result<T, NvmlError>) -> Reading<T> {

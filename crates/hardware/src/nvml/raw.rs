@@ -10,7 +10,7 @@ use nvml_wrapper::Device;
 use nvml_wrapper_sys::bindings::{nvmlDevice_t, nvmlFieldValue_t, nvmlReturn_t};
 
 use super::Nvml;
-use crate::{Absence, Reading, patient::count_answer};
+use crate::{Absence, Reading, deadline::count_answer};
 
 /// A symbol as nvml-wrapper-sys keeps it: looked up when the library was loaded, missing in older
 /// drivers.
