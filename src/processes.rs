@@ -164,16 +164,21 @@ pub(crate) fn end_descendants(patience: Duration) -> bool {
     // Where no child is left, nothing below one is: it would have become a child. A list of
     // processes can miss one that hands itself on by a fork.
     while !has_reaped_all() {
-        for process in descendants(std::process::id()) {
-            process.end_session_group();
-            process.end();
-        }
+        kill_descendants();
         if Instant::now() >= until {
             return false;
         }
         thread::sleep(LOOK);
     }
     true
+}
+
+/// Sends SIGKILL to all that descends from this process, once, and reaps none.
+pub(crate) fn kill_descendants() {
+    for process in descendants(std::process::id()) {
+        process.end_session_group();
+        process.end();
+    }
 }
 
 /// Reaps the children that have ended; whether none is left.

@@ -372,6 +372,23 @@ fn a_program_that_ignores_sigterm_is_killed_after_its_grace() {
     nothing_is_left(&place, "after its grace");
 }
 
+#[test]
+fn the_numbers_of_a_program_that_ignores_sigterm_are_kept() {
+    let place = Place::of_command(
+        "  argv: [sh, program.sh]\n  metrics: {loss: {line: 'loss (\\S+)'}, speed: {line: 'speed \
+         (\\S+)'}}",
+        "run: {timeout: 1s}",
+    );
+    let text = "trap '' TERM\n(trap '' TERM; sleep 300) &\necho loss 2.5\necho speed 7\nwhile :; do \
+                sleep 0.02; done\n";
+    fs::write(place.path("program.sh"), text).unwrap();
+    let ended = place.run("", &[]);
+    assert_eq!(place.column("outcome"), ["timed-out"], "{ended:?}");
+    assert_eq!(place.column("metric.loss"), ["2.5"]);
+    assert_eq!(place.column("metric.speed"), ["7.0"]);
+    nothing_is_left(&place, "after its grace");
+}
+
 /// It needs longer to save than a program without checkpoints would have.
 #[test]
 fn a_program_that_saves_at_sigterm_has_a_minute_and_goes_on_from_there() {

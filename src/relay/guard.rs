@@ -1,7 +1,7 @@
 //! The guard of a relay: a thread that waits for signals and for the end of `kiln`, whatever the
-//! rest of the relay does meanwhile. SIGTERM of kiln's sets a flag; SIGTERM from elsewhere, sent to
-//! the relay alone, is passed on to the program; when kiln itself has ended, all that the program
-//! started is ended, and then the relay.
+//! rest of the relay does meanwhile. SIGTERM of kiln's sets a flag, and a second one ends the program,
+//! whose numbers the relay then writes; SIGTERM from elsewhere, sent to the relay alone, is passed on to
+//! the program; when kiln itself has ended, all that the program started is ended, and then the relay.
 
 use std::{
     io, mem, ptr,
@@ -68,6 +68,7 @@ impl Guard {
 
 fn watch(parent: Option<Pid>, told: &AtomicBool) {
     let mut passed_on_at: Option<Instant> = None;
+    let mut is_told_by_kiln = false;
     loop {
         let patience = passed_on_at.map_or(LOOK, |at| {
             at.saturating_duration_since(Instant::now()).min(LOOK)
@@ -86,7 +87,9 @@ fn watch(parent: Option<Pid>, told: &AtomicBool) {
         }
         match sender {
             Some(sender) if sender == Some(getpid()) => {}
+            Some(sender) if sender == parent && is_told_by_kiln => processes::kill_descendants(),
             Some(sender) => {
+                is_told_by_kiln |= sender == parent;
                 told.store(true, Ordering::Relaxed);
                 passed_on_at = (sender != parent).then(|| Instant::now() + PASSED_ON_AFTER);
             }

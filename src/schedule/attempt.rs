@@ -120,12 +120,12 @@ pub(super) fn start(
         slot,
         most_concurrent: 1,
         child,
+        times: AttemptTimes::new(trial.keeps_checkpoints(), kind == ChildKind::Relay),
         kind,
         folder,
         started: Instant::now(),
         started_utc,
         run_seconds,
-        times: AttemptTimes::new(trial.keeps_checkpoints()),
         stopped: None,
         oom_kills,
         libraries: LoadedLibraries::new(trial),
@@ -448,6 +448,8 @@ impl Attempt {
         };
         match self.times.due(now, signs, limits) {
             Some(Due::Stop(cause)) => self.stop(cause),
+            // The program has had its own SIGTERM; a second one is for the relay alone.
+            Some(Due::EndProgram) => self.child.signal_itself(Signal::TERM),
             Some(Due::Kill) => self.child.signal(Signal::KILL),
             None => {}
         }

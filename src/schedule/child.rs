@@ -19,8 +19,8 @@ use kiln_core::{limits, record::attempt::STDERR};
 use kiln_data::source::DATA_VARIABLE;
 use kiln_hardware::VISIBLE_DEVICES;
 use rustix::process::{
-    Pid, Resource, Rlimit, Signal, WaitId, WaitIdOptions, getpid, getppid, kill_process_group,
-    set_child_subreaper, set_parent_process_death_signal, setrlimit, waitid,
+    Pid, Resource, Rlimit, Signal, WaitId, WaitIdOptions, getpid, getppid, kill_process,
+    kill_process_group, set_child_subreaper, set_parent_process_death_signal, setrlimit, waitid,
 };
 
 use super::{
@@ -280,6 +280,11 @@ impl Running {
     /// Sends a signal to the child's whole group.
     pub(super) fn signal(&self, signal: Signal) {
         let _ = kill_process_group(self.group, signal);
+    }
+
+    /// Sends a signal to the child alone.
+    pub(super) fn signal_itself(&self, signal: Signal) {
+        let _ = kill_process(self.group, signal);
     }
 
     /// Reaps an ended child, and lets the supervisor end the processes that it left.

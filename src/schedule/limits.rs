@@ -12,13 +12,19 @@ use super::judge::StopCause;
 const GRACE: Duration = Duration::from_secs(5);
 /// Time from SIGTERM to SIGKILL for a trial that writes a checkpoint first.
 const CHECKPOINT_GRACE: Duration = Duration::from_secs(60);
+/// Time that a relay has behind the grace to write down the numbers of a program that it ended.
+const RELAY_GRACE: Duration = Duration::from_secs(2);
 /// Longest time that a child may run after its `finished` message.
 const LINGER: Duration = Duration::from_secs(10);
 
 /// When the events of an attempt were first noticed.
 #[derive(Clone, Debug)]
 pub(super) struct AttemptTimes {
+    /// From the stop to [`Due::Kill`].
     grace: Duration,
+    /// Whether a relay runs the program.
+    has_relay: bool,
+    is_program_ended: bool,
     started: Option<Duration>,
     /// Number of messages, and when the last one was noticed.
     heard: Option<(u64, Duration)>,
@@ -43,16 +49,24 @@ pub(super) struct SignsOfLife {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Due {
     Stop(StopCause),
+    /// The relay is told to end its program with SIGKILL.
+    EndProgram,
     Kill,
 }
 
 impl AttemptTimes {
-    pub(super) fn new(keeps_checkpoints: bool) -> Self {
+    pub(super) fn new(keeps_checkpoints: bool, has_relay: bool) -> Self {
+        let grace = match keeps_checkpoints {
+            true => CHECKPOINT_GRACE,
+            false => GRACE,
+        };
         Self {
-            grace: match keeps_checkpoints {
-                true => CHECKPOINT_GRACE,
-                false => GRACE,
+            grace: match has_relay {
+                true => grace + RELAY_GRACE,
+                false => grace,
             },
+            has_relay,
+            is_program_ended: false,
             started: None,
             heard: None,
             finished: None,
@@ -76,7 +90,7 @@ impl AttemptTimes {
         self.heard = Some((signs.messages, heard));
         if signs.is_stopped {
             let since = *self.stopped.get_or_insert(now);
-            return (now - since >= self.grace).then_some(Due::Kill);
+            return self.due_after_the_stop(now - since);
         }
         if signs.is_foreign {
             return Some(Due::Stop(StopCause::Protocol));
@@ -92,6 +106,18 @@ impl AttemptTimes {
             _ if now - heard >= limits.stall.0 => Some(Due::Stop(StopCause::Stall(limits.stall))),
             _ => None,
         }
+    }
+
+    fn due_after_the_stop(&mut self, passed: Duration) -> Option<Due> {
+        if passed >= self.grace {
+            return Some(Due::Kill);
+        }
+        let of_program = self.grace - RELAY_GRACE.min(self.grace / 2);
+        if !self.has_relay || self.is_program_ended || passed < of_program {
+            return None;
+        }
+        self.is_program_ended = true;
+        Some(Due::EndProgram)
     }
 }
 
@@ -125,7 +151,7 @@ mod tests {
 
     #[test]
     fn each_limit_is_due_at_its_time_and_not_before() {
-        let mut times = AttemptTimes::new(false);
+        let mut times = AttemptTimes::new(false, false);
         let stall = Some(Due::Stop(StopCause::Stall(TimeSpan::from_secs(600))));
         let limits = limits(Some(1800), 600);
         for (seconds, messages, due) in [
@@ -154,7 +180,7 @@ mod tests {
 
     #[test]
     fn after_finished_only_lingering_counts_and_another_protocol_at_once() {
-        let mut times = AttemptTimes::new(false);
+        let mut times = AttemptTimes::new(false, false);
         let limits = limits(Some(60), 60);
         let finished = SignsOfLife {
             is_finished: true,
@@ -185,7 +211,7 @@ mod tests {
             (true, Some(25), 25),
             (false, Some(25), 5),
         ] {
-            let mut times = AttemptTimes::new(keeps_checkpoints);
+            let mut times = AttemptTimes::new(keeps_checkpoints, false);
             most.into_iter()
                 .for_each(|most| times.shorten_grace(at(most)));
             let limits = limits(Some(1), 1);
@@ -197,10 +223,36 @@ mod tests {
     }
 
     #[test]
+    fn a_relay_ends_its_program_before_it_is_killed() {
+        let stopped = SignsOfLife {
+            is_stopped: true,
+            ..said(1)
+        };
+        for (keeps_checkpoints, most, program, relay) in [
+            (false, None, 5_000, 7_000),
+            (true, None, 60_000, 62_000),
+            (true, Some(25_000), 23_000, 25_000),
+            (false, Some(3_000), 1_500, 3_000),
+        ] {
+            let at = Duration::from_millis;
+            let mut times = AttemptTimes::new(keeps_checkpoints, true);
+            most.into_iter()
+                .for_each(|most| times.shorten_grace(at(most)));
+            let limits = limits(None, 600);
+            let mut due = |milliseconds| times.due(at(milliseconds), stopped, &limits);
+            assert_eq!(due(0), None);
+            assert_eq!(due(program - 1), None);
+            assert_eq!(due(program), Some(Due::EndProgram));
+            assert_eq!(due(relay - 1), None, "it is told once");
+            assert_eq!(due(relay), Some(Due::Kill));
+        }
+    }
+
+    #[test]
     fn the_time_for_which_kiln_was_stopped_counts_for_no_limit() {
         let start = Instant::now();
         let mut clock = WatchClock::start(start);
-        let mut times = AttemptTimes::new(false);
+        let mut times = AttemptTimes::new(false, false);
         let limits = limits(Some(60), 10);
         let stopped = SignsOfLife {
             is_stopped: true,
