@@ -286,7 +286,7 @@ fn trials_that_were_run_in_another_way_are_not_kept() {
     assert!(
         measured.status == Some(2)
             && measured.stderr.contains("`measure.warmup_steps`: was ")
-            && measured.stderr.contains("or leave `--keep` out"),
+            && measured.stderr.contains("`--fresh` in place of `--keep`"),
         "{measured:?}"
     );
     place.write("train: {steps: 20}\nsweep: {grid: {train.batch_size: [1, 2]}}");

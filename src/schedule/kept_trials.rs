@@ -34,7 +34,7 @@ pub(super) fn run_alike(
     {
         return Err(format!(
             "`{key}` is an axis in one of the two experiments alone, and ids of trials tell its values \
-             apart only where it is one; restore that, or leave `--keep` out to run all trials"
+             apart only where it is one; restore that, or run all trials with `--fresh` in place of `--keep`"
         ));
     }
     let bound = bound(new, changes);
@@ -48,8 +48,8 @@ pub(super) fn run_alike(
         _ => "",
     };
     Err(format!(
-        "its trials were run or measured in another way:\n{}\nrestore it, or leave `--keep` out to run \
-         all trials{again}",
+        "its trials were run or measured in another way:\n{}\nrestore it, or run all trials with `--fresh` \
+         in place of `--keep`{again}",
         describe(&bound)
     ))
 }

@@ -124,8 +124,8 @@ fn check_data(file: &RunFile, here: &BTreeMap<String, String>) -> Result<(), Str
     match data.is_empty() {
         true => Ok(()),
         false => Err(format!(
-            "its data has changed since:\n  {}\nput it back to keep its trials, or leave `--keep` out \
-             to run all trials",
+            "its data has changed since:\n  {}\nput it back to keep its trials, or run all trials with \
+             `--fresh` in place of `--keep`",
             data.join("\n  ")
         )),
     }
@@ -147,7 +147,7 @@ fn check_machine(file: &RunFile, here: &MachineIdentity) -> Result<(), String> {
         None => Ok(()),
         Some(difference) => Err(format!(
             "it was made on another machine ({difference}), and rows of two machines do not compare; \
-             leave `--keep` out to run all trials on this one"
+             run all trials on this one with `--fresh` in place of `--keep`"
         )),
     }
 }
@@ -172,7 +172,7 @@ fn record(place: &KeptRun<'_>) -> Result<(RunFile, Experiment), String> {
     let old = experiment_of(place.run).map_err(|what| what.trim().to_owned())?;
     if file.is_searching || old.sweep.search.is_some() {
         return Err(
-            "`kiln tune` chose its trials, and a sweep cannot keep them; leave `--keep` out"
+            "`kiln tune` chose its trials, and a sweep cannot keep them; use `--fresh` in place of `--keep`"
                 .to_owned(),
         );
     }
@@ -292,15 +292,15 @@ fn notice(copied: &CopiedRun, wanted: &WantedTrials, selection: &Selection) -> S
 /// Why no trial is kept, where no change of the experiment is the cause.
 fn other_cause(planned: &[Trial], file: &RunFile, table: &TrialTable) -> Option<String> {
     if table.rows.is_empty() {
-        let why =
-            "no trial of it has ended, so none can be kept; leave `--keep` out to run all trials";
+        let why = "no trial of it has ended, so none can be kept; run all trials with `--fresh` in place of \
+             `--keep`";
         return Some(why.to_owned());
     }
     let origin = file.continues.values().next()?;
     (!has_one_of(file, planned)).then(|| {
         format!(
             "its trials began with checkpoints of {} (`--continue`), and those of this experiment begin \
-             without one, so none can be kept; leave `--keep` out to run all trials",
+             without one, so none can be kept; run all trials with `--fresh` in place of `--keep`",
             origin.run_name()
         )
     })
@@ -331,7 +331,7 @@ fn nothing_kept(
     let bound: Vec<KeyChange> = bound.cloned().collect();
     // Trials that both have ended otherwise there, whatever has changed.
     if bound.is_empty() || has_one_of(file, wanted.trials) {
-        return format!("{none}; leave `--keep` out to run them");
+        return format!("{none}; run them with `--fresh` in place of `--keep`");
     }
     let first = describe(&bound[..bound.len().min(MOST_CHANGES)]);
     let more = match bound.len().saturating_sub(MOST_CHANGES) {
@@ -340,7 +340,7 @@ fn nothing_kept(
     };
     format!(
         "{none}; what has changed since:\n{first}{more}\nrestore what makes other trials of them, or \
-         leave `--keep` out to run all trials"
+         run all trials with `--fresh` in place of `--keep`"
     )
 }
 
@@ -348,8 +348,8 @@ fn nothing_kept(
 fn of_other_program(changed: &[String]) -> String {
     format!(
         "its trials ran with another program than the one that is there now:\n  {}\nput it back to keep \
-         them, add `--across programs` to keep the completed ones all the same, or leave `--keep` out \
-         to run all trials",
+         them, add `--across programs` to keep the completed ones all the same, or run all \
+         trials with `--fresh` in place of `--keep`",
         changed.join("\n  ")
     )
 }
@@ -361,8 +361,8 @@ fn of_several_programs(changed: &[String], of_earlier: &[String]) -> String {
     let all: Vec<&str> = of_earlier.iter().chain(new).map(String::as_str).collect();
     format!(
         "the trials to keep ran with several programs, not all with the one that is there now:\n  {}\n\
-         add `--across programs` to keep the completed ones all the same, or leave `--keep` out to run \
-         all trials with one program",
+         add `--across programs` to keep the completed ones all the same, or run all trials with one \
+         program with `--fresh` in place of `--keep`",
         all.join("\n  ")
     )
 }

@@ -234,7 +234,7 @@ fn check(request: &RunRequest, run: &RunFolder) -> Result<RunFile, String> {
         true => Ok(file),
         false => Err(format!(
             "its output cannot be read again, because its trials were run or measured in another \
-             way:\n{}\nrestore it, or leave `--read-again` out to run the trials",
+             way:\n{}\nrestore it, or run the trials with `--fresh` in place of `--read-again`",
             describe(&others)
         )),
     }
@@ -258,7 +258,7 @@ fn same_programs(
     let lines: Vec<String> = changed.iter().map(|change| format!("  {change}")).collect();
     Err(RunStop::Refused(format!(
         "{}: its output is of another program than the one that is there now:\n{}\nput it back to \
-         read that output again, or leave `--read-again` out to run the trials",
+         read that output again, or run the trials with `--fresh` in place of `--read-again`",
         name_of(run),
         lines.join("\n")
     )))

@@ -54,8 +54,8 @@ pub(super) fn keeping_across_programs(
     match savable(wanted, old, true, here) {
         0 => String::new(),
         kept => format!(
-            "\n  `{} --across programs`{} keeps {kept} completed of its {} and runs the others with \
-             the program of now",
+            "\n  `{} --across programs`{} keeps {kept} completed of its {}; all that runs has the \
+             program of now",
             command(wanted, old),
             with_variables(&variables_here()),
             counted(trials_of(wanted, old), "trial")
@@ -93,14 +93,21 @@ fn typed(words: &[String]) -> Option<String> {
     let is_excluded = |word: &String| {
         word.contains("model.environment") || beside_keep(word) == BesideKeep::Excludes
     };
-    if words.get(1).is_none_or(|word| word != "run") || words.iter().any(is_excluded) {
+    let (program, rest) = words.split_first()?;
+    // But for `--json`, the options of `plan` are options of `run`.
+    let rest = match rest.split_first()? {
+        (verb, rest) if verb == "run" => rest,
+        (verb, rest) if verb == "plan" && !rest.iter().any(|word| word == "--json") => rest,
+        _ => return None,
+    };
+    if rest.iter().any(is_excluded) {
         return None;
     }
-    let words = words
+    let rest = rest
         .iter()
         .filter(|word| beside_keep(word) == BesideKeep::Stays);
-    let words: Vec<String> = words.map(|word| shell_word(word)).collect();
-    Some(words.join(" "))
+    let rest: Vec<String> = rest.map(|word| shell_word(word)).collect();
+    Some(format!("{} run {}", shell_word(program), rest.join(" ")))
 }
 
 /// What becomes of a word of the command line.
@@ -174,10 +181,13 @@ mod tests {
         let dry = "kiln run x.yaml --dry-run --set train.steps=3 --fresh --at y:t1";
         let run = "kiln run x.yaml --set train.steps=3 --at y:t1";
         assert_eq!(of(dry).as_deref(), Some(run));
+        let plan = of("kiln plan x.yaml --set train.steps=3");
+        assert_eq!(plan.as_deref(), Some("kiln run x.yaml --set train.steps=3"));
         for other in [
             "kiln run x.yaml --rerun failed",
             "kiln run x.yaml y.yaml",
             "kiln tune x.yaml",
+            "kiln plan x.yaml --json",
         ] {
             assert_eq!(of(other), None, "{other}");
         }
