@@ -193,7 +193,7 @@ pub(super) fn of_unknown_processor(
     }
     let is_known = |rows: &[&TrialRow]| {
         let mut rows = completed(rows).into_iter();
-        rows.any(|row| !RowFact::Processor.of(row).is_empty())
+        rows.any(|row| row.is_on_gpu() || !RowFact::Processor.of(row).is_empty())
     };
     let silent = match [&pair.base, &pair.new].map(|rows| is_known(rows)) {
         [false, true] => "base",
