@@ -40,9 +40,10 @@ pub(super) const VALIDATION_ABOVE_TRAINING: Rule = Rule {
     means: "The model is better on the samples it has trained on than on others. It may have \
             learned them by heart (many passes over little data, or a large model), or the \
             validation data may be of another kind; the row does not tell which. The training loss \
-            is the mean of the last few steps alone.",
-    refuted_by: "The losses of `epochs.csv`, means over whole epochs, lie closer together; or the \
-                 validation loss still falls with further steps, so that nothing is lost.",
+            of kiln's own models is the mean of the last few steps alone.",
+    refuted_by: "The losses of whole epochs (in `epochs.csv`, or in the log of a command) lie closer \
+                 together; or the validation loss still falls with further steps, so that nothing is \
+                 lost.",
     explains: &[],
     is_fault: true,
     find: validation_above_training,
@@ -238,8 +239,12 @@ fn validation_above_training(case: &TrialContext<'_>) -> Option<RuleMatch> {
     if !is_of_data || !is_far {
         return None;
     }
+    let of_steps = match case.is_command() {
+        true => "",
+        false => " of the last steps",
+    };
     let says = format!(
-        "the validation loss is {}, {} times the training loss of the last steps, {}",
+        "the validation loss is {}, {} times the training loss{of_steps}, {}",
         decimals(valid, 4),
         decimals(valid / train, 1),
         decimals(train, 4)
