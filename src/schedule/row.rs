@@ -142,10 +142,8 @@ fn figures(facts: &AttemptFacts) -> TrialFigures {
             figures.flops_per_sample = figures.flops_per_sample.or(trial.flops_per_sample);
         }
     }
-    // A command with a result has the steps that its metric `steps` says; else a step of 0 is none.
-    let is_command = trial.model.command().is_some();
-    let of_command = |step: u64| step > 0 && facts.result.is_none();
-    let step = facts.step.filter(|step| !is_command || of_command(*step));
+    // The step of a command is only shown: it may be that of an evaluation's progress bar.
+    let step = facts.step.filter(|_| trial.model.command().is_none());
     figures.steps = figures.steps.or(step);
     figures.resumed_at_step = figures.resumed_at_step.or(facts.resumed_at_step);
     let threads = || match &*trial.model {
