@@ -467,6 +467,34 @@ fn uuids(devices: &[u32]) -> Vec<String> {
         .collect()
 }
 
+#[test]
+fn trials_on_several_gpus_are_refused_that_read_their_numbers_from_one_file() {
+    let file = |path: &str| {
+        Place::of_command(
+            &format!(
+                "  argv: [sh, -c, 'echo a,b >\"$1\"; echo $KILN_VALUE_A,1 >>\"$1\"', sh, '{path}']\n  \
+                 values: {{a: 1}}\n  environment: {{A: '{{a}}'}}\n  metrics: {{a: {{csv: '{path}', \
+                 column: a}}}}"
+            ),
+            "run: {devices: all, require_idle_device: false}\nsweep: {grid: {model.values.a: [1, 2]}}",
+        )
+    };
+    let shared = file("log.csv");
+    let ended = run(&shared, &four_gpus(), "");
+    let says = "`model.metrics.a` of more than one trial is read from one file, `log.csv`, and trials run \
+                on several devices at the same time, so a trial would have the numbers of another; give \
+                each its own file, such as `{folder}/log.csv`, or run on one device";
+    assert!(ended.stderr.contains(says), "{ended:?}");
+    assert_ne!(ended.status, Some(0));
+    let one = kiln_on(&shared, &four_gpus(), &["--device", "1"]).output();
+    let one = Ended::of(one.unwrap());
+    assert_eq!(one.status, Some(0), "{one:?}");
+    assert_eq!(shared.column("metric.a"), ["1.0", "2.0"]);
+    let own = file("{folder}/log.csv");
+    let ended = run(&own, &four_gpus(), "");
+    assert_eq!(ended.status, Some(0), "{ended:?}");
+}
+
 /// A run of four trials, each on two GPUs of this machine.
 fn in_pairs(child: &str, keys: &str, scenario: &Scenario) -> (Place, Ended) {
     let place = sweep(&format!("devices_per_trial: 2, {keys}"), 4);

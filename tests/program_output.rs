@@ -109,6 +109,49 @@ out.write(b'last 11')
         ["7.0", "8.0", "", "9.0", "10.0", "11.0"]
     );
     assert_eq!(read("train_loss"), "2.0");
+    let note = "cut: a line of its output is longer than 1 MiB and was not read to its end";
+    assert_eq!(read("notes"), note);
+}
+
+#[test]
+fn numbers_between_the_colors_of_a_terminal_are_read() {
+    let text = r"printf '\033[1mloss:\033[0m \033[31m2.5\033[0m\n\033[32mspeed 12.5\033[0m\n'";
+    let metrics = r"{train_loss: {line: '^loss: (\S+)$'}, speed: {line: '^speed ([0-9.]+)$'}}";
+    let place = ran("sh", text, metrics, "");
+    let row = &place.rows()[0];
+    assert_eq!(
+        (row["train_loss"].as_str(), row["metric.speed"].as_str()),
+        ("2.5", "12.5")
+    );
+}
+
+#[test]
+fn a_file_that_trials_append_to_gives_each_its_own_rows() {
+    let text = "test -e log.csv || echo step,loss >log.csv\nfor step in 1 2 3; do echo \
+                \"$step,$KILN_VALUE_LOSS\" >>log.csv; done\n";
+    let place = Place::of_command(
+        "  argv: [sh, program.sh]\n  values: {loss: 1}\n  environment: {LOSS: '{loss}'}\n  metrics: \
+         {least: {csv: log.csv, column: loss, take: min}, mean: {csv: log.csv, column: loss, take: \
+         mean}}",
+        "sweep: {grid: {model.values.loss: [3, 5, 7]}}",
+    );
+    fs::write(place.path("program.sh"), text).unwrap();
+    let ended = place.run("", &[]);
+    assert_eq!(ended.status, Some(0), "{ended:?}");
+    for metric in ["metric.least", "metric.mean"] {
+        let mut found = place.column(metric);
+        found.sort();
+        assert_eq!(found, ["3.0", "5.0", "7.0"], "{metric}");
+    }
+    let notes = place.column("notes");
+    let says = "log.csv had rows before the attempt, which are left out";
+    let told = notes.iter().filter(|note| note.contains(says)).count();
+    assert_eq!(told, 2, "{notes:?}");
+    let kiln = place.kiln(&["plan", "x.yaml"]).output().unwrap();
+    let plan = Ended::of(kiln).stdout;
+    let said = "`least` of more than one trial is read from one file, `log.csv`, so they must run one \
+                after another; `{folder}/log.csv` would be a file for each";
+    assert!(plan.contains(said), "{plan}");
 }
 
 #[test]

@@ -194,6 +194,23 @@ fn nodes_with_another_build_of_libtorch_or_another_clock_are_told() {
 }
 
 #[test]
+fn a_file_that_several_trials_would_write_is_refused_by_a_worker() {
+    let place = Place::of_command(
+        "  argv: [sh, -c, 'echo a,b >log.csv; echo $KILN_VALUE_A,1 >>log.csv']\n  values: {a: 1}\n  \
+         metrics: {a: {csv: log.csv, column: a}}",
+        "sweep: {grid: {model.values.a: [1, 2]}}",
+    );
+    submit(&place, &[]);
+    let ended = Ended::of(kiln(&place, &["worker", "x"], "locks").output().unwrap());
+    let says = "`model.metrics.a` of more than one trial is read from one file, `log.csv`, and other \
+                workers run trials at the same time, so a trial would have the numbers of another; give \
+                each its own file, such as `{folder}/log.csv`";
+    assert!(ended.stderr.contains(says), "{ended:?}");
+    assert_ne!(ended.status, Some(0));
+    assert!(place.rows().is_empty());
+}
+
+#[test]
 fn a_block_stays_on_one_worker() {
     let place = Place::of_command(
         "  argv: [sh, -c, 'sleep 0.02; echo loss $KILN_VALUE_LAST $KILN_VALUE_MORE']\n  values: \

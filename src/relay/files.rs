@@ -3,8 +3,8 @@
 use std::{
     fmt,
     fs::{File, Metadata},
-    io::{self, Read, Seek},
-    os::unix::fs::MetadataExt,
+    io::{self, BufRead, BufReader, Read, Seek, SeekFrom},
+    os::unix::fs::{FileExt, MetadataExt},
     path::{Component, Path, PathBuf},
     thread,
     time::{Duration, SystemTime},
@@ -19,6 +19,8 @@ use super::number;
 const MOST_JSON_BYTES: u64 = 64 << 20;
 /// More than the resolution of the times of files, which is that of the system's timer.
 const TICK: Duration = Duration::from_millis(20);
+/// Number of last bytes of a file by which one that was appended to is told from one written anew.
+const END_BYTES: u64 = 64 << 10;
 
 /// Reason why a file has no number.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -109,11 +111,15 @@ fn is_link(path: &Path) -> io::Result<bool> {
 
 /// A file as it was before the attempt. Times of files are compared with each other alone: those of a
 /// file server are of another clock.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(super) enum FileBefore {
     #[default]
     Absent,
-    There([i64; 6]),
+    There {
+        facts: [i64; 6],
+        /// Its last bytes; empty if what they held counts for the attempt too.
+        end: Vec<u8>,
+    },
     /// It could not be looked at, so whatever is read later may be of before.
     Unknown(io::ErrorKind),
 }
@@ -127,26 +133,47 @@ impl FileBefore {
             Ok(None) => return Self::Absent,
             Err(error) => return Self::Unknown(error.kind()),
         };
+        let end = match end_of(path, facts.size()) {
+            Ok(end) => end,
+            // A program cannot append to what is no file or what it may not open.
+            Err(error) if is_other(&error) => Vec::new(),
+            Err(error) if error.kind() == io::ErrorKind::PermissionDenied => Vec::new(),
+            Err(error) => return Self::Unknown(error.kind()),
+        };
         let is_new = |written: SystemTime| written.elapsed().is_ok_and(|age| age < TICK);
         if facts.modified().is_ok_and(is_new) {
             thread::sleep(TICK);
         }
-        Self::with(&facts)
+        Self::There {
+            facts: facts_of(&facts),
+            end,
+        }
     }
 
-    fn with(facts: &Metadata) -> Self {
-        Self::There([
-            facts.ino() as i64,
-            facts.size() as i64,
-            facts.mtime(),
-            facts.mtime_nsec(),
-            facts.ctime(),
-            facts.ctime_nsec(),
-        ])
+    /// The same, where what the file already has is of the trial too.
+    pub(super) fn of_trial(mut self) -> Self {
+        if let Self::There { end, .. } = &mut self {
+            end.clear();
+        }
+        self
+    }
+
+    /// The number of bytes of before that the file still begins with; 0 if it was written anew.
+    fn kept_bytes(&self, file: &File, now: &Metadata) -> io::Result<u64> {
+        let Self::There { facts, end } = self else {
+            return Ok(0);
+        };
+        let size = facts[1] as u64;
+        if end.is_empty() || now.size() <= size {
+            return Ok(0);
+        }
+        let mut bytes = vec![0; end.len()];
+        patiently(|| file.read_exact_at(&mut bytes, size - end.len() as u64))?;
+        Ok(if bytes == *end { size } else { 0 })
     }
 
     /// Why no number of the file can be taken, whatever it has at the end of the attempt.
-    pub(super) fn fault(self, path: &Path) -> Option<FileFault> {
+    pub(super) fn fault(&self, path: &Path) -> Option<FileFault> {
         match self {
             Self::Unknown(kind) => Some(FileFault {
                 is_unreadable: true,
@@ -158,12 +185,34 @@ impl FileBefore {
                     ),
                 )
             }),
-            Self::Absent | Self::There(_) => None,
+            Self::Absent | Self::There { .. } => None,
         }
     }
 }
 
-fn open(path: &Path, before: FileBefore) -> Result<File, FileFault> {
+fn facts_of(found: &Metadata) -> [i64; 6] {
+    [
+        found.ino() as i64,
+        found.size() as i64,
+        found.mtime(),
+        found.mtime_nsec(),
+        found.ctime(),
+        found.ctime_nsec(),
+    ]
+}
+
+/// The last bytes of a file of this size.
+fn end_of(path: &Path, size: u64) -> io::Result<Vec<u8>> {
+    let mut end = vec![0; size.min(END_BYTES) as usize];
+    let file = input::open(path)?;
+    let begin = size - end.len() as u64;
+    patiently(|| file.read_exact_at(&mut end, begin))?;
+    Ok(end)
+}
+
+/// Opens a file that has changed since the attempt began; with it, the number of its bytes that are of
+/// before.
+fn open(path: &Path, before: &FileBefore) -> Result<(File, u64), FileFault> {
     if let Some(fault) = before.fault(path) {
         return Err(fault);
     }
@@ -173,31 +222,49 @@ fn open(path: &Path, before: FileBefore) -> Result<File, FileFault> {
         _ => failed(error),
     })?;
     let now = patiently(|| file.metadata()).map_err(failed)?;
-    if FileBefore::with(&now) == before {
+    if matches!(before, FileBefore::There { facts, .. } if *facts == facts_of(&now)) {
         return Err(fault(path, "is older than this attempt"));
     }
-    Ok(file)
+    let kept = before.kept_bytes(&file, &now).map_err(failed)?;
+    Ok((file, kept))
 }
 
-/// Calls `cell` with each cell of a column that is not empty.
+fn table<R: Read>(reader: R) -> csv::Reader<R> {
+    csv::ReaderBuilder::new()
+        .flexible(true)
+        .has_headers(false)
+        .trim(csv::Trim::All)
+        .from_reader(reader)
+}
+
+/// The rest of a file behind its first bytes, from the beginning of a line.
+fn behind(mut file: &File, bytes: u64) -> io::Result<BufReader<&File>> {
+    // If the last byte of before ended its line, that line feed alone is passed over.
+    file.seek(SeekFrom::Start(bytes.saturating_sub(1)))?;
+    let mut rest = BufReader::new(file);
+    rest.skip_until(b'\n')?;
+    Ok(rest)
+}
+
+/// Calls `cell` with each cell of a column that is not empty. Of a file that was appended to, these are
+/// the cells of the rows that were added; returns whether it was.
 ///
 /// # Errors
 /// The file is missing, older than the attempt or not a table, or has no such column.
 pub(super) fn csv(
     path: &Path,
     column: &str,
-    before: FileBefore,
+    before: &FileBefore,
     mut cell: impl FnMut(&str),
-) -> Result<(), FileFault> {
+) -> Result<bool, FileFault> {
     let broken = |error: csv::Error| match error.kind() {
         csv::ErrorKind::Io(error) => unreadable(path, error),
         _ => fault(path, format!("cannot be read as CSV: {error}")),
     };
-    let mut reader = csv::ReaderBuilder::new()
-        .flexible(true)
-        .trim(csv::Trim::All)
-        .from_reader(open(path, before)?);
-    let columns = reader.byte_headers().map_err(broken)?.clone();
+    let (file, kept) = open(path, before)?;
+    let mut whole = table(&file);
+    let mut columns = csv::ByteRecord::new();
+    whole.read_byte_record(&mut columns).map_err(broken)?;
     let names: Vec<String> = columns
         .iter()
         .map(|name| {
@@ -211,22 +278,36 @@ pub(super) fn csv(
         let why = format!("has no column `{column}`; it has `{}`", shown.join("`, `"));
         return Err(fault(path, why));
     };
+    let mut row = |record: &csv::ByteRecord| match record.get(at) {
+        Some(bytes) if !bytes.is_empty() => cell(&String::from_utf8_lossy(bytes)),
+        _ => {}
+    };
     let mut record = csv::ByteRecord::new();
-    while reader.read_byte_record(&mut record).map_err(broken)? {
-        match record.get(at) {
-            Some(bytes) if !bytes.is_empty() => cell(&String::from_utf8_lossy(bytes)),
-            _ => {}
+    if kept == 0 {
+        while whole.read_byte_record(&mut record).map_err(broken)? {
+            row(&record);
         }
+        return Ok(false);
     }
-    Ok(())
+    let rest = behind(&file, kept).map_err(|error| unreadable(path, &error))?;
+    let mut added = table(rest);
+    let mut is_first = true;
+    while added.read_byte_record(&mut record).map_err(broken)? {
+        // A program that appends may write the header each time.
+        if !(is_first && record == columns) {
+            row(&record);
+        }
+        is_first = false;
+    }
+    Ok(true)
 }
 
 /// The number at a place of a JSON file; `None` if something else is there.
 ///
 /// # Errors
 /// The file is missing, older than the attempt or not JSON, or has nothing there.
-pub(super) fn json(path: &Path, at: &str, before: FileBefore) -> Result<Option<f64>, FileFault> {
-    let file = open(path, before)?;
+pub(super) fn json(path: &Path, at: &str, before: &FileBefore) -> Result<Option<f64>, FileFault> {
+    let (file, _) = open(path, before)?;
     let read = patiently(|| {
         let mut bytes = Vec::new();
         (&file).rewind()?;
@@ -268,7 +349,7 @@ mod tests {
     fn column(text: &str, name: &str) -> Result<Vec<String>, String> {
         let (_folder, path) = file(text);
         let mut cells = Vec::new();
-        csv(&path, name, FileBefore::default(), |cell| {
+        csv(&path, name, &FileBefore::default(), |cell| {
             cells.push(cell.to_owned())
         })
         .map_err(|fault| fault.why)?;
@@ -287,11 +368,72 @@ mod tests {
         assert_eq!(column("", "a").unwrap_err(), "has no column `a`; it has ``");
     }
 
+    /// The cells of column `loss` and whether the file counts as appended to, if it has this text
+    /// before the attempt and `after` at its end.
+    fn of_two(before: &str, after: &str) -> (Vec<String>, bool) {
+        let (_folder, path) = file(before);
+        let then = FileBefore::of(&path);
+        fs::write(&path, after).unwrap();
+        let mut cells = Vec::new();
+        let appended = csv(&path, "loss", &then, |cell| cells.push(cell.to_owned()));
+        (cells, appended.unwrap())
+    }
+
+    #[test]
+    fn of_a_file_that_was_appended_to_only_the_added_rows_are_read() {
+        let old = "step,loss\n1,2.5\n2,2\n";
+        let with = |added: &str| of_two(old, &format!("{old}{added}"));
+        let cells = |texts: &[&str]| {
+            texts
+                .iter()
+                .map(|text| (*text).to_owned())
+                .collect::<Vec<_>>()
+        };
+        assert_eq!(with("1,7\n2,6\n"), (cells(&["7", "6"]), true));
+        assert_eq!(with("step,loss\n1,7\n"), (cells(&["7"]), true));
+        let no_line_feed = of_two("step,loss\n1,2.5", "step,loss\n1,2.5\n1,7\n");
+        assert_eq!(no_line_feed, (cells(&["7"]), true));
+        let header = of_two("step,loss\n", "step,loss\n1,7\n");
+        assert_eq!(header, (cells(&["7"]), true));
+    }
+
+    #[test]
+    fn a_file_that_was_written_anew_is_read_as_a_whole() {
+        let cells = |texts: &[&str]| {
+            texts
+                .iter()
+                .map(|text| (*text).to_owned())
+                .collect::<Vec<_>>()
+        };
+        let longer = of_two("step,loss\n1,2.5\n", "step,loss\n1,2.4\n2,2\n");
+        assert_eq!(longer, (cells(&["2.4", "2"]), false));
+        let shorter = of_two("step,loss\n1,2.5\n2,2\n", "step,loss\n1,2.5\n");
+        assert_eq!(shorter, (cells(&["2.5"]), false));
+        assert_eq!(of_two("", "step,loss\n1,7\n"), (cells(&["7"]), false));
+        // The same beginning, and another text before the end of the old file.
+        let long = |last: &str| format!("step,loss\n{}{last}\n", "1,2.5\n".repeat(30_000));
+        let (all, appended) = of_two(&long("1,3.5"), &format!("{}2,9\n", long("1,4.5")));
+        assert_eq!((all.len(), appended), (30_002, false));
+        let (added, appended) = of_two(&long("1,3.5"), &format!("{}2,9\n", long("1,3.5")));
+        assert_eq!((added, appended), (cells(&["9"]), true));
+    }
+
+    #[test]
+    fn a_file_of_the_trial_itself_is_read_as_a_whole() {
+        let (_folder, path) = file("loss\n1\n");
+        let before = FileBefore::of(&path).of_trial();
+        let mut cells = 0;
+        csv(&path, "loss", &before, |_| cells += 1).unwrap_err();
+        fs::write(&path, "loss\n1\n2\n").unwrap();
+        assert_eq!(csv(&path, "loss", &before, |_| cells += 1), Ok(false));
+        assert_eq!(cells, 2);
+    }
+
     #[test]
     fn a_place_of_a_json_file_is_read() {
         let text = r#"{"benchmarks": [{"real_time": 12.5, "name": "x"}], "nan": NaN}"#;
         let (_folder, path) = file(text);
-        let at = |place| json(&path, place, FileBefore::default());
+        let at = |place| json(&path, place, &FileBefore::default());
         assert_eq!(at("benchmarks.0.real_time"), Ok(Some(12.5)));
         assert_eq!(at("benchmarks.0.name"), Ok(None));
         assert!(at("nan").unwrap().is_some_and(f64::is_nan));
@@ -306,12 +448,12 @@ mod tests {
         let (_folder, path) = file("{\"a\": 1}");
         let before = FileBefore::of(&path);
         assert_eq!(
-            json(&path, "a", before).unwrap_err().why,
+            json(&path, "a", &before).unwrap_err().why,
             "is older than this attempt"
         );
         fs::write(&path, "{\"a\": 2}").unwrap();
-        assert_eq!(json(&path, "a", before), Ok(Some(2.0)));
-        let missing = json(Path::new("/nowhere/x"), "a", before).unwrap_err();
+        assert_eq!(json(&path, "a", &before), Ok(Some(2.0)));
+        let missing = json(Path::new("/nowhere/x"), "a", &before).unwrap_err();
         assert_eq!(missing.to_string(), "/nowhere/x does not exist");
     }
 
@@ -323,8 +465,8 @@ mod tests {
         std::os::unix::fs::symlink("gone", at("link")).unwrap();
         fs::create_dir(at("folder")).unwrap();
         let is_unreadable = |name: &str| {
-            let of_json = json(&at(name), "a", FileBefore::Absent).unwrap_err();
-            let of_csv = csv(&at(name), "a", FileBefore::Absent, |_| ()).unwrap_err();
+            let of_json = json(&at(name), "a", &FileBefore::Absent).unwrap_err();
+            let of_csv = csv(&at(name), "a", &FileBefore::Absent, |_| ()).unwrap_err();
             assert_eq!(of_json.is_unreadable, of_csv.is_unreadable, "{name}");
             let kept = kept(&at(name), &kiln_core::limits::STATE_BYTES);
             assert_eq!(kept.is_err(), of_json.is_unreadable, "{name}");
@@ -348,8 +490,8 @@ mod tests {
         let before = FileBefore::of(&path);
         fs::remove_file(&path).unwrap();
         fs::write(&path, "{\"a\": 1}").unwrap();
-        let of_json = json(&path, "a", before).unwrap_err();
-        let of_csv = csv(&path, "a", before, |_| ()).unwrap_err();
+        let of_json = json(&path, "a", &before).unwrap_err();
+        let of_csv = csv(&path, "a", &before, |_| ()).unwrap_err();
         assert_eq!(of_json, of_csv);
         assert!(
             of_json.why.starts_with("could not be looked at"),

@@ -1,12 +1,26 @@
 //! Splits an output into lines, in bounded memory. A carriage return ends a line too: progress bars
-//! draw over themselves with it.
+//! draw over themselves with it. Codes that color a terminal are left out of the lines.
+
+use std::borrow::Cow;
+
+use anstream::adapter::strip_str;
 
 /// Longest line in bytes; the rest of a longer one is left out.
 const LONGEST_LINE: usize = 1 << 20;
 
+/// A text without the codes of a terminal: `\x1b[1mloss\x1b[0m 2` is `loss 2`.
+pub(super) fn without_codes(text: &str) -> Cow<'_, str> {
+    match text.contains('\x1b') {
+        true => Cow::Owned(strip_str(text).to_string()),
+        false => Cow::Borrowed(text),
+    }
+}
+
 #[derive(Debug, Default)]
 pub(super) struct Lines {
     partial: Vec<u8>,
+    /// Whether a line was longer than is read.
+    pub(super) has_cut: bool,
 }
 
 impl Lines {
@@ -28,12 +42,13 @@ impl Lines {
 
     fn extend(&mut self, bytes: &[u8]) {
         let room = LONGEST_LINE - self.partial.len();
+        self.has_cut |= bytes.len() > room;
         self.partial.extend(&bytes[..bytes.len().min(room)]);
     }
 
     fn end(&mut self, line: &mut impl FnMut(&str)) {
         if !self.partial.is_empty() {
-            line(&String::from_utf8_lossy(&self.partial));
+            line(&without_codes(&String::from_utf8_lossy(&self.partial)));
             self.partial.clear();
         }
     }
@@ -77,6 +92,26 @@ mod tests {
         let found = split(&[&chunk, &chunk, &chunk, b"\nnext"]);
         assert_eq!(found.len(), 2);
         assert_eq!((found[0].len(), found[1].as_str()), (LONGEST_LINE, "next"));
+    }
+
+    #[test]
+    fn a_line_that_was_cut_is_told() {
+        let mut lines = Lines::default();
+        lines.add(&vec![b'x'; LONGEST_LINE], |_| ());
+        lines.add(b"\n", |_| ());
+        assert!(!lines.has_cut);
+        lines.add(&vec![b'x'; LONGEST_LINE + 1], |_| ());
+        assert!(lines.has_cut);
+    }
+
+    #[test]
+    fn a_line_has_no_codes_of_a_terminal() {
+        let colored = b"\x1b[32mloss\x1b[0m \x1b[1;31m2.5\x1b[0m\n\x1b]8;;x\x07link\x1b]8;;\x07\n";
+        assert_eq!(split(&[&colored[..9], &colored[9..]]), ["loss 2.5", "link"]);
+        assert_eq!(
+            split(&[b"\x1b[2K\rstep 1\ta \xc3\xa9\n"]),
+            ["", "step 1\ta \u{e9}"]
+        );
     }
 
     #[test]

@@ -19,7 +19,9 @@ use serde::{Deserialize, Serialize};
 
 use self::metric::CommandMetricReader;
 pub(super) use self::metric::MetricFault;
-use super::{files::FileFault, messages::Progress, near_miss::nearest, number};
+use super::{
+    files::FileFault, lines::without_codes, messages::Progress, near_miss::nearest, number,
+};
 
 /// Each metric that has a number, in the order of the file.
 pub(super) type Numbers = Vec<(String, f64)>;
@@ -47,6 +49,9 @@ pub(super) struct Metrics {
     window: WindowLines,
     stdout_lines: u64,
     stderr_lines: u64,
+    /// Whether a line of each output was longer than is read.
+    stdout_cut: bool,
+    stderr_cut: bool,
 }
 
 #[derive(Debug, Default)]
@@ -64,10 +69,12 @@ impl Metrics {
         let folder = command.folder.as_deref();
         let folder = folder.map(|folder| command.expand_text(folder, placeholders));
         let folder = PathBuf::from(folder.unwrap_or_default());
+        let own = [&placeholders.folder, &placeholders.checkpoint_folder];
+        let own: Vec<&Path> = own.into_iter().flatten().map(Path::new).collect();
         let metric = |(name, settings): (&str, &CommandMetric)| {
-            let metric = CommandMetricReader::new(name, settings, |file| {
-                folder.join(command.expand_text(file, placeholders))
-            });
+            let place = |file: &str| folder.join(command.expand_text(file, placeholders));
+            let is_of_trial = |path: &Path| own.iter().any(|folder| path.starts_with(folder));
+            let metric = CommandMetricReader::new(name, settings, place, is_of_trial);
             metric.map(|mut metric| {
                 metric.attempt = placeholders.folder.as_deref().map(PathBuf::from);
                 metric
@@ -182,6 +189,28 @@ impl Metrics {
         }
     }
 
+    /// A line of this output was longer than is read.
+    pub(super) fn note_cut(&mut self, stream: Stream) {
+        match stream {
+            Stream::Stdout => self.stdout_cut = true,
+            Stream::Stderr => self.stderr_cut = true,
+        }
+    }
+
+    /// Why a metric without a number may have been in a line that was not read to its end.
+    fn cut_note(&self, metric: &CommandMetricReader) -> Option<String> {
+        let is_cut = |stream| match stream {
+            Stream::Stdout => self.stdout_cut,
+            Stream::Stderr => self.stderr_cut,
+        };
+        let lacks_it = [Stream::Stdout, Stream::Stderr]
+            .into_iter()
+            .any(|stream| metric.is_of_lines_of(stream) && is_cut(stream));
+        (lacks_it && metric.is_unmatched()).then(|| {
+            "a line of its output is longer than 1 MiB and was not read to its end".to_owned()
+        })
+    }
+
     /// Notices, once each, of what will fail the trial at its end: see [`CommandMetricReader::notice`].
     pub(super) fn notices(&mut self) -> Vec<String> {
         let metrics = self.metrics.iter_mut();
@@ -197,7 +226,7 @@ impl Metrics {
                 Stream::Stderr => (stderr, STDERR),
             };
             let near = match metric.is_unmatched() {
-                true => nearest(&metric.name, output),
+                true => nearest(&metric.name, &without_codes(output)),
                 false => Vec::new(),
             };
             if !near.is_empty() {
@@ -288,7 +317,10 @@ impl Metrics {
 
     /// Reasons for empty cells and other remarks, by metric.
     pub(super) fn notes(&self) -> BTreeMap<String, String> {
-        let note = |metric: &CommandMetricReader| Some((metric.name.clone(), metric.note()?));
+        let note = |metric: &CommandMetricReader| {
+            let note = metric.note().or_else(|| self.cut_note(metric))?;
+            Some((metric.name.clone(), note))
+        };
         self.metrics.iter().filter_map(note).collect()
     }
 }

@@ -255,6 +255,9 @@ impl Shared {
             }
             None => lines.finish(line),
         }
+        if lines.has_cut {
+            metrics.note_cut(stream);
+        }
     }
 }
 

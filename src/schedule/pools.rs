@@ -7,7 +7,7 @@ use std::{
 };
 
 use kiln_core::{
-    plan::Trial,
+    plan::{Trial, shared_metric_file},
     spec::{DeviceName, Devices, Precision},
     units::listed,
 };
@@ -44,6 +44,15 @@ impl Pools {
             self.slots.push(places.to_vec());
             self.slots.len() - 1
         })
+    }
+
+    /// Whether two slots have no device in common, so that two trials may run at the same time.
+    fn has_slots_at_once(&self) -> bool {
+        let is_apart = |one: &[usize], other: &[usize]| one.iter().all(|at| !other.contains(at));
+        let slots = &self.slots;
+        slots
+            .iter()
+            .any(|one| slots.iter().any(|other| is_apart(one, other)))
     }
 
     /// Adds notices, each once: several device requests may have the same.
@@ -130,6 +139,7 @@ pub(super) fn lease_all(
         }
         refuse_tf32_on_the_cpu(trial, &pools, &wanted)?;
     }
+    refuse_shared_files(request, known, &pools)?;
     let idle = idle(request, known, &pools.requests);
     pools.notices.extend(idle);
     Ok(pools)
@@ -179,6 +189,35 @@ fn refuse_tf32_on_the_cpu(
         "trial {} has `train.precision: tf32`, which needs a GPU, and there is none for it{why}; \
          use another precision, or name a GPU with `--device`",
         trial.id
+    )))
+}
+
+/// Refuses trials that may run at the same time and read a metric from one file: the numbers of one
+/// would be those of another.
+fn refuse_shared_files(
+    request: &RunRequest,
+    known: &KnownRun,
+    pools: &Pools,
+) -> Result<(), RunStop> {
+    let at_once = match (known.is_worker, pools.has_slots_at_once()) {
+        (true, _) => "other workers run trials at the same time",
+        (false, true) => "trials run on several devices at the same time",
+        (false, false) => return Ok(()),
+    };
+    let Some(shared) = shared_metric_file(known.remaining(request)) else {
+        return Ok(());
+    };
+    let one_device = match known.is_worker {
+        true => "",
+        false => ", or run on one device",
+    };
+    Err(RunStop::CannotRun(format!(
+        "`model.metrics.{}` of more than one trial is read from one file, `{}`, and {at_once}, so a \
+         trial would have the numbers of another; give each its own file, such as \
+         `{{folder}}/{}`{one_device}",
+        shared.metric,
+        shared.file,
+        shared.file_name(),
     )))
 }
 

@@ -4,7 +4,7 @@ use std::{fmt::Write, path::Path};
 
 use kiln_core::{
     kinds::command::Placeholders,
-    plan::{Plan, show},
+    plan::{Plan, shared_metric_file, show},
     statistics::FEWEST_RUNS,
     units::{Bytes, without_controls},
 };
@@ -74,6 +74,16 @@ fn of_command(plan: &Plan) -> Option<String> {
         text.push_str(
             "repeats run the same command again: `argv` has no `{seed}`, so only the noise of the \
              measurement differs\n",
+        );
+    }
+    if let Some(shared) = shared_metric_file(&plan.trials) {
+        let _ = writeln!(
+            text,
+            "`{}` of more than one trial is read from one file, `{}`, so they must run one after another; \
+             `{{folder}}/{}` would be a file for each",
+            shared.metric,
+            without_controls(&shared.file),
+            without_controls(shared.file_name()),
         );
     }
     Some(text)

@@ -44,6 +44,8 @@ pub(super) struct CommandMetricReader {
     pattern: Option<LinePattern>,
     /// The file that it is read from, and that file before the attempt.
     file: Option<(FileBefore, PathBuf)>,
+    /// Whether only the rows that were added to its file count.
+    is_appended_to: bool,
     /// The folder of the attempt, which differs from trial to trial.
     pub(super) attempt: Option<PathBuf>,
     pub(super) found: Found,
@@ -68,7 +70,8 @@ pub(super) struct CommandMetricReader {
 }
 
 impl CommandMetricReader {
-    /// `place` is where a file lies that the settings name.
+    /// `place` is where a file lies that the settings name; `is_of_trial` says of its path whether what
+    /// it has from earlier attempts is of this trial.
     ///
     /// # Errors
     /// It is not read from one source, or its pattern is not one.
@@ -76,6 +79,7 @@ impl CommandMetricReader {
         name: &str,
         settings: &CommandMetric,
         place: impl Fn(&str) -> PathBuf,
+        is_of_trial: impl Fn(&Path) -> bool,
     ) -> Result<Self, String> {
         let in_words = |why: String| format!("`model.metrics.{name}` {why}");
         let (pattern, file) = match settings.source().map_err(in_words)? {
@@ -84,12 +88,18 @@ impl CommandMetricReader {
             }
             MetricSource::Csv { file, .. } | MetricSource::Json { file, .. } => {
                 let path = place(file);
-                (None, Some((FileBefore::of(&path), path)))
+                let before = FileBefore::of(&path);
+                let before = match is_of_trial(&path) {
+                    true => before.of_trial(),
+                    false => before,
+                };
+                (None, Some((before, path)))
             }
             _ => (None, None),
         };
         Ok(Self {
             file,
+            is_appended_to: false,
             attempt: None,
             name: name.to_owned(),
             settings: settings.clone(),
@@ -215,17 +225,21 @@ impl CommandMetricReader {
         let settings = self.settings.clone();
         let read = match settings.source() {
             Ok(MetricSource::Csv { column, .. }) => {
-                files::csv(&path, column, before, |text| self.text(text))
+                files::csv(&path, column, &before, |text| self.text(text))
             }
-            Ok(MetricSource::Json { at, .. }) => {
-                files::json(&path, at, before).map(|value| match value {
+            Ok(MetricSource::Json { at, .. }) => files::json(&path, at, &before).map(|value| {
+                match value {
                     Some(value) => self.add(value),
                     None => self.text("a text, a list or an object"),
-                })
-            }
-            _ => Ok(()),
+                }
+                false
+            }),
+            _ => Ok(false),
         };
-        self.file_fault = read.err();
+        match read {
+            Ok(is_appended_to) => self.is_appended_to = is_appended_to,
+            Err(fault) => self.file_fault = Some(fault),
+        }
     }
 
     /// The reason for its empty cell, or another remark.
@@ -259,6 +273,13 @@ impl CommandMetricReader {
             && let Some(rose) = self.found.loss_rose()
         {
             return Some(rose.to_string());
+        }
+        if let Some((_, path)) = self.file.as_ref().filter(|_| self.is_appended_to) {
+            let name = path.file_name().unwrap_or_default();
+            return Some(format!(
+                "{} had rows before the attempt, which are left out",
+                name.display()
+            ));
         }
         let left_out = self.found.kept().saturating_sub(MOST_NUMBERS as u64);
         (settings.take() == Take::Median && left_out > 0)
