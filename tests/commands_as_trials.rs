@@ -371,6 +371,29 @@ fn a_program_that_is_not_there_is_told_before_the_first_trial() {
 }
 
 #[test]
+fn the_folder_of_data_must_be_set_where_a_command_names_it() {
+    for model in [
+        "  argv: [ls, '{data_folder}']",
+        "  argv: [ls]\n  environment: {ROOT: '{data_folder}/x'}",
+        "  argv: [ls]\n  metrics: {a: {csv: '{data_folder}/a.csv', column: a, optional: true}}",
+    ] {
+        let place = Place::of_command(model, "");
+        let kiln = |data: &str| {
+            let mut kiln = place.kiln(&["run", "x.yaml"]);
+            Ended::of(kiln.env("KILN_DATA", data).output().unwrap())
+        };
+        let ended = kiln("");
+        let says = "`model` has `{data_folder}`, which is `$KILN_DATA`, and that is not set; set it to \
+                    the folder of the data, or write the path itself";
+        assert!(ended.stderr.contains(says), "{model}: {ended:?}");
+        assert_eq!(ended.status, Some(3), "{model}: {ended:?}");
+        assert!(!place.path("results/x/latest").exists());
+        let set = kiln("/");
+        assert_eq!(set.status, Some(0), "{model}: {set:?}");
+    }
+}
+
+#[test]
 fn a_silent_program_that_computes_lives_and_one_that_does_nothing_stalls() {
     let busy = "end=$(($(date +%s) + 8)); while [ $(date +%s) -lt $end ]; do :; done";
     let place = Place::of_command(

@@ -9,11 +9,15 @@ use std::{
 };
 
 use kiln_core::{
-    kinds::{Model, command::Placeholders},
+    kinds::{
+        Model,
+        command::{Command, Placeholders},
+    },
     plan::Trial,
     record::programs::{COMMAND_PROGRAM, engine_key},
     spec::{DeviceName, Devices, Engine, EngineProgram, Experiment},
 };
+use kiln_data::source::{DATA_VARIABLE, data_folder};
 
 use super::{RunRequest, RunStop, WantedTrials, provenance};
 use crate::relay::{self, ProgramFault};
@@ -138,6 +142,24 @@ pub(crate) fn needs_gpu(engine: Engine, devices: &Devices) -> bool {
 pub(crate) fn needs_kiln_trial(trial: &Trial) -> bool {
     let is_built_in = matches!(trial.engine, Engine::Libtorch | Engine::Flex);
     is_built_in && trial.model.command().is_none()
+}
+
+/// Checks that `{data_folder}` stands for a folder where a command of these trials has it.
+///
+/// # Errors
+/// The variable that names the folder is not set.
+pub(super) fn check_data_folder<'a>(
+    trials: impl IntoIterator<Item = &'a Trial>,
+) -> Result<(), RunStop> {
+    let mut commands = trials.into_iter().filter_map(|trial| trial.model.command());
+    let is_named = commands.any(Command::names_data_folder);
+    match is_named && data_folder().is_none() {
+        false => Ok(()),
+        true => Err(RunStop::CannotRun(format!(
+            "`model` has `{{data_folder}}`, which is `${DATA_VARIABLE}`, and that is not set; set it to \
+             the folder of the data, or write the path itself"
+        ))),
+    }
 }
 
 /// Checks that every program of these trials is there and executable, and that every entry of

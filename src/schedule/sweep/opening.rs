@@ -57,6 +57,7 @@ pub(super) fn run_on(
         refusals::without_program(request.trial_program)?;
     }
     programs::check(&request.wanted(), request.trials.iter())?;
+    programs::check_data_folder(request.trials)?;
     let lock = refusals::take_lock(request)?;
     let listed = collect_newest(request)?;
     let here = || MachineIdentity::of(&instruments);

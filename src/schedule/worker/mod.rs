@@ -61,6 +61,7 @@ pub fn work(
         sweep::without_program(request.trial_program)?;
     }
     programs::check(&request.wanted(), request.trials.iter())?;
+    programs::check_data_folder(request.trials)?;
     let asked = allocation.and_then(Allocation::asks_for_gpus);
     let without_gpus = asked
         .map(|gres| why_without_gpus(gres, request, &instruments))

@@ -114,6 +114,19 @@ fn values_schema(_: &mut SchemaGenerator) -> Schema {
     })
 }
 
+/// Why no program may be given this environment variable: a sentence about it.
+pub(crate) fn reserved_variable(name: &str) -> Option<String> {
+    if name == "CUDA_VISIBLE_DEVICES" {
+        return Some(format!(
+            "`{name}` is set by kiln to the devices of the trial; choose them by `run.devices` or \
+             `--device`"
+        ));
+    }
+    name.starts_with("KILN_").then(|| {
+        format!("`{name}`: variables that begin with `KILN_` are kiln's own; choose another name")
+    })
+}
+
 pub(crate) fn environment_schema(_: &mut SchemaGenerator) -> Schema {
     schemars::json_schema!({
         "type": "object",
@@ -172,6 +185,23 @@ impl Command {
             };
             parts.iter().any(is_named)
         })
+    }
+
+    /// Whether a text of the command has the placeholder of the folder of data.
+    pub fn names_data_folder(&self) -> bool {
+        let arguments = self.argv.texts().chain(self.prepare.texts());
+        let arguments = arguments.map(|(_, text, _)| text);
+        let environment = self.environment.values().filter_map(Value::as_str);
+        let paths = self.folder.iter().chain(&self.files).map(String::as_str);
+        let metrics = self.metrics.iter();
+        let read =
+            metrics.filter_map(|(_, metric)| metric.csv.as_deref().or(metric.json.as_deref()));
+        let texts = arguments.chain(environment).chain(paths).chain(read);
+        let is_folder =
+            |part: &Part| matches!(part, Part::Placeholder(name) if name == "data_folder");
+        texts
+            .flat_map(|text| parse_template(text).unwrap_or_default())
+            .any(|part| is_folder(&part))
     }
 
     /// An integer among the values that fills a column of `trials.csv` with its name, such as

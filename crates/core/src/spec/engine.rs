@@ -14,7 +14,7 @@ use super::{
     suggest::{did_you_mean, listed},
     synonyms,
 };
-use crate::kinds::command::environment_schema;
+use crate::kinds::command::{environment_schema, reserved_variable};
 
 /// The compute engine.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -149,11 +149,7 @@ pub(super) fn check(tree: &Node) -> Vec<Problem> {
         }
         let environment = entry.value.get("environment").map(Node::entries);
         for variable in environment.unwrap_or_default() {
-            if variable.key.starts_with("KILN_") {
-                let message = format!(
-                    "`{}`: variables that begin with `KILN_` are kiln's own; choose another name",
-                    variable.key
-                );
+            if let Some(message) = reserved_variable(&variable.key) {
                 let key = format!("{key}.environment.{}", variable.key);
                 problems.push(Problem::new(&variable.key_location, key, message));
             }

@@ -11,7 +11,7 @@ use crate::{
         KeyFault,
         command::{
             Argument, Arguments, Command, FILLED_COLUMNS, MetricSource, MetricTarget, PLACEHOLDERS,
-            Part, is_name, metric_target, parse_template, value_variable,
+            Part, is_name, metric_target, parse_template, reserved_variable, value_variable,
         },
     },
     spec::suggest::{did_you_mean, listed, nearest},
@@ -204,11 +204,7 @@ impl<'a> Faults<'a> {
     fn environment(&mut self) {
         for (name, value) in &self.command.environment {
             let key = format!("environment.{name}");
-            if name.starts_with("KILN_") {
-                let message = format!(
-                    "`{name}`: variables that begin with `KILN_` are kiln's own; choose another \
-                     name"
-                );
+            if let Some(message) = reserved_variable(name) {
                 self.push(&key, message);
             }
             let Value::String(text) = value else { continue };
