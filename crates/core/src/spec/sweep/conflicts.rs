@@ -189,6 +189,7 @@ impl<'a> SweepChecker<'a> {
     }
 
     fn seeds(&mut self) {
+        self.included_seeds();
         for place in varying_sections() {
             let (path, around) = (place.join("."), place[..place.len() - 1].join("."));
             // Random points are repeated as the others.
@@ -216,6 +217,24 @@ impl<'a> SweepChecker<'a> {
                 );
                 self.push(&entry.key_location, &format!("{path}.train.seed"), message);
             }
+        }
+    }
+
+    fn included_seeds(&mut self) {
+        let repeats = self.sweep.get("repeats").map(Node::to_json);
+        let repeats = repeats.and_then(|value| value.as_u64()).unwrap_or(1);
+        let points = self.sweep.get("include").map(Node::items);
+        for (at, point) in points.unwrap_or_default().iter().enumerate() {
+            let seed = point.entry("train.seed").filter(stays);
+            let Some(seed) = seed.filter(|_| repeats > 1) else {
+                continue;
+            };
+            let message = format!(
+                "`train.seed` is that of a point while `sweep.repeats` is {repeats}, and repeats vary \
+                 the seed too; keep one of them"
+            );
+            let key = format!("sweep.include[{at}].train.seed");
+            self.push(&seed.key_location, &key, message);
         }
     }
 }
