@@ -238,6 +238,93 @@ fn steps_displace_epochs_and_the_reverse() {
 }
 
 #[test]
+fn a_length_of_training_displaces_the_axis_of_the_other() {
+    let with_axis = |axis: &str, set: &str| {
+        let case = Case::new(&format!("{BASE}sweep: {{{axis}}}\n")).set(&[set]);
+        let experiment = case.load().experiment;
+        let sweep = &experiment.sweep;
+        let axes = sweep.grid.keys().chain(sweep.zip.keys()).cloned();
+        let train = &experiment.train;
+        (train.steps, train.epochs, axes.collect::<Vec<_>>())
+    };
+    assert_eq!(
+        with_axis("grid: {train.steps: [5, 6]}", "train.epochs=3"),
+        (None, Some(3), vec![])
+    );
+    assert_eq!(
+        with_axis(
+            "grid: {train.epochs: [5, 6], train.seed: [1, 2]}",
+            "train.steps=3"
+        ),
+        (Some(3), None, vec!["train.seed".to_owned()])
+    );
+    let zipped = "zip: {train.steps: [5, 6], train.seed: [1, 2]}";
+    assert_eq!(
+        with_axis(zipped, "train.epochs=3"),
+        (None, Some(3), vec!["train.seed".to_owned()])
+    );
+}
+
+#[test]
+fn a_set_of_a_map_replaces_the_axes_below_it() {
+    let swept = format!(
+        "{BASE}sweep: {{grid: {{train.optimizer.learning_rate: [0.1, 0.2], \
+         train.optimizer.weight_decay: [0.1, 0.2]}}}}\n"
+    );
+    let set = "train.optimizer={kind: adamw, learning_rate: 0.5}";
+    let sweep = Case::new(&swept).set(&[set]).load().experiment.sweep;
+    assert_eq!(sweep.grid["train.optimizer.learning_rate"], json!([0.5]));
+    assert_eq!(
+        sweep.grid["train.optimizer.weight_decay"],
+        json!([0.1, 0.2])
+    );
+}
+
+#[test]
+fn a_set_within_the_maps_of_an_axis_counts_or_is_refused() {
+    let swept = format!(
+        "{BASE}sweep: {{grid: {{train.optimizer: [{{kind: adamw, learning_rate: 0.1}}, {{kind: adamw, \
+         weight_decay: 0.3}}]}}}}\n"
+    );
+    let problems = |set: &str| Case::new(&swept).set(&[set]).problems();
+    let found = problems("train.optimizer.learning_rate=0.5");
+    assert!(
+        found.contains(
+            "`train.optimizer.learning_rate` is given by 1 of the values of the axis \
+             `train.optimizer`, where this one would not count; change the values of the axis, or set \
+             `train.optimizer` as a whole"
+        ),
+        "{found}"
+    );
+    assert_eq!(problems("train.optimizer.beta1=0.8"), "");
+    assert_eq!(
+        problems("train.optimizer={kind: adamw, learning_rate: 0.5}"),
+        ""
+    );
+}
+
+#[test]
+fn a_plain_value_of_an_upper_file_replaces_the_axis_beneath() {
+    let lower = format!(
+        "{BASE}sweep: {{grid: {{train.seed: [1, 2], train.optimizer: [{{learning_rate: 0.1}}]}}}}\n"
+    );
+    let sweep = |upper: &str| {
+        let case = Case::new(&format!("extends: lower.yaml\n{upper}\n"));
+        let case = case.file("lower.yaml", &lower);
+        case.load().experiment.sweep
+    };
+    assert_eq!(sweep("train: {seed: 7}").grid["train.seed"], json!([7]));
+    let own = sweep("train: {seed: 7}\nsweep: {grid: {train.seed: [3, 4]}}");
+    assert_eq!(own.grid["train.seed"], json!([3, 4]));
+    // Its values complete the map beneath them.
+    let completed = sweep("train: {optimizer: {weight_decay: 0.3}}");
+    assert_eq!(
+        completed.grid["train.optimizer"],
+        json!([{"learning_rate": 0.1}])
+    );
+}
+
+#[test]
 fn a_variable_that_takes_a_value_away_stands_in_the_resolved_experiment() {
     let case = Case::new(&format!("{BASE}  clip_norm: 0.5\n  seed: 3\n")).variables(&[
         ("KILN_TRAIN__CLIP_NORM", "null"),

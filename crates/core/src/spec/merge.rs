@@ -11,7 +11,7 @@ use figment::{
 };
 
 use super::{
-    axes::{AXES, DERIVED, derived_keys, given_keys},
+    axes::{AXES, DERIVED, derived_keys, given_keys, varying_sections},
     keys,
     merge_rules::{LayerAction, changes},
     node::{Node, NodeContent, NodeEntry},
@@ -116,9 +116,10 @@ impl<'a> Rebuild<'a> {
 /// Adds one more layer on top: removes the keys that it replaces from the lower layers.
 pub(super) fn lay(layers: &mut Vec<SpecLayer>, mut layer: SpecLayer) {
     let beneath = merged(layers);
-    if let Some(key) = layer.overrides.clone() {
+    for key in overridden_axes(&beneath, &layer) {
         override_axis(&beneath, &key, &mut layer, layers);
     }
+    displace_length(&layer, layers);
     replace_sources(&layer, layers);
     for change in changes(&beneath, &layer.tree) {
         if let LayerAction::Reset(_) = change.action {
@@ -128,7 +129,40 @@ pub(super) fn lay(layers: &mut Vec<SpecLayer>, mut layer: SpecLayer) {
     layers.push(layer);
 }
 
-/// Applies a `--set` to a swept key: the axis stays, with this one value; `null` removes it. Of a
+/// The axes and derived keys beneath to which a layer gives a plain value, in a map too. A file may name
+/// the same axis itself, or give keys of a map that the values of an axis complete.
+fn overridden_axes(beneath: &Node, layer: &SpecLayer) -> Vec<String> {
+    let is_overridden = |key: &&str| {
+        let names: Vec<&str> = key.split('.').collect();
+        let Some(value) = layer.tree.get_path(&names) else {
+            return false;
+        };
+        match &layer.overrides {
+            Some(set) => key.starts_with(set.as_str()),
+            None => {
+                let is_own = |section| given_keys(&layer.tree, section).contains(key);
+                !value.is_map() && !value.is_null() && !varying_sections().any(is_own)
+            }
+        }
+    };
+    let keys = varying_sections().flat_map(|section| given_keys(beneath, section));
+    keys.filter(is_overridden).map(str::to_owned).collect()
+}
+
+/// Removes the axis beneath that a plain length of training takes the place of.
+fn displace_length(layer: &SpecLayer, layers: &mut [SpecLayer]) {
+    for (length, other) in [("steps", "train.epochs"), ("epochs", "train.steps")] {
+        let given = layer.tree.get_path(&["train", length]);
+        if given.is_none_or(Node::is_null) {
+            continue;
+        }
+        for section in varying_sections() {
+            remove_from_all(layers, &[section, &[other]].concat());
+        }
+    }
+}
+
+/// Applies a plain value to a swept key: the axis stays, with this one value; `null` removes it. Of a
 /// derived key the expression goes, and an axis takes its place.
 fn override_axis(beneath: &Node, key: &str, layer: &mut SpecLayer, layers: &mut [SpecLayer]) {
     let names: Vec<&str> = key.split('.').collect();

@@ -6,6 +6,7 @@
 //! sweep into points, and checking whether the data exists, are left to other modules.
 
 mod axes;
+mod block_axes;
 mod check;
 mod checkpoint;
 mod condition;
@@ -446,6 +447,7 @@ fn merge_checked(request: &ExperimentRequest, whole: bool) -> Merged {
         problems.extend(own_faults(&layer));
         problems.extend(range_axis::expand(&mut layer.tree));
         let is_file = layer.overrides.is_none();
+        problems.extend(block_axes::check(&merge::merged(&layers), &layer));
         replaced.extend(leftover_values::replaced(&layers, &layer));
         merge::lay(&mut layers, layer);
         let tree = merge::merged(&layers);
