@@ -866,11 +866,27 @@ fn a_run_that_fresh_began_on_a_full_disk_is_resumed_without_that_option() {
         stopped.status == Some(3)
             && stopped
                 .stderr
-                .contains("run the same command again without `--fresh`"),
+                .contains("run the same command without `--fresh`"),
         "{stopped:?}"
     );
     assert_eq!(place.run("completes", &[]).status, Some(0));
     assert_eq!(place.runs(), 1);
+}
+
+#[test]
+fn trials_that_are_left_are_run_by_the_command_that_begins_no_other_run() {
+    let told = |more: &[&str]| {
+        let place = Place::with(TWO);
+        let ended = place.run("is_killed", more);
+        let told = ended.stderr.lines().last().unwrap_or_default().to_owned();
+        assert_eq!(place.runs(), 1, "{ended:?}");
+        told
+    };
+    let begins = "some trials have no final result yet; run the same command ";
+    assert!(told(&[]).ends_with(&format!("{begins}again to run them")));
+    let afresh = told(&["--fresh"]);
+    let ends = format!("{begins}without `--fresh` to run them");
+    assert!(afresh.ends_with(&ends), "{afresh}");
 }
 
 /// Inodes, a quota or another file system may be exhausted where kiln sees room.

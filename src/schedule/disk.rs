@@ -13,7 +13,7 @@ use rustix::{
     io::Errno,
 };
 
-use super::{RunRequest, RunStop};
+use super::{RunRequest, RunStop, SAME_COMMAND};
 
 /// Bytes that must be free before a trial starts, for its tables and messages and those of the run.
 const NEEDED_BYTES: u64 = 2 << 20;
@@ -37,11 +37,12 @@ pub(super) fn speaks_of_full_disk(text: &str) -> bool {
 
 /// Returns the message for a child that could not write although kiln sees room: inodes, a quota or
 /// another file system may be exhausted.
-pub(super) fn full_in_the_child(reason: &str, path: &Path) -> String {
+/// `again` is the command that resumes the run.
+pub(super) fn full_in_the_child(reason: &str, path: &Path, again: &str) -> String {
     let free = amount(free_bytes(path));
     format!(
         "{reason}; {free} is free at {}, so inodes, a quota or another file system may be \
-         exhausted; make room and run the same command again",
+         exhausted; make room and run {again}",
         path.display()
     )
 }
@@ -75,11 +76,12 @@ pub(super) fn folder_fault(folder: &Path) -> Option<&'static str> {
     }
 }
 
-/// Returns the message for such a fault, by which a trial has ended without its result.
-pub(super) fn nothing_can_be_kept(fault: &str, folder: &Path) -> String {
+/// Returns the message for such a fault, by which a trial has ended without its result; `again` is the
+/// command that resumes the run.
+pub(super) fn nothing_can_be_kept(fault: &str, folder: &Path, again: &str) -> String {
     format!(
         "{}: {fault} while it ran, so no more are started; make sure that the folder of the run can \
-         be written, and run the same command again",
+         be written, and run {again}",
         folder.display()
     )
 }
@@ -94,19 +96,19 @@ pub(super) fn cannot_read(error: &io::Error) -> RunStop {
 
 /// The error of a file of the run that cannot be written.
 pub(super) fn cannot_write(request: &RunRequest) -> impl Fn(io::Error) -> RunStop {
-    unwritable(request, request.fresh)
+    unwritable(request, request.same_command())
 }
 
 /// The error of a file that cannot be written before this launch has begun its run.
 pub(super) fn cannot_begin(request: &RunRequest) -> impl Fn(io::Error) -> RunStop {
-    unwritable(request, false)
+    unwritable(request, SAME_COMMAND.to_owned())
 }
 
-fn unwritable(request: &RunRequest, is_begun_afresh: bool) -> impl Fn(io::Error) -> RunStop {
+fn unwritable(request: &RunRequest, again: String) -> impl Fn(io::Error) -> RunStop {
     let folder = request.results.join(&request.experiment.name);
     move |error| {
         if is_full(&error) {
-            return RunStop::CannotRun(full_message(&folder, is_begun_afresh));
+            return RunStop::CannotRun(full_message(&folder, &again));
         }
         let text = error.to_string();
         // Errors of files of the run name the file.
@@ -137,24 +139,20 @@ fn remedy(error: &io::Error) -> &'static str {
     }
 }
 
-/// Returns the message for a full disk. A run that `--fresh` has begun is resumed without that option.
-pub(super) fn full_message(path: &Path, is_begun_afresh: bool) -> String {
-    let again = match is_begun_afresh {
-        true => "run the same command again without `--fresh`, which resumes the run that it began",
-        false => "run the same command again",
-    };
+/// Returns the message for a full disk; `again` is the command that resumes the run.
+pub(super) fn full_message(path: &Path, again: &str) -> String {
     let bytes = free_bytes(path);
     let free = amount(bytes);
     let place = path.display();
     match disk_free_files(path).filter(|files| *files < NEEDED_FILES) {
         Some(files) => format!(
             "{place}: the file system has no more room for files: {} (inodes) can be created, a \
-             trial needs {NEEDED_FILES}; no file is damaged; delete files and {again}",
+             trial needs {NEEDED_FILES}; no file is damaged; delete files and run {again}",
             counted(files as usize, "file")
         ),
         None => format!(
             "{place}: the disk, a quota or the file-size limit is full: {free} is free, a trial \
-             needs {}{}; no file is damaged; free some space and {again}",
+             needs {}{}; no file is damaged; free some space and run {again}",
             Bytes(NEEDED_BYTES),
             match bytes.is_some_and(|free| free >= NEEDED_BYTES) {
                 true => " (it may be a quota or that limit, or room was made since)",

@@ -90,6 +90,9 @@ use kiln_core::{
 };
 use machine::MachineIdentity;
 
+/// The command as it was typed, in a message.
+const SAME_COMMAND: &str = "the same command";
+
 /// The experiment to run, and how to run it.
 #[derive(Clone)]
 pub struct RunRequest<'a> {
@@ -133,6 +136,16 @@ impl<'a> RunRequest<'a> {
     /// Whether the repeats of the planned trials run round by round.
     fn has_rounds(&self) -> bool {
         self.search.is_none() && self.experiment.sweep.order != Order::Listed
+    }
+
+    /// The words for the command that goes on with the run which this launch has begun: `the same
+    /// command`, without what would begin another run.
+    fn same_command(&self) -> String {
+        let copying = self.copied.as_ref().map(|copied| copied.purpose.option());
+        match copying.or(self.fresh.then_some("--fresh")) {
+            Some(option) => format!("{SAME_COMMAND} without `{option}`"),
+            None => SAME_COMMAND.to_owned(),
+        }
     }
 
     fn wanted(&self) -> WantedTrials<'a> {

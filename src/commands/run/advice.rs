@@ -89,10 +89,8 @@ fn say_end_of_time(report: &LaunchReport, again: &Again<'_>, copying: Option<&st
 
 /// How to run the trials that are left; `None` if none is. `copying` as in [`say_end_of_time`].
 fn how_to_resume(report: &LaunchReport, args: &Args, copying: Option<&str>) -> Option<String> {
-    Some(match (report.end, copying) {
-        (LaunchEnd::Interrupted, _) if args.launch.fresh => {
-            "interrupted; run the same command without `--fresh` to resume".to_owned()
-        }
+    let without = copying.or(args.launch.fresh.then_some("--fresh"));
+    Some(match (report.end, without) {
         (LaunchEnd::Interrupted, Some(option)) => {
             format!("interrupted; run the same command without `{option}` to resume")
         }
@@ -102,10 +100,17 @@ fn how_to_resume(report: &LaunchReport, args: &Args, copying: Option<&str>) -> O
                 .to_owned()
         }
         (LaunchEnd::Interrupted, None) => "interrupted; run the same command to resume".to_owned(),
-        (LaunchEnd::Finished, Some(option)) if report.left > 0 => format!(
-            "some trials have no final result yet; run the same command without `{option}` and \
-             `--only` to run them"
-        ),
+        (LaunchEnd::Finished, Some(option)) if report.left > 0 => {
+            let only = if args.only.is_empty() {
+                ""
+            } else {
+                " and `--only`"
+            };
+            format!(
+                "some trials have no final result yet; run the same command without \
+                 `{option}`{only} to run them"
+            )
+        }
         (LaunchEnd::Finished, None) if report.left > 0 && args.only.is_empty() => {
             "some trials have no final result yet; run the same command again to run them"
                 .to_owned()

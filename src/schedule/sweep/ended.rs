@@ -55,7 +55,8 @@ impl LaunchState<'_> {
         let is_interrupted = finished.row.fixed.outcome == Outcome::Interrupted;
         self.record(finished, index, full);
         if let Some(fault) = folder_fault.filter(|_| is_interrupted) {
-            let stop = disk::nothing_can_be_kept(fault, &trial_folder);
+            let stop =
+                disk::nothing_can_be_kept(fault, &trial_folder, &self.request.same_command());
             self.start_no_more(RunStop::CannotRun(stop));
         }
         let is_settled = self
@@ -84,12 +85,17 @@ impl LaunchState<'_> {
         // Its process has ended, so nobody writes them.
         let _ = attempt::sweep_drafts(&self.open.folder, trial, row.fixed.attempt);
         if let Some(reason) = disk_full.filter(|_| !is_full) {
-            let stop = disk::full_in_the_child(&reason, self.open.folder.path());
+            let stop = disk::full_in_the_child(
+                &reason,
+                self.open.folder.path(),
+                &self.request.same_command(),
+            );
             self.start_no_more(RunStop::CannotRun(stop));
         }
         if let Some(reason) = unread {
             self.start_no_more(RunStop::CannotRun(format!(
-                "{reason}; run the same command again, which runs this trial again"
+                "{reason}; run {}, which runs this trial again",
+                self.request.same_command()
             )));
         }
         let is_command = trial.model.command().is_some();

@@ -74,6 +74,7 @@ impl LaunchState<'_> {
             return;
         };
         let (now, at_most) = (Instant::now(), self.request.experiment.run.wait);
+        let again = self.request.same_command();
         let is_told = lost.until.is_some();
         let until = *lost.until.get_or_insert(now + at_most.0);
         let why = match refusal {
@@ -88,17 +89,18 @@ impl LaunchState<'_> {
                     return;
                 }
                 format!(
-                    "no other device is idle for the waiting trials: {users}; run the same command to \
+                    "no other device is idle for the waiting trials: {users}; run {again} to \
                      resume when one is free, or wait for it with `--set run.wait=10m`"
                 )
             }
             Some(Refusal::Lost(others)) => format!(
                 "no other device is left for the waiting trials: {others}; reset the devices or \
-                 reboot, then run the same command to resume"
+                 reboot, then run {again} to resume"
             ),
-            None => "no other device is left for the waiting trials; reset the device or reboot, \
-                     then run the same command to resume"
-                .to_owned(),
+            None => format!(
+                "no other device is left for the waiting trials; reset the device or reboot, then run \
+                 {again} to resume"
+            ),
         };
         let stop = format!("{}, and {why}", lost.words);
         self.start_no_more(RunStop::CannotRun(stop));

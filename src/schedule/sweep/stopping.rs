@@ -191,7 +191,7 @@ impl LaunchState<'_> {
     pub(super) fn disk_full(&self) -> RunStop {
         RunStop::CannotRun(disk::full_message(
             &self.request.results.join(&self.request.experiment.name),
-            self.request.fresh,
+            &self.request.same_command(),
         ))
     }
 }
