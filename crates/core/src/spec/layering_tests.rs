@@ -316,6 +316,10 @@ fn a_plain_value_of_an_upper_file_replaces_the_axis_beneath() {
     assert_eq!(sweep("train: {seed: 7}").grid["train.seed"], json!([7]));
     let own = sweep("train: {seed: 7}\nsweep: {grid: {train.seed: [3, 4]}}");
     assert_eq!(own.grid["train.seed"], json!([3, 4]));
+    for away in ["{grid: {train.seed: null}}", "{grid: null}", "null"] {
+        let without = sweep(&format!("train: {{seed: 7}}\nsweep: {away}"));
+        assert!(!without.grid.contains_key("train.seed"), "{away}");
+    }
     // Its values complete the map beneath them.
     let completed = sweep("train: {optimizer: {weight_decay: 0.3}}");
     assert_eq!(

@@ -140,13 +140,22 @@ fn overridden_axes(beneath: &Node, layer: &SpecLayer) -> Vec<String> {
         match &layer.overrides {
             Some(set) => key.starts_with(set.as_str()),
             None => {
-                let is_own = |section| given_keys(&layer.tree, section).contains(key);
+                let is_own = |section: &[&str]| speaks_of(&layer.tree, section, key);
                 !value.is_map() && !value.is_null() && !varying_sections().any(is_own)
             }
         }
     };
     let keys = varying_sections().flat_map(|section| given_keys(beneath, section));
     keys.filter(is_overridden).map(str::to_owned).collect()
+}
+
+/// Whether a layer itself gives a key of a section, or takes the key or the whole section away.
+fn speaks_of(tree: &Node, section: &[&str], key: &str) -> bool {
+    let is_away = |depth| tree.get_path(&section[..depth]).is_some_and(Node::is_null);
+    (1..=section.len()).any(is_away)
+        || tree
+            .get_path(section)
+            .is_some_and(|node| node.entry(key).is_some())
 }
 
 /// Removes the axis beneath that a plain length of training takes the place of.
