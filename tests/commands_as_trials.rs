@@ -574,6 +574,29 @@ fn what_ranks_the_points_is_said_as_it_is() {
 }
 
 #[test]
+fn metrics_without_a_direction_order_nothing_and_it_is_said_how_they_are_compared() {
+    let place = Place::of_command(
+        "  argv: [sh, -c, 'echo \"v $KILN_VALUE_N\"']\n  values: {n: 1}\n  metrics: {v: {line: 'v (.)'}}",
+        "sweep: {grid: {model.values.n: [1, 2]}, repeats: 3}",
+    );
+    let ended = place.run("", &[]);
+    let says = "in the plan's order: no metric says which value is `better`, and the experiment has no \
+                `objective`";
+    assert!(ended.stdout.contains(says), "{ended:?}");
+    let compare = |more: &[&str]| {
+        let between = ["compare", "x", "--between", "model.values.n"];
+        Ended::of(place.kiln(&[&between[..], more].concat()).output().unwrap())
+    };
+    let told = "note: no metric of the command says which value is `better`; `--metric v:low` or \
+                `v:high` compares one";
+    let plain = compare(&[]);
+    assert!(plain.stderr.contains(told), "{plain:?}");
+    let asked = compare(&["--metric", "v:low"]);
+    assert!(!asked.stderr.contains(told), "{asked:?}");
+    assert!(asked.stdout.contains("v: "), "{asked:?}");
+}
+
+#[test]
 fn a_loss_that_ended_above_its_beginning_is_a_finding() {
     let place = Place::of_command(
         "  argv: [sh, -c, 'echo loss 4; for step in 1 2 3 4 5 6; do echo loss $KILN_VALUE_LAST; \

@@ -59,6 +59,10 @@ impl RankedTable<'_> {
         {
             let _ = writeln!(page, "{}", without_controls(&ranking.order_in_words()));
         }
+        let unordered = ranking.unordered_in_words();
+        if let Some(why) = unordered.filter(|_| ranking.points.len() > 1) {
+            let _ = writeln!(page, "{why}");
+        }
         if ranking.is_of_steps() {
             page.push_str("no point has a measured rate; the points are ordered by step time\n");
         }

@@ -10,7 +10,7 @@ use kiln_core::{
 
 use super::{CompareOptions, Reason};
 use crate::{
-    commands::{Stop, sources::TableSource},
+    commands::{Stop, note, sources::TableSource},
     report::compare::{ColumnMetric, ComparedMetric},
 };
 
@@ -85,6 +85,9 @@ pub(super) fn columns(
                  column with `--metric`",
             ));
         }
+        if columns.is_empty() && !commands.is_empty() {
+            tell_of_directions(runs);
+        }
         return Ok(columns);
     }
     let commands = commands_of(runs);
@@ -106,6 +109,18 @@ pub(super) fn columns(
         }
     }
     Ok(columns)
+}
+
+/// Says how metrics are compared that do not say which direction is better.
+fn tell_of_directions(runs: &[&TableSource]) {
+    let metrics = runs.iter().flat_map(|run| &run.table.metrics);
+    let mut own = metrics.filter_map(|metric| metric.strip_prefix(METRIC_PREFIX));
+    if let Some(name) = own.next() {
+        note(&format!(
+            "note: no metric of the command says which value is `better`; `--metric {name}:low` or \
+             `{name}:high` compares one"
+        ));
+    }
 }
 
 /// The column of a name: of `trials.csv`, or of a metric of a command as the experiment spells it.

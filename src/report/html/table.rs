@@ -368,10 +368,11 @@ fn caption(runs: &[RunView<'_>], rankings: &[Ranking<'_>]) -> String {
         } else {
             String::new()
         };
-        let order = if ranking.points.iter().any(|ranked| ranked.value.is_some()) {
-            ranking.order_in_words()
-        } else {
-            "in the plan's order: no point has a comparable speed".to_owned()
+        let is_ordered = ranking.points.iter().any(|ranked| ranked.value.is_some());
+        let order = match ranking.unordered_in_words() {
+            Some(why) => why.to_owned(),
+            None if is_ordered => ranking.order_in_words(),
+            None => "in the plan's order: no point has a comparable speed".to_owned(),
         };
         said.push_str(&format!(" {}.", capitalized(&format!("{whose}{order}"))));
     }

@@ -290,6 +290,17 @@ impl Ranking<'_> {
         }
     }
 
+    /// Why the metrics of a command do not order the points; `None` if they do, or there are none.
+    pub(in crate::report) fn unordered_in_words(&self) -> Option<&'static str> {
+        let is_ordered = self.points.iter().any(|ranked| ranked.value.is_some());
+        let has_metrics = self.metrics_of_command().next().is_some();
+        let is_asked = self.objective.asked.is_some();
+        (has_metrics && !is_ordered && !is_asked).then_some(
+            "in the plan's order: no metric says which value is `better`, and the experiment has no \
+             `objective`",
+        )
+    }
+
     /// Meaning of the mark.
     pub(in crate::report) fn mark_in_words(&self) -> String {
         match self.has_front() {
