@@ -394,6 +394,9 @@ fn meant<'a>(path: &str, fields: &'a MapKeys, key: &str, has_kind: bool) -> Opti
     if let Some(name) = synonyms.iter().find_map(same_map) {
         return Some(Meant::Here(name));
     }
+    if let Some(name) = begins(key, &here) {
+        return Some(Meant::Here(name));
+    }
     let every = keys::every_key();
     let elsewhere = every
         .iter()
@@ -422,6 +425,16 @@ fn meant<'a>(path: &str, fields: &'a MapKeys, key: &str, has_kind: bool) -> Opti
         .iter()
         .find(|known| known.last() == near)
         .map(Meant::Elsewhere)
+}
+
+/// The one key of these that begins with a word: `every_steps` for `every`.
+fn begins<'a>(word: &str, keys: &[&'a str]) -> Option<&'a str> {
+    let rest = |key: &&&str| {
+        key.strip_prefix(word)
+            .is_some_and(|rest| rest.starts_with('_'))
+    };
+    let mut found = keys.iter().filter(rest);
+    found.next().filter(|_| found.next().is_none()).copied()
 }
 
 fn allowed_here<'a>(path: &str, fields: &'a MapKeys, has_kind: bool) -> Vec<&'a str> {
