@@ -116,7 +116,8 @@ pub(super) enum FileBefore {
     #[default]
     Absent,
     There {
-        facts: [i64; 6],
+        facts: [i64; 5],
+        bytes: u64,
         /// Its last bytes; empty if what they held counts for the attempt too.
         end: Vec<u8>,
     },
@@ -146,6 +147,7 @@ impl FileBefore {
         }
         Self::There {
             facts: facts_of(&facts),
+            bytes: facts.size(),
             end,
         }
     }
@@ -160,16 +162,15 @@ impl FileBefore {
 
     /// The number of bytes of before that the file still begins with; 0 if it was written anew.
     fn kept_bytes(&self, file: &File, now: &Metadata) -> io::Result<u64> {
-        let Self::There { facts, end } = self else {
+        let Self::There { bytes, end, .. } = self else {
             return Ok(0);
         };
-        let size = facts[1] as u64;
-        if end.is_empty() || now.size() <= size {
+        if end.is_empty() || now.size() <= *bytes {
             return Ok(0);
         }
-        let mut bytes = vec![0; end.len()];
-        patiently(|| file.read_exact_at(&mut bytes, size - end.len() as u64))?;
-        Ok(if bytes == *end { size } else { 0 })
+        let mut there = vec![0; end.len()];
+        patiently(|| file.read_exact_at(&mut there, bytes - end.len() as u64))?;
+        Ok(if there == *end { *bytes } else { 0 })
     }
 
     /// Why no number of the file can be taken, whatever it has at the end of the attempt.
@@ -190,10 +191,9 @@ impl FileBefore {
     }
 }
 
-fn facts_of(found: &Metadata) -> [i64; 6] {
+fn facts_of(found: &Metadata) -> [i64; 5] {
     [
         found.ino() as i64,
-        found.size() as i64,
         found.mtime(),
         found.mtime_nsec(),
         found.ctime(),
@@ -222,7 +222,10 @@ fn open(path: &Path, before: &FileBefore) -> Result<(File, u64), FileFault> {
         _ => failed(error),
     })?;
     let now = patiently(|| file.metadata()).map_err(failed)?;
-    if matches!(before, FileBefore::There { facts, .. } if *facts == facts_of(&now)) {
+    if let FileBefore::There { facts, bytes, .. } = before
+        && *facts == facts_of(&now)
+        && *bytes == now.size()
+    {
         return Err(fault(path, "is older than this attempt"));
     }
     let kept = before.kept_bytes(&file, &now).map_err(failed)?;
@@ -379,16 +382,14 @@ mod tests {
         (cells, appended.unwrap())
     }
 
+    fn cells(texts: &[&str]) -> Vec<String> {
+        texts.iter().map(|text| (*text).to_owned()).collect()
+    }
+
     #[test]
     fn of_a_file_that_was_appended_to_only_the_added_rows_are_read() {
         let old = "step,loss\n1,2.5\n2,2\n";
         let with = |added: &str| of_two(old, &format!("{old}{added}"));
-        let cells = |texts: &[&str]| {
-            texts
-                .iter()
-                .map(|text| (*text).to_owned())
-                .collect::<Vec<_>>()
-        };
         assert_eq!(with("1,7\n2,6\n"), (cells(&["7", "6"]), true));
         assert_eq!(with("step,loss\n1,7\n"), (cells(&["7"]), true));
         let no_line_feed = of_two("step,loss\n1,2.5", "step,loss\n1,2.5\n1,7\n");
@@ -399,12 +400,6 @@ mod tests {
 
     #[test]
     fn a_file_that_was_written_anew_is_read_as_a_whole() {
-        let cells = |texts: &[&str]| {
-            texts
-                .iter()
-                .map(|text| (*text).to_owned())
-                .collect::<Vec<_>>()
-        };
         let longer = of_two("step,loss\n1,2.5\n", "step,loss\n1,2.4\n2,2\n");
         assert_eq!(longer, (cells(&["2.4", "2"]), false));
         let shorter = of_two("step,loss\n1,2.5\n2,2\n", "step,loss\n1,2.5\n");

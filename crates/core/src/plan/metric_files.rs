@@ -78,8 +78,8 @@ mod tests {
 
     fn shared(model: &str) -> Option<(String, String)> {
         let yaml = format!(
-            "kiln: 1\nname: t\nmodel: {{kind: command, argv: [x, '{{n}}', '{{seed}}', '{{checkpoint_folder}}'], values: {{n: 1}}, \
-             {model}}}\nsweep: {{grid: {{model.values.n: [1, 2]}}, repeats: 2}}\n"
+            "kiln: 1\nname: t\nmodel: {{kind: command, checkpoints: true, argv: [x, '{{n}}', '{{seed}}', \
+             '{{checkpoint_folder}}'], values: {{n: 1}}, {model}}}\nsweep: {{grid: {{model.values.n: [1, 2]}}, repeats: 2}}\n"
         );
         let plan = expand(&read_yaml(&yaml).unwrap(), &|_| None).unwrap();
         assert_eq!(plan.trials.len(), 4);
@@ -91,7 +91,7 @@ mod tests {
     fn a_file_without_a_part_of_its_trial_is_shared() {
         let of = |path: &str| {
             shared(&format!(
-                "checkpoints: true, metrics: {{a: {{line: '(x)'}}, b: {{csv: '{path}', column: c}}}}"
+                "metrics: {{a: {{line: '(x)'}}, b: {{csv: '{path}', column: c}}}}"
             ))
         };
         let found = |path: &str| Some(("b".to_owned(), path.to_owned()));
@@ -116,13 +116,12 @@ mod tests {
 
     #[test]
     fn a_program_in_its_own_folder_shares_no_relative_file() {
-        let json = "checkpoints: true, metrics: {b: {json: out.json, at: x}}";
+        let json = "metrics: {b: {json: out.json, at: x}}";
         assert!(shared(json).is_some());
         assert_eq!(shared(&format!("folder: '{{folder}}', {json}")), None);
-        let absolute =
-            "checkpoints: true, folder: '{folder}', metrics: {b: {json: /tmp/out.json, at: x}}";
+        let absolute = "folder: '{folder}', metrics: {b: {json: /tmp/out.json, at: x}}";
         assert!(shared(absolute).is_some());
-        let two = "checkpoints: true, metrics: {a: {json: '{folder}/o', at: x}, b: {json: '{folder}/o', at: y}}";
+        let two = "metrics: {a: {json: '{folder}/o', at: x}, b: {json: '{folder}/o', at: y}}";
         assert_eq!(shared(two), None);
     }
 }
