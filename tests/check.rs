@@ -127,6 +127,7 @@ fn good_files_are_named_with_what_they_ask_for() {
         &tests().join("experiments"),
         &[
             "good/swept.yaml",
+            "good/drawn.yaml",
             "good/plain.yaml",
             "good/search.yaml",
             "good/command.yaml",
@@ -137,6 +138,8 @@ fn good_files_are_named_with_what_they_ask_for() {
     assert_eq!(errors(&output), "");
     let expected = "good/swept.yaml: ok, 4 points × 2 repeats: gpt on generated, over \
                     train.batch_size (2), model.d_model (2), model.num_heads (2)\n\
+                    good/drawn.yaml: ok, 4 points: gpt on generated, over train.batch_size (2), \
+                    train.clip_norm (4)\n\
                     good/plain.yaml: ok, 1 trial: mlp on text\n\
                     good/search.yaml: ok, a search for `kiln tune`: successive-halving of gpt on \
                     generated, over model.d_model, train.optimizer.learning_rate, train.steps\n\

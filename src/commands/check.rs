@@ -1,6 +1,9 @@
 //! `kiln check`: lists every problem of every file at once.
 
-use std::path::{Path, PathBuf};
+use std::{
+    collections::HashSet,
+    path::{Path, PathBuf},
+};
 
 use kiln_core::{
     spec::{self, Experiment, Problem, SearchedKeys},
@@ -183,6 +186,12 @@ fn kinds(experiment: &Experiment) -> String {
     }
 }
 
+/// The number of different values of an axis: points that were drawn may share one.
+fn distinct(values: &Value) -> usize {
+    let all = values.as_array().into_iter().flatten();
+    all.map(ToString::to_string).collect::<HashSet<_>>().len()
+}
+
 /// A short summary of the experiment.
 fn describe(planned: &Planned) -> String {
     let experiment = &planned.loaded.experiment;
@@ -192,7 +201,7 @@ fn describe(planned: &Planned) -> String {
         .grid
         .iter()
         .chain(&sweep.zip)
-        .map(|(key, values)| format!("{key} ({})", values.as_array().map_or(1, Vec::len)))
+        .map(|(key, values)| format!("{key} ({})", distinct(values)))
         .chain(derived)
         .collect();
     let points = match (planned.plan.points, planned.plan.repeats) {
