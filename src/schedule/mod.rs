@@ -86,7 +86,7 @@ use existing_run::ExistingRun;
 use kiln_core::{
     plan::{Outcome, Trial, TrialId},
     record::{AttemptEnd, RunFile, RunFolder, run_file::EndCause},
-    spec::{Experiment, Order},
+    spec::{Experiment, Order, RunPlace},
 };
 use machine::MachineIdentity;
 
@@ -357,15 +357,24 @@ pub struct Foretold {
     pub notice: Option<String>,
 }
 
+/// Whether the programs of these trials and the data that they name can be had, as far as this machine
+/// runs them.
+fn check_here(wanted: &WantedTrials) -> Result<(), RunStop> {
+    programs::check(wanted, wanted.trials.iter())?;
+    match wanted.experiment.run.on {
+        RunPlace::Here => programs::check_data_folder(wanted.trials),
+        _ => Ok(()),
+    }
+}
+
 /// Foretells [`run`]; changes nothing.
 pub fn foretell(wanted: &WantedTrials, instruments: &dyn Fn() -> Instruments) -> Foretold {
     let refused = |stop: RunStop| Foretold {
         refusal: Some(stop.to_string()),
         ..Foretold::default()
     };
-    let checked = programs::check(wanted, wanted.trials.iter());
-    let found =
-        checked.and_then(|()| existing_run::find(wanted, &|| MachineIdentity::of(&instruments())));
+    let here = || MachineIdentity::of(&instruments());
+    let found = check_here(wanted).and_then(|()| existing_run::find(wanted, &here));
     match found {
         Ok(ExistingRun::Old(old)) => Foretold {
             ended: wanted
@@ -396,8 +405,7 @@ pub fn foretell_kept(
         locks: &locks_folder(),
     };
     let here = || MachineIdentity::of(&instruments());
-    let checked = programs::check(wanted, wanted.trials.iter());
-    match checked.and_then(|()| copied_run::foretell(wanted, &place, &here)) {
+    match check_here(wanted).and_then(|()| copied_run::foretell(wanted, &place, &here)) {
         Ok((ended, kept)) => Foretold {
             ended,
             kept,

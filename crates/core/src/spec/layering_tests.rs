@@ -290,17 +290,66 @@ fn a_set_within_the_maps_of_an_axis_counts_or_is_refused() {
     let found = problems("train.optimizer.learning_rate=0.5");
     assert!(
         found.contains(
-            "`train.optimizer.learning_rate` is given by 1 of the values of the axis \
-             `train.optimizer`, where this one would not count; change the values of the axis, or set \
-             `train.optimizer` as a whole"
+            "`train.optimizer.learning_rate` would not count at 1 of the values of the axis \
+             `train.optimizer`, which replace it; `--set \
+             'sweep.grid.train.optimizer.learning_rate=[…]'` gives it to every point"
         ),
         "{found}"
+    );
+    assert_eq!(
+        problems("sweep.grid.train.optimizer.learning_rate=[0.5]"),
+        ""
     );
     assert_eq!(problems("train.optimizer.beta1=0.8"), "");
     assert_eq!(
         problems("train.optimizer={kind: adamw, learning_rate: 0.5}"),
         ""
     );
+}
+
+#[test]
+fn a_set_that_the_kinds_of_an_axis_reset_is_refused() {
+    let problems = |axis: &str, set: &str| {
+        let case = Case::new(&format!("{BASE}sweep: {{grid: {{{axis}}}}}\n"));
+        case.set(&[set]).problems()
+    };
+    let (rate, beta) = (
+        "train.optimizer.learning_rate=0.5",
+        "train.optimizer.beta1=0.7",
+    );
+    for axis in [
+        "train.optimizer: [{kind: sgd}, {kind: adamw}]",
+        "train.optimizer.kind: [sgd, adamw]",
+    ] {
+        let found = problems(axis, rate);
+        let says = "`train.optimizer.learning_rate` would not count at 1 of the values";
+        assert!(found.contains(says), "{axis}: {found}");
+        // The other kind has no such key.
+        assert_eq!(problems(axis, beta), "", "{axis}");
+    }
+    assert_eq!(problems("train.optimizer.kind: [adamw]", rate), "");
+    let both = "train.optimizer.kind: [sgd, adamw], train.optimizer.learning_rate: [0.1]";
+    assert_eq!(problems(both, rate), "");
+}
+
+#[test]
+fn null_over_a_map_or_a_key_takes_its_axes_out() {
+    let swept = format!(
+        "{BASE}sweep: {{grid: {{train.optimizer.learning_rate: [0.1, 0.2], train.seed: [1, 2]}}}}\n"
+    );
+    let axes = |case: Case| {
+        let sweep = case.load().experiment.sweep;
+        sweep.grid.keys().cloned().collect::<Vec<_>>()
+    };
+    for set in [
+        "train.optimizer=null",
+        "train.optimizer={learning_rate: null}",
+    ] {
+        assert_eq!(axes(Case::new(&swept).set(&[set])), ["train.seed"], "{set}");
+    }
+    let upper = "extends: lower.yaml\ntrain: {optimizer: {learning_rate: null}}\n";
+    let case = Case::new(upper).file("lower.yaml", &swept);
+    assert_eq!(axes(case), ["train.seed"]);
 }
 
 #[test]

@@ -133,20 +133,32 @@ pub(super) fn lay(layers: &mut Vec<SpecLayer>, mut layer: SpecLayer) {
 /// the same axis itself, or give keys of a map that the values of an axis complete.
 fn overridden_axes(beneath: &Node, layer: &SpecLayer) -> Vec<String> {
     let is_overridden = |key: &&str| {
-        let names: Vec<&str> = key.split('.').collect();
-        let Some(value) = layer.tree.get_path(&names) else {
+        let Some(value) = plain_value(&layer.tree, key) else {
             return false;
         };
         match &layer.overrides {
             Some(set) => key.starts_with(set.as_str()),
             None => {
                 let is_own = |section: &[&str]| speaks_of(&layer.tree, section, key);
-                !value.is_map() && !value.is_null() && !varying_sections().any(is_own)
+                !value.is_map() && !varying_sections().any(is_own)
             }
         }
     };
     let keys = varying_sections().flat_map(|section| given_keys(beneath, section));
     keys.filter(is_overridden).map(str::to_owned).collect()
+}
+
+/// The value that a layer gives to a key outside of the sweep; `null` where it takes a map around the key
+/// away.
+fn plain_value<'a>(tree: &'a Node, key: &str) -> Option<&'a Node> {
+    let mut node = tree;
+    for name in key.split('.') {
+        if node.is_null() {
+            break;
+        }
+        node = node.get(name)?;
+    }
+    Some(node)
 }
 
 /// Whether a layer itself gives a key of a section, or takes the key or the whole section away.
@@ -174,8 +186,7 @@ fn displace_length(layer: &SpecLayer, layers: &mut [SpecLayer]) {
 /// Applies a plain value to a swept key: the axis stays, with this one value; `null` removes it. Of a
 /// derived key the expression goes, and an axis takes its place.
 fn override_axis(beneath: &Node, key: &str, layer: &mut SpecLayer, layers: &mut [SpecLayer]) {
-    let names: Vec<&str> = key.split('.').collect();
-    let Some(value) = layer.tree.get_path(&names).cloned() else {
+    let Some(value) = plain_value(&layer.tree, key).cloned() else {
         return;
     };
     let swept = |section: &[&str]| beneath.get_path(&[section, &[key]].concat()).is_some();
