@@ -384,7 +384,7 @@ fn the_folder_of_data_must_be_set_where_a_command_names_it() {
         };
         let mut plan = place.kiln(&["plan", "x.yaml"]);
         let planned = Ended::of(plan.env("KILN_DATA", "").output().unwrap());
-        assert!(planned.stderr.contains("`$KILN_DATA`"), "{planned:?}");
+        assert!(planned.stdout.contains("`$KILN_DATA`"), "{planned:?}");
         let ended = kiln("");
         let says = "`model` has `{data_folder}`, which is `$KILN_DATA`, and that is not set; set it to \
                     the folder of the data, or write the path itself";
