@@ -262,7 +262,7 @@ fn an_unfinished_continuation_is_resumed_by_the_same_command() {
     assert_eq!(place.newest(), begun);
     let why = place.refused("x", &[&LONGER[..], &["--fresh"]].concat());
     assert!(
-        why.contains("has made 40 steps, and `train.steps` is 40"),
+        why.contains("goes on after step 40, and `train.steps` is 40"),
         "{why}"
     );
     let ended = place.continues("x", &["--set", "train.steps=60"]);
@@ -357,7 +357,7 @@ fn what_may_not_be_continued_is_refused_before_the_first_trial() {
             "x",
             vec![],
             &[
-                "has made 20 steps, and `train.steps` is 20",
+                "goes on after step 20, and `train.steps` is 20",
                 "`--set train.steps=40`",
             ],
         ),

@@ -49,12 +49,12 @@ impl Trial {
                 None => format!("`train.steps` is {steps}"),
             };
             return Err(format!(
-                "trial {} of {} has made {} steps, and {key}; steps count from the beginning of \
-                 the training, so set more: `--set train.steps={}`",
+                "trial {} of {} goes on after step {}, and {key}; steps count from the beginning \
+                 of the training, so {}",
                 origin.trial,
                 origin.run.display(),
                 origin.step,
-                origin.step.saturating_mul(2)
+                self.more_than(origin.step)
             ));
         }
         let mut trial = self.clone();
@@ -64,6 +64,17 @@ impl Trial {
             .ok_or_else(|| "the settings of the trial cannot be written as JSON".to_owned())?;
         Ok(trial)
     }
+
+    /// How to make more steps than these. One value in place of an axis would let one trial go on
+    /// where each value had its own.
+    fn more_than(&self, steps: u64) -> String {
+        let is_of_length =
+            |(key, _): &&(String, _)| ["train.steps", "train.epochs"].contains(&key.as_str());
+        match self.axes.iter().find(is_of_length) {
+            Some((key, _)) => format!("raise the values of the axis `{key}`"),
+            None => format!("set more: `--set train.steps={}`", steps.saturating_mul(2)),
+        }
+    }
 }
 
 #[cfg(test)]
@@ -72,9 +83,14 @@ mod tests {
     use crate::{plan::expand, spec};
 
     fn trial(train: &str) -> Trial {
+        swept(train, "{}")
+    }
+
+    /// The first trial of a sweep.
+    fn swept(train: &str, sweep: &str) -> Trial {
         let text = format!(
             "{{kiln: 1, name: x, model: {{kind: mlp, seq_len: 8}}, data: {{kind: generated}}, \
-             train: {{{train}}}}}"
+             train: {{{train}}}, sweep: {sweep}}}"
         );
         let plan = expand(&spec::read_yaml(&text).unwrap(), &|_| None).unwrap();
         plan.trials[0].clone()
@@ -124,10 +140,20 @@ mod tests {
         for step in [400, 401] {
             let why = trial("steps: 400").continuing(origin(step)).unwrap_err();
             assert!(
-                why.contains(&format!("has made {step} steps, and `train.steps` is 400")),
+                why.contains(&format!(
+                    "goes on after step {step}, and `train.steps` is 400"
+                )) && why.ends_with(&format!("`--set train.steps={}`", 2 * step)),
                 "{why}"
             );
         }
+        // One value for all of an axis would be refused in its turn.
+        let of_axis = swept("", "{grid: {train.steps: [200, 400]}}");
+        let why = of_axis.continuing(origin(200)).unwrap_err();
+        assert!(
+            why.contains("`train.steps` is 200")
+                && why.ends_with("so raise the values of the axis `train.steps`"),
+            "{why}"
+        );
         assert!(trial("steps: 400").continuing(origin(399)).is_ok());
     }
 
