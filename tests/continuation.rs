@@ -123,6 +123,83 @@ fn losses(run: &Path) -> BTreeMap<String, BTreeMap<u64, String>> {
     all
 }
 
+/// Gives the only checkpoint of a trial another step, as `after: best` leaves it where the last
+/// evaluation was not the best.
+fn make_earlier(kept: &Path, last: u64, step: u64) {
+    let folder = kept.join(last.to_string());
+    let header = fs::read_to_string(folder.join("checkpoint.json")).unwrap();
+    let earlier = header.replace(&format!("\"step\": {last},"), &format!("\"step\": {step},"));
+    assert_ne!(header, earlier);
+    let earlier = earlier.replace(
+        &format!("\"updates\": {last}"),
+        &format!("\"updates\": {step}"),
+    );
+    // As one without a sum of its own.
+    let earlier = earlier.replace("header_sha256", "other");
+    fs::write(folder.join("checkpoint.json"), earlier).unwrap();
+    fs::rename(&folder, kept.join(step.to_string())).unwrap();
+}
+
+#[test]
+fn a_finished_continuation_is_not_gone_on_with_from_an_earlier_step_and_may_be_rerun() {
+    let place = Place::with_a_run();
+    let ended = place.continues("x", &LONGER);
+    assert_eq!(ended.status, Some(0), "{}", ended.stderr);
+    let continued = place.newest();
+    for trial in record(&continued).plan {
+        let kept = continued.join(format!("trials/{trial}/checkpoint"));
+        make_earlier(&kept, 40, 30);
+    }
+    let repeated = place.continues("x", &LONGER);
+    let told = "every trial already has its result; more steps (`--set train.steps=…`) start a new \
+                run, `--rerun completed` runs them again";
+    assert!(
+        repeated.status == Some(0) && repeated.stderr.contains(told),
+        "{repeated:?}"
+    );
+    assert_eq!(place.runs().len(), 2);
+
+    let ended = place.continues("x", &[&LONGER[..], &["--rerun", "completed"]].concat());
+    assert_eq!(ended.status, Some(0), "{}", ended.stderr);
+    assert_eq!(place.newest(), continued);
+    let table = TrialTable::read(&continued.join("trials.csv")).unwrap();
+    let begun = table.rows.iter().map(|row| row.fixed.resumed_at_step);
+    assert_eq!(begun.collect::<Vec<_>>(), [Some(20); 4]);
+}
+
+#[test]
+fn the_command_that_retries_trials_of_a_continuation_is_told_and_does() {
+    let place = Place::with_a_run();
+    let endless = [
+        "--set",
+        "train.steps=100000000",
+        "--set",
+        "train.checkpoint.every_steps=100000000",
+        "--set",
+        "train.evaluate.every=100000000",
+        "--set",
+        "run.timeout=1s",
+    ];
+    let ended = place.continues("x", &endless);
+    let command = format!(
+        "`kiln run x.yaml --continue x {} --rerun timed-out` retries 2 trials",
+        endless.join(" ")
+    );
+    assert!(
+        ended.status == Some(1) && ended.stderr.contains(&command),
+        "{}",
+        ended.stderr
+    );
+    let retry = ["--rerun", "timed-out", "--dry-run"];
+    let retried = place.continues("x", &[&endless[..], &retry].concat());
+    assert!(
+        retried.stdout.contains("would resume") && retried.stdout.contains("2 of 2 trials"),
+        "{}{}",
+        retried.stdout,
+        retried.stderr
+    );
+}
+
 #[test]
 fn a_continuation_says_where_in_its_schedule_it_begins() {
     let place = Place::with_a_run();
@@ -389,7 +466,14 @@ fn what_may_not_be_continued_is_refused_before_the_first_trial() {
             longer(&["--set", swept]),
             &["could continue 2 trials", "name one: `--continue RUN:t"],
         ),
-        ("x", longer(&["--rerun", "failed"]), &["--rerun"]),
+        (
+            "x",
+            longer(&["--rerun", "failed"]),
+            &[
+                "`--rerun` retries trials of a run, but the experiment has changed",
+                "`train.steps`",
+            ],
+        ),
     ];
     for (named, more, wanted) in cases {
         let why = place.refused(named, &more);
@@ -447,16 +531,8 @@ fn what_may_not_be_continued_is_refused_before_the_first_trial() {
 fn one_trial_may_be_continued_in_several_ways_from_the_checkpoint_that_was_kept() {
     let place = Place::with_a_run();
     let trial = record(&place.newest()).plan[0].clone();
-    // As `after: best` leaves it where the last evaluation was not the best.
-    let folder = place.newest().join(format!("trials/{trial}/checkpoint/20"));
-    let header = fs::read_to_string(folder.join("checkpoint.json")).unwrap();
-    let earlier = header.replace("\"step\": 20,", "\"step\": 10,");
-    assert_ne!(header, earlier);
-    let earlier = earlier.replace("\"updates\": 20", "\"updates\": 10");
-    // As one without a sum of its own.
-    let earlier = earlier.replace("header_sha256", "other");
-    fs::write(folder.join("checkpoint.json"), earlier).unwrap();
-    fs::rename(&folder, folder.with_file_name("10")).unwrap();
+    let kept = place.newest().join(format!("trials/{trial}/checkpoint"));
+    make_earlier(&kept, 20, 10);
     let ways = [
         "--set",
         "train.steps=30",

@@ -74,9 +74,20 @@ impl From<Stop> for Refusal {
     }
 }
 
-/// Lets each trial of a plan begin with a checkpoint of the run that `named` means. Unless `fresh`,
-/// the newest run keeps what it began with if it continues that run and is unfinished, or has all
-/// results of the plan. Returns what the user should know.
+/// Whether a launch goes on with the newest run of its experiment.
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub(super) enum NewestRun {
+    /// `--fresh`: another run is made in any case.
+    Left,
+    /// It is resumed if it is unfinished.
+    Resumed,
+    /// `--rerun`: trials of it are retried, also if it is finished.
+    Retried,
+}
+
+/// Lets each trial of a plan begin with a checkpoint of the run that `named` means. Unless it is left,
+/// the newest run keeps what it began with if it continues that run and is unfinished or retried, or
+/// has all results of the plan. Returns what the user should know.
 ///
 /// # Errors
 /// There is no such run, it has no usable checkpoint, or the settings do not allow it.
@@ -84,11 +95,12 @@ pub(super) fn continue_run(
     planned: &mut Planned,
     named: &str,
     results: &Path,
-    fresh: bool,
+    newest_run: NewestRun,
 ) -> Result<Vec<String>, Stop> {
-    let begun = newest::begun(results, &planned.loaded.experiment.name)
+    let is_retried = newest_run == NewestRun::Retried;
+    let begun = newest::begun(results, &planned.loaded.experiment.name, is_retried)
         .map_err(|error| runs::uncertain(named, &error))?
-        .filter(|_| !fresh);
+        .filter(|_| newest_run != NewestRun::Left);
     let (text, trial) = split_trial(named, results);
     let besides = begun.as_ref().map(|(folder, _)| folder.as_path());
     let run = run_of(text, results, besides)?;
@@ -96,11 +108,12 @@ pub(super) fn continue_run(
         continue_as_recorded(planned, &record)?;
         return Ok(beginning_of(&planned.plan.trials).into_iter().collect());
     }
-    let continued = continued_trials(planned, &run, trial);
-    if continued.is_err() && !fresh && has_finished(planned, (text, trial), &run, results) {
+    // The checkpoint that it kept may be older than its end, from which it would go on once more.
+    let may_have_finished = newest_run == NewestRun::Resumed;
+    if may_have_finished && has_finished(planned, (text, trial), &run, results) {
         return Ok(beginning_of(&planned.plan.trials).into_iter().collect());
     }
-    let (trials, earlier) = continued?;
+    let (trials, earlier) = continued_trials(planned, &run, trial)?;
     planned.plan.trials = trials;
     Ok(beginning_of(&planned.plan.trials)
         .into_iter()
@@ -110,7 +123,7 @@ pub(super) fn continue_run(
 }
 
 /// Whether `run`, which `named` means now, continued what that meant before, and has all results of
-/// the plan, whose trials then begin with the checkpoints that the run recorded.
+/// the plan, whose trials then begin with the checkpoints that the run recorded. Else the plan stays.
 fn has_finished(
     planned: &mut Planned,
     named: (&str, Option<&str>),
@@ -118,9 +131,16 @@ fn has_finished(
     results: &Path,
 ) -> bool {
     let record = newest::made_of(named, run, &planned.loaded.experiment.name, results);
-    record.is_some_and(|record| {
-        continue_as_recorded(planned, &record).is_ok() && newest::has_all(planned, results)
-    })
+    let Some(record) = record else {
+        return false;
+    };
+    let anew = planned.plan.trials.clone();
+    let has_all =
+        continue_as_recorded(planned, &record).is_ok() && newest::has_all(planned, results);
+    if !has_all {
+        planned.plan.trials = anew;
+    }
+    has_all
 }
 
 /// The trials of a plan with the checkpoints that they begin with, and notes on these.

@@ -243,12 +243,17 @@ pub(super) fn tell_preview(request: &RunRequest, preview: &Preview) -> Result<St
     Ok(Status::Success)
 }
 
+/// How to make another run where all trials have ended.
+pub(super) const FRESH_RUN: &str = "`--fresh` starts a new run";
+
 /// Why no trial is begun, and what to do; `is_everything` if no trial of the plan is left. `ends` are
 /// the last attempts, as far as they are known; a retry does not mend those of the `lacking` trials.
+/// `new_run` says how to make another run.
 pub(super) fn nothing_to_do(
     is_everything: bool,
     ends: &[AttemptEnd],
     lacking: &HashSet<TrialId>,
+    new_run: &str,
 ) -> String {
     let has = |outcome: &Outcome| {
         let mut ends = ends.iter();
@@ -275,9 +280,9 @@ pub(super) fn nothing_to_do(
     };
     match (is_everything, again) {
         (true, Some(again)) => {
-            format!("every trial already has its result; `--fresh` starts a new run, {again}")
+            format!("every trial already has its result; {new_run}, {again}")
         }
-        (true, None) => "every trial already has its result; `--fresh` starts a new run".to_owned(),
+        (true, None) => format!("every trial already has its result; {new_run}"),
         (false, Some(again)) => format!(
             "the requested trials have already ended; {again}, and without `--only` the others run"
         ),

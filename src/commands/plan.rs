@@ -29,7 +29,8 @@ use self::{
     before::TrialsBefore, columns::PlanRows, expectation::Expectations, time_left::BudgetLeft,
 };
 use super::{
-    RESULTS, Status, Stop, continuation,
+    RESULTS, Status, Stop,
+    continuation::{self, NewestRun},
     copied_run::{CONTINUED_IS_NOT_KEPT, KeepArgs, refused_beside, refused_elsewhere, run_to_copy},
     experiment_plan::{Planned, plan_request, request},
     initial_weights,
@@ -111,7 +112,8 @@ fn planned_file(file: &Path, args: &Args) -> Result<Planned, Stop> {
         if args.keeping.keep.is_some() {
             return Err(refused_beside("--continue", CONTINUED_IS_NOT_KEPT));
         }
-        let notes = continuation::continue_run(&mut planned, named, &args.results, false)?;
+        let notes =
+            continuation::continue_run(&mut planned, named, &args.results, NewestRun::Resumed)?;
         notes.iter().for_each(|line| note(line));
     }
     Ok(planned)

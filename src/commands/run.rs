@@ -15,7 +15,8 @@ use self::{
     lacking::Lacking,
 };
 use super::{
-    Status, Stop, continuation,
+    Status, Stop,
+    continuation::{self, NewestRun},
     copied_run::{CONTINUED_IS_NOT_KEPT, KeepArgs, refused_beside, refused_elsewhere, run_to_copy},
     experiment_plan::{plan_request, request},
     launch::{PlannedFile, dry_run, start, status},
@@ -49,11 +50,7 @@ pub(super) struct Args {
     /// Go on from a checkpoint of this run, or of one trial of it: weights, optimizer and place in
     /// the data. Steps count from the beginning of that training, so ask for more of them. A run is
     /// named as in `kiln report`.
-    #[arg(
-        long = "continue",
-        value_name = "RUN[:TRIAL]",
-        conflicts_with = "rerun"
-    )]
+    #[arg(long = "continue", value_name = "RUN[:TRIAL]")]
     continued: Option<String>,
     /// Run the point of one trial of this run in place of the file's sweep: each swept key has that
     /// trial's value. Without a trial: the best point of the run. A run is named as in `kiln
@@ -96,6 +93,15 @@ impl Args {
         let kept = self.keeping.keep.as_deref();
         let again = again.map(|named| (named, CopyPurpose::ReadAgain));
         again.or_else(|| Some((kept?, self.keeping.purpose())))
+    }
+
+    /// What becomes of the newest run.
+    fn newest_run(&self) -> NewestRun {
+        match (self.launch.fresh, self.rerun.is_empty()) {
+            (true, _) => NewestRun::Left,
+            (false, true) => NewestRun::Resumed,
+            (false, false) => NewestRun::Retried,
+        }
     }
 
     /// # Errors
@@ -182,7 +188,7 @@ pub(super) fn run(args: Args) -> Result<Status, Stop> {
 
 /// Plans a file. With it comes the name of the trial of `--at` that stays ([`recorded_trial::fixed`]).
 fn plan(file: &Path, args: &Args, begun: Instant) -> Result<(PlannedFile, Option<String>), Stop> {
-    let LaunchOptions { results, fresh, .. } = &args.launch;
+    let results = &args.launch.results;
     let mut request = request(file.to_owned(), &args.launch.settings());
     let mut at = None;
     if let Some(named) = &args.at {
@@ -190,7 +196,7 @@ fn plan(file: &Path, args: &Args, begun: Instant) -> Result<(PlannedFile, Option
     }
     let mut planned = plan_request(&request)?;
     if let Some(named) = &args.continued {
-        let notes = continuation::continue_run(&mut planned, named, results, *fresh)?;
+        let notes = continuation::continue_run(&mut planned, named, results, args.newest_run())?;
         if !args.launch.quiet {
             notes.iter().for_each(|line| note(line));
         }

@@ -17,7 +17,7 @@ use kiln_core::{
 use super::{
     RESULTS, Status, Stop,
     experiment_plan::plan_loaded,
-    launch::{Launched, PlannedFile, instruments_for, nothing_to_do, status},
+    launch::{FRESH_RUN, Launched, PlannedFile, instruments_for, nothing_to_do, status},
     launch_options::{LaunchOptions, ProgressOption, stopped},
     launch_page::show,
     local_run::{self, LocalRun},
@@ -257,7 +257,12 @@ pub(super) fn run_on_workers(
         })
         .map_err(stopped)?;
     let Some(submitted) = submitted else {
-        note(&nothing_to_do(asked.asks_for_all(), &[], &HashSet::new()));
+        note(&nothing_to_do(
+            asked.asks_for_all(),
+            &[],
+            &HashSet::new(),
+            FRESH_RUN,
+        ));
         return Ok(Status::Success);
     };
     if !launch.quiet {

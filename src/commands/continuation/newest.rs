@@ -18,14 +18,20 @@ use crate::{
     schedule::{self, WantedTrials, needs_gpu},
 };
 
-/// The newest run of an experiment, if it continues another one and is unfinished.
-pub(super) fn begun(results: &Path, experiment: &str) -> io::Result<Option<(PathBuf, RunFile)>> {
+/// The newest run of an experiment, if it continues another one and is unfinished, or, to be retried,
+/// also if it is finished.
+pub(super) fn begun(
+    results: &Path,
+    experiment: &str,
+    is_retried: bool,
+) -> io::Result<Option<(PathBuf, RunFile)>> {
     let newest = run_folder::newest(results, experiment)?;
-    Ok(newest.and_then(|run| unfinished(&run)))
+    Ok(newest.and_then(|run| continuing(&run, is_retried)))
 }
 
-/// The path without links and the record of a run, if it continues another one and is unfinished.
-fn unfinished(run: &RunFolder) -> Option<(PathBuf, RunFile)> {
+/// The path without links and the record of a run, if it continues another one and is unfinished, or may
+/// be finished.
+fn continuing(run: &RunFolder, may_be_finished: bool) -> Option<(PathBuf, RunFile)> {
     let record = RunFile::read(&run.run_file()).ok()?;
     if record.continues.is_empty() {
         return None;
@@ -36,8 +42,9 @@ fn unfinished(run: &RunFolder) -> Option<(PathBuf, RunFile)> {
         .filter(|row| row.fixed.outcome.is_final())
         .map(|row| &row.fixed.trial)
         .collect();
-    let is_open = !record.plan.iter().all(|trial| ended.contains(trial));
-    is_open.then(|| Some((run.path().canonicalize().ok()?, record)))?
+    let is_open = || !record.plan.iter().all(|trial| ended.contains(trial));
+    let goes_on = may_be_finished || is_open();
+    goes_on.then(|| Some((run.path().canonicalize().ok()?, record)))?
 }
 
 /// The record of `run` if it is the newest one of the experiment, and continued what `named` (a run, and

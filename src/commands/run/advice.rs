@@ -16,9 +16,17 @@ use super::{
     lacking::{Lacking, RETRIED},
 };
 use crate::{
-    commands::{RESULTS, launch::nothing_to_do, note},
+    commands::{
+        RESULTS,
+        launch::{FRESH_RUN, nothing_to_do},
+        note,
+    },
     schedule::{BudgetEnd, LaunchEnd, LaunchReport},
 };
+
+/// How to make another run where a continuation has ended: a name such as `x` means this one now, which
+/// `--fresh` alone would continue by no step.
+const LONGER_RUN: &str = "more steps (`--set train.steps=…`) start a new run";
 
 /// The command that ran a file, to be run again.
 pub(super) struct Again<'a> {
@@ -38,7 +46,7 @@ pub(super) fn say_how_to_go_on(report: &LaunchReport, again: &Again<'_>, lacking
     let is_over = report.end == LaunchEnd::Finished && report.left == 0;
     let run = report.folder.path().to_string_lossy();
     let reading = lacking.advice(&again.command(), &word(&run));
-    let is_new_try = args.rerun.is_empty() && args.continued.is_none();
+    let is_new_try = args.rerun.is_empty();
     if is_over && (is_new_try || !reading.is_empty()) {
         let retry = how_to_retry(&again.command(), &report.last_attempts, &lacking.trials);
         retry
@@ -54,6 +62,10 @@ pub(super) fn say_how_to_go_on(report: &LaunchReport, again: &Again<'_>, lacking
             is_everything,
             &report.last_attempts,
             &lacking.trials,
+            match args.continued {
+                Some(_) => LONGER_RUN,
+                None => FRESH_RUN,
+            },
         ));
         reading.iter().for_each(|text| note(text));
         return;
@@ -189,6 +201,10 @@ impl Again<'_> {
         let at = self.at.or(args.at.as_deref());
         let at = at.map(|named| format!(" --at {}", word(named)));
         let at = at.unwrap_or_default();
+        let continued = args.continued.iter();
+        let continued: String = continued
+            .map(|named| format!(" --continue {}", word(named)))
+            .collect();
         let only = match args.only.as_slice() {
             [] => String::new(),
             only => format!(" --only {}", word(&only.join(","))),
@@ -198,7 +214,7 @@ impl Again<'_> {
             other => format!(" --results {}", word(&other.to_string_lossy())),
         };
         format!(
-            "kiln run {}{at}{}{only}{results}",
+            "kiln run {}{at}{continued}{}{only}{results}",
             word(&self.file.to_string_lossy()),
             set.collect::<String>()
         )
