@@ -138,7 +138,7 @@ fn remedy(sweep: &Sweep, trials: &[&Trial]) -> &'static str {
         "`train.seed: […]` as an axis in place of `sweep.repeats` lets each trial run on any device, \
          and makes each seed a point of its own"
     } else {
-        "`--device` with fewer of them leaves the others free"
+        "fewer devices in `run.devices` leave the others free"
     }
 }
 
@@ -240,12 +240,12 @@ mod tests {
             (
                 TRAINED,
                 format!("grid: {{{ONE_AXIS}}}, repeats: 3, together: [train.batch_size]"),
-                "each block stays on one device; `--device` with fewer",
+                "each block stays on one device; fewer devices in `run.devices`",
             ),
             (
                 command,
                 "grid: {model.values.n: [1, 2, 3]}, repeats: 3".to_owned(),
-                "each round stays on one device; `--device` with fewer",
+                "each round stays on one device; fewer devices in `run.devices`",
             ),
         ] {
             let said = said(model, &sweep, 8).unwrap();
