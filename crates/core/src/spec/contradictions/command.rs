@@ -161,24 +161,10 @@ impl<'a> Faults<'a> {
 
     /// Refuses placeholders in the program text of a shell.
     fn shell(&mut self, key: &str, arguments: &'a Arguments) {
-        let texts: Vec<(usize, &str)> = arguments
-            .texts()
-            .map(|(index, text, _)| (index, text))
-            .collect();
-        let is_shell = |text: &str| {
-            let name = Path::new(text).file_name();
-            name.is_some_and(|name| SHELLS.iter().any(|shell| name == *shell))
-        };
-        let Some(shell) = texts.iter().position(|(_, text)| is_shell(text)) else {
+        let Some(program) = shell_program(arguments) else {
             return;
         };
-        let arguments_of_shell = &texts[shell + 1..];
-        let Some((option, program)) = program_text(arguments_of_shell) else {
-            return;
-        };
-        let (_, option) = arguments_of_shell[option];
-        let (index, program) = arguments_of_shell[program];
-        let names = parse_template(program).unwrap_or_default();
+        let names = parse_template(program.text).unwrap_or_default();
         let name = names.iter().find_map(|part| match part {
             Part::Placeholder(name) => Some(name),
             Part::Text(_) => None,
@@ -189,15 +175,15 @@ impl<'a> Faults<'a> {
             } else {
                 format!(
                     "give it as an argument: `[…, \"…\\\"$1\\\"…\", {}, \"{{{name}}}\"]`",
-                    texts[shell].1
+                    program.shell
                 )
             };
             let message = format!(
                 "`{{{name}}}` is in the program of a shell (`{} {}`), which would read it as \
                  code; {instead}",
-                texts[shell].1, option
+                program.shell, program.option
             );
-            self.push(format!("{key}[{index}]"), message);
+            self.push(format!("{key}[{}]", program.index), message);
         }
     }
 
@@ -249,7 +235,7 @@ impl<'a> Faults<'a> {
                         "`model.values.{name}` is not used, and `{{{near}}}` names no value; give \
                          both the same name"
                     ),
-                    None => unused(name),
+                    None => unused(name, shell_program(&self.command.argv).is_some()),
                 };
                 self.push(&key, message);
             }
@@ -424,15 +410,49 @@ impl<'a> Faults<'a> {
     }
 }
 
-/// Says that a value is not used. What a program reads from variables is not known from the file.
-fn unused(name: &str) -> String {
+/// Says that a value is not used. What a program reads from variables is not known from the file. A
+/// placeholder in the program of a shell would be refused.
+fn unused(name: &str, is_of_shell: bool) -> String {
     let variable = value_variable(name);
     let own = variable.strip_prefix("KILN_VALUE_").unwrap_or(&variable);
-    format!(
-        "`model.values.{name}` is not used: no argument or variable of the file names it; write \
-         `{{{name}}}` in `argv`, or `environment: {{{own}: \"{{{name}}}\"}}` if the program reads a \
-         variable, which may then be `{variable}` too, or remove it"
-    )
+    let what = format!(
+        "`model.values.{name}` is not used: no argument or variable of the file names it; write"
+    );
+    match is_of_shell {
+        true => format!("{what} `\"${variable}\"` in the program of the shell, or remove it"),
+        false => format!(
+            "{what} `{{{name}}}` in `argv`, or `environment: {{{own}: \"{{{name}}}\"}}` if the \
+             program reads a variable, which may then be `{variable}` too, or remove it"
+        ),
+    }
+}
+
+/// A shell among the arguments, with its option `-c` and its program.
+struct ShellProgram<'a> {
+    shell: &'a str,
+    option: &'a str,
+    /// Place of the program among the arguments.
+    index: usize,
+    text: &'a str,
+}
+
+fn shell_program(arguments: &Arguments) -> Option<ShellProgram<'_>> {
+    let texts = arguments.texts().map(|(index, text, _)| (index, text));
+    let texts: Vec<(usize, &str)> = texts.collect();
+    let is_shell = |text: &str| {
+        let name = Path::new(text).file_name();
+        name.is_some_and(|name| SHELLS.iter().any(|shell| name == *shell))
+    };
+    let shell = texts.iter().position(|(_, text)| is_shell(text))?;
+    let behind = &texts[shell + 1..];
+    let (option, program) = program_text(behind)?;
+    let (index, text) = behind[program];
+    Some(ShellProgram {
+        shell: texts[shell].1,
+        option: behind[option].1,
+        index,
+        text,
+    })
 }
 
 /// The places of the `-c` and of the program text among the arguments of a shell.
