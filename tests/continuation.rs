@@ -198,6 +198,21 @@ fn the_command_that_retries_trials_of_a_continuation_is_told_and_does() {
         retried.stdout,
         retried.stderr
     );
+
+    // `after` does not choose the checkpoint of a trial that was stopped.
+    let stopped = place.newest();
+    for trial in record(&stopped).plan {
+        let kept = stopped.join(format!("trials/{trial}/checkpoint"));
+        let steps = Checkpoints::new(kept.clone(), trial).steps();
+        let last = steps.into_iter().max().unwrap();
+        make_earlier(&kept, last, last - 1);
+    }
+    let again = [&endless[..], &["--fresh", "--dry-run"]].concat();
+    let again = place.continues("x", &again).stderr;
+    assert!(
+        again.contains("so training goes on from there") && !again.contains("checkpoint.after"),
+        "{again}"
+    );
 }
 
 #[test]

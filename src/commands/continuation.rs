@@ -477,12 +477,16 @@ fn check_data(
     }
 }
 
-/// The kept checkpoint may be older than the end of the trial.
+/// The kept checkpoint may be older than the end of the trial. `after` is for a completed one.
 fn earlier_step(source: &Source, step: u64) -> Option<String> {
     let steps = source.steps.filter(|steps| *steps > step)?;
+    let advice = match source.completed {
+        Some(_) => "; `train.checkpoint.after: last` keeps the one of the last step",
+        None => "",
+    };
     Some(format!(
         "trial {} made {}, and its newest checkpoint is of step {step}, so training goes on from \
-         there; `train.checkpoint.after: last` keeps the one of the last step",
+         there{advice}",
         source.trial,
         counted(steps as usize, "step")
     ))
