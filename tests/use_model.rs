@@ -320,7 +320,11 @@ fn what_cannot_be_used_is_named_with_the_remedy() {
         "{said}"
     );
     fs::remove_dir_all(trial.join("checkpoint")).unwrap();
-    assert!(refused(&["sample", "copy"]).contains("no checkpoint was written yet"));
+    let said = refused(&["sample", "copy"]);
+    assert!(
+        said.contains("no checkpoint was written yet") && said.contains("with `--rerun` if it has"),
+        "{said}"
+    );
     fs::remove_dir_all(copy.join("trials")).unwrap();
     assert!(refused(&["sample", "copy"]).contains("git does not keep the folder `trials`"));
 }

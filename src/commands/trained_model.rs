@@ -357,7 +357,8 @@ pub(super) fn without_weights(run: &RunFolder, file: &TrialFile, trial: Option<&
         }
         Some(_) => {
             "no checkpoint was written yet (`train.checkpoint.every_steps`) or its folder was \
-             removed; run it again"
+             removed; run it again, with `--rerun` if it has ended, or with a smaller `every_steps` if \
+             it ended before its first checkpoint"
         }
     };
     Stop::bad_input(format!(
