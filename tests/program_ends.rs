@@ -292,6 +292,22 @@ fn an_engine_that_builds_another_model_than_planned_is_told_and_noted() {
 }
 
 #[test]
+fn what_an_engine_lacks_is_in_its_own_words() {
+    let place = Place::with("");
+    let child = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/scripted_child/child.sh");
+    let engines = format!("own: {{argv: [{}]}}", child.display());
+    place.write(&format!(
+        "train: {{steps: 10}}\nrun: {{devices: cpu, engine: own, engines: {{{engines}}}}}"
+    ));
+    let ended = place.run("no_device", &[]);
+    let told = "so no more are started; `stderr.txt` has what engine `own` said";
+    assert!(
+        ended.status == Some(3) && ended.stderr.contains(told),
+        "{ended:?}"
+    );
+}
+
+#[test]
 fn an_engine_is_told_to_stop_and_heard_out() {
     let place = Place::with("");
     let child = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/scripted_child/child.sh");

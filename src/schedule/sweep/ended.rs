@@ -3,7 +3,7 @@
 use std::time::Instant;
 
 use kiln_core::{
-    plan::{Outcome, Trial, TrialId},
+    plan::{Outcome, Trial},
     record::{AttemptEnd, StoreError, TableChange, TableRow},
 };
 use kiln_hardware::host::usable_cores;
@@ -50,7 +50,7 @@ impl LaunchState<'_> {
             self.tell(LaunchEvent::TrialNotice { trial, text });
         }
         if let Some(hindrance) = finished.hindrance {
-            self.hinder(hindrance, &trial.id, !gpus.is_empty());
+            self.hinder(hindrance, trial, !gpus.is_empty());
         }
         let is_interrupted = finished.row.fixed.outcome == Outcome::Interrupted;
         self.record(finished, index, full);
@@ -112,7 +112,7 @@ impl LaunchState<'_> {
     }
 
     /// Fails the run, of which no trial can run here.
-    fn hinder(&mut self, hindrance: Hindrance, trial: &TrialId, is_on_gpu: bool) {
+    fn hinder(&mut self, hindrance: Hindrance, trial: &Trial, is_on_gpu: bool) {
         self.fail(RunStop::CannotRun(match hindrance {
             Hindrance::Absent => cannot_run_here(
                 trial,
@@ -122,7 +122,8 @@ impl LaunchState<'_> {
                 },
             ),
             Hindrance::OtherVersion => format!(
-                "the program of trial {trial} is of another version, so no more are started"
+                "the program of trial {} is of another version, so no more are started",
+                trial.id
             ),
         }));
     }
@@ -232,9 +233,14 @@ impl LaunchState<'_> {
 }
 
 /// The line of the trial has already given the reason.
-fn cannot_run_here(trial: &TrialId, instead: &str) -> String {
+fn cannot_run_here(trial: &Trial, instead: &str) -> String {
+    let what = match trial.engine.own_name() {
+        // `kiln doctor` does not know what the user's program needs.
+        Some(engine) => format!("`stderr.txt` has what engine `{engine}` said"),
+        None => "`kiln doctor` says what is missing".to_owned(),
+    };
     format!(
-        "this machine cannot run trial {trial}, so no more are started; `kiln doctor` says what is \
-         missing{instead}"
+        "this machine cannot run trial {}, so no more are started; {what}{instead}",
+        trial.id
     )
 }
