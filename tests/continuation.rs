@@ -394,8 +394,11 @@ fn weights_that_an_unfinished_continuation_needs_stay_and_removed_ones_are_told(
         removed.stdout
     );
     let why = place.refused(source, &[&LONGER[..], &["--fresh"]].concat());
+    // `--rerun` retries trials of the newest run alone.
     assert!(
-        why.contains("were removed by `kiln rm --weights` (20"),
+        why.contains("were removed by `kiln rm --weights` (20")
+            && why.contains("`kiln reproduce results/x/20")
+            && !why.contains("--rerun"),
         "{why}"
     );
     let newest = place.newest();

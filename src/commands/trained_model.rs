@@ -15,11 +15,12 @@ use kiln_core::{
         attempt::{RESULT_FILE, attempts, result},
         checkpoint::{ListedCheckpoint, Listing, MODEL_FILE, Unusable, aside, removal_in},
         difference::{differences, leaves},
+        run_folder,
         trial_file::{self, TrialFileError},
         trial_result::OutputNames,
     },
     spec::{self, AfterTraining, ExperimentRequest, learned::OtherNumber},
-    units::{counted, decimals, without_controls},
+    units::{counted, decimals, shell_word, without_controls},
 };
 use serde_json::{Value, json};
 
@@ -323,11 +324,31 @@ fn removed_weights(run: &RunFolder, trial: Option<&TrialId>, removal: &str) -> S
         Some(trial) => (format!("trial {trial}"), format!(" --only {trial}")),
         None => ("its trials".to_owned(), String::new()),
     };
+    let again = match is_newest(run) {
+        true => format!("kiln run FILE{which} --rerun completed"),
+        false => {
+            let run = below_here(run.path());
+            format!(
+                "kiln reproduce {}",
+                shell_word(&without_controls(&run.to_string_lossy()))
+            )
+        }
+    };
     Stop::bad_input(format!(
-        "{}: the weights of {whose} {removal}; `kiln run FILE{which} --rerun completed` trains \
-         again",
+        "{}: the weights of {whose} {removal}; `{again}` trains again",
         run.path().display()
     ))
+}
+
+/// Whether a run is the newest of its experiment, whose trials `--rerun` retries. It counts as that where
+/// the runs cannot be listed.
+fn is_newest(run: &RunFolder) -> bool {
+    let newest = || {
+        let experiment = run.path().parent()?;
+        let name = experiment.file_name()?.to_str()?;
+        run_folder::newest(experiment.parent()?, name).ok()?
+    };
+    newest().is_none_or(|newest| newest.path().file_name() == run.path().file_name())
 }
 
 /// The error of a run or a trial without weights.
