@@ -168,6 +168,22 @@ fn a_finished_continuation_is_not_gone_on_with_from_an_earlier_step_and_may_be_r
 }
 
 #[test]
+fn another_continuation_is_not_told_to_keep_trials_of_one() {
+    let place = Place::with_a_run();
+    let source = place.newest();
+    let ended = place.continues("x", &LONGER);
+    assert_eq!(ended.status, Some(0), "{}", ended.stderr);
+    let one = "sweep.grid={train.optimizer.learning_rate: [1.0e-3]}";
+    let fewer = [&LONGER[..], &["--set", one, "--dry-run"]].concat();
+    let said = place.continues(source.to_str().unwrap(), &fewer);
+    let said = format!("{}{}", said.stdout, said.stderr);
+    assert!(
+        said.contains("starting a new run") && !said.contains("--keep"),
+        "{said}"
+    );
+}
+
+#[test]
 fn the_command_that_retries_trials_of_a_continuation_is_told_and_does() {
     let place = Place::with_a_run();
     let endless = [

@@ -142,8 +142,9 @@ fn savable(
     across_programs: bool,
     here: &dyn Fn() -> MachineIdentity,
 ) -> usize {
-    // Workers take no kept trials.
-    if wanted.experiment.run.on != RunPlace::Here {
+    // Workers take no kept trials, and `--keep` does not go with `--continue`.
+    let is_continued = wanted.trials.iter().any(|trial| trial.origin.is_some());
+    if wanted.experiment.run.on != RunPlace::Here || is_continued {
         return 0;
     }
     let Ok(experiment) = experiment_of(&old.folder) else {
