@@ -304,6 +304,17 @@ fn a_continued_run_has_the_losses_of_a_longer_one_and_records_what_it_came_from(
             && words.contains("(step 20): steps, samples and losses count from the beginning"),
         "{said}"
     );
+    // A file of one of its trials is that trial with the same checkpoint alone.
+    let (id, origin) = now.continues.first_key_value().unwrap();
+    let named = format!("{}:{id}", continued.display());
+    let written = place
+        .succeeds(&["init", "one.yaml", "--from", &named])
+        .stderr;
+    let of_origin = format!("{}:{}", origin.run.display(), origin.trial);
+    let command = format!("`kiln run one.yaml --continue {of_origin}` goes on from there");
+    assert!(written.contains(&command), "{written}");
+    let plan = place.succeeds(&["plan", "one.yaml", "--continue", &of_origin]);
+    assert!(plan.stdout.contains(&id.to_string()), "{}", plan.stdout);
     let again = place.succeeds(&["reproduce", continued.to_str().unwrap()]);
     assert!(
         again.stdout.contains("losses equal to the bit: 2 of 2"),

@@ -124,6 +124,7 @@ fn write_trial(named: &str, args: &Args) -> Result<Status, Stop> {
     let trial = RecordedTrial::find("--from", named, &args.results)?;
     trial.tell_choice();
     let name = free_name(&args.file);
+    trial.tell_origin(&args.file);
     write_file(args, &trial.experiment_file(&name)?)?;
     tell_written(&args.file, &name, "")
 }

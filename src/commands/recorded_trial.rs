@@ -232,6 +232,26 @@ impl RecordedTrial {
         Some(format!("{}:{}", path.display(), self.id))
     }
 
+    /// Says how the trial of an experiment file begins as this one did, where that was a checkpoint.
+    pub(super) fn tell_origin(&self, file: &Path) {
+        let run = self.folder.as_ref().map(RunFolder::run_file);
+        let record = run.and_then(|path| RunFile::read(&path).ok());
+        let origin = record.and_then(|mut record| record.continues.remove(&self.id));
+        if let Some(origin) = origin {
+            let word = |path: &Path| shell_word(&without_controls(&path.to_string_lossy()));
+            let run = spec::expand_home(&origin.run.to_string_lossy());
+            let named = format!("{}:{}", run.display(), origin.trial);
+            note(&format!(
+                "trial {} went on from step {} of another one; the file begins anew, and `kiln run {} \
+                 --continue {}` goes on from there",
+                self.id,
+                origin.step,
+                word(file),
+                word(Path::new(&named))
+            ));
+        }
+    }
+
     /// Says which trial was chosen, where none was named.
     pub(super) fn tell_choice(&self) {
         if let Some(choice) = &self.choice {
