@@ -588,6 +588,13 @@ fn a_finished_run_says_so_and_a_changed_experiment_then_starts_a_new_one() {
         "{back:?}"
     );
     assert_eq!((place.rows().len(), place.runs()), (2, 3));
+    // The newest run has these trials too; what differs is their device.
+    let elsewhere = place.run("completes", &["--device", "cpu", "--dry-run"]);
+    let said = format!("{}{}", elsewhere.stdout, elsewhere.stderr);
+    assert!(
+        said.contains("`run.devices`: was ") && !said.contains("has the same trials"),
+        "{said}"
+    );
 }
 
 #[test]

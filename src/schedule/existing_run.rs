@@ -349,7 +349,7 @@ fn with_these_trials(wanted: &WantedTrials, earlier: &[RunFolder]) -> Option<Str
     let has_them = |folder: &&RunFolder| {
         wanted.search.is_none()
             && RunFile::read(&folder.run_file())
-                .is_ok_and(|file| compare(wanted, folder, &file, (&[], &[])).is_ok())
+                .is_ok_and(|file| has_trials_of(wanted, folder, &file))
     };
     let found = earlier.iter().rev().take(MOST_EARLIER).find(has_them)?;
     Some(format!(
@@ -357,6 +357,12 @@ fn with_these_trials(wanted: &WantedTrials, earlier: &[RunFolder]) -> Option<Str
          starting a new run",
         found.path().display()
     ))
+}
+
+/// Whether a run is of the wanted experiment, on the same devices.
+fn has_trials_of(wanted: &WantedTrials, folder: &RunFolder, file: &RunFile) -> bool {
+    let changed = compare(wanted, folder, file, (&[], &[]));
+    changed.is_ok_and(|changed| !changed.iter().any(KeyChange::is_of_the_device))
 }
 
 /// Paths of a run's files and of the data stand in its records, which are UTF-8.
