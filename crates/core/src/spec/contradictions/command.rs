@@ -509,7 +509,7 @@ mod tests {
 
     #[test]
     fn a_value_that_is_read_from_a_variable_is_told_how_to_name_it() {
-        let told = unused("batch-size");
+        let told = unused("batch-size", false);
         assert!(
             told.contains("`environment: {BATCH_SIZE: \"{batch-size}\"}`"),
             "{told}"
@@ -518,6 +518,9 @@ mod tests {
             told.contains("may then be `KILN_VALUE_BATCH_SIZE` too"),
             "{told}"
         );
+        let of_shell = unused("batch-size", true);
+        let says = "write `\"$KILN_VALUE_BATCH_SIZE\"` in the program of the shell, or remove it";
+        assert!(of_shell.contains(says), "{of_shell}");
     }
 
     #[test]
