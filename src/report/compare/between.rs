@@ -7,6 +7,7 @@ use kiln_core::{
     units::listed,
 };
 use serde::Serialize;
+use serde_json::Value;
 
 use super::{
     Comparisons, Matchup, Options, TreatedKey, Treatment, Unlike, at_once::AtOnce,
@@ -130,10 +131,7 @@ fn values(run: Subject<'_>, axis: &str, place: usize) -> Vec<String> {
         .and_then(RunSettings::of)
         .and_then(|settings| settings.settings.get(axis).cloned())
         .map(|setting| match setting {
-            Setting::Swept { values, .. } => values
-                .iter()
-                .map(|value| Setting::One(value.clone()).text())
-                .collect(),
+            Setting::Swept { values, .. } => values.iter().map(cell).collect(),
             Setting::One(_) => Vec::new(),
         })
         .unwrap_or_default();
@@ -145,7 +143,7 @@ fn values(run: Subject<'_>, axis: &str, place: usize) -> Vec<String> {
         }
     }
     let rank = |value: &String| {
-        let place = written.iter().position(|own| own == shown(value));
+        let place = written.iter().position(|own| own == value);
         place.unwrap_or(usize::MAX)
     };
     found.sort_by(|one, other| {
@@ -153,6 +151,14 @@ fn values(run: Subject<'_>, axis: &str, place: usize) -> Vec<String> {
         rank(one).cmp(&rank(other)).then_with(by_number)
     });
     found
+}
+
+/// A value of the experiment as a cell of the table: that of `null` is empty.
+fn cell(value: &Value) -> String {
+    match value {
+        Value::Null => String::new(),
+        value => Setting::One(value.clone()).text(),
+    }
 }
 
 /// The number of a value; texts come after all numbers.

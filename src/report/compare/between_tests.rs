@@ -303,6 +303,31 @@ fn each_further_value_is_a_side_and_any_may_be_base() {
     assert!(lines.lines().nth(1).unwrap().ends_with(",1,5"), "{lines}");
 }
 
+#[test]
+fn the_first_value_of_the_file_is_base_also_if_it_is_null() {
+    let mut table = run(5, 0.0, 0.2);
+    for row in &mut table.rows {
+        row.axes[1] = if row.axes[1] == "1" { "" } else { "2" }.to_owned();
+    }
+    for (written, base, side) in [("null, 2", "(none)", "2"), ("2, null", "2", "(none)")] {
+        let experiment = format!(
+            "kiln: 1\nname: x\nmodel: {{kind: mlp}}\ndata: {{kind: generated}}\n\
+             train: {{steps: 5}}\nsweep: {{grid: {{train.cpu_threads: [{written}]}}}}\n"
+        );
+        let subject = Subject {
+            experiment: Some(&experiment),
+            ..Subject::new(&table, "x")
+        };
+        let split = SplitTable::of(subject, AXES[1], None).unwrap();
+        let found = between(&split, &Options::default()).unwrap();
+        let sides = found.between.unwrap();
+        assert_eq!(
+            (sides.base.as_str(), sides.sides),
+            (base, vec![side.to_owned()])
+        );
+    }
+}
+
 /// A third value that a later launch measured, 4 % slower than the first.
 fn with_added_value() -> TrialTable {
     let mut table = run(5, 0.0, 0.04);
