@@ -335,6 +335,37 @@ fn what_kiln_did_not_make_is_not_written_over() {
 }
 
 #[test]
+fn pictures_of_an_earlier_report_stay_and_are_named() {
+    let place = Place::with("");
+    let write = |run: &str| {
+        let run = in_repository(run);
+        let words = ["report", run.to_str().unwrap(), "--svg", "pictures"];
+        let ended = Ended::of(place.kiln(&words).output().unwrap());
+        assert_eq!(ended.status, Some(0), "{ended:?}");
+        ended.stderr
+    };
+    assert_eq!(write(RUN), "");
+    assert_eq!(write(RUN), "", "all of its pictures are made anew");
+    fs::write(place.path("pictures/mine.svg"), "<svg>mine</svg>").unwrap();
+    let pictures = || -> BTreeSet<String> {
+        let files = fs::read_dir(place.path("pictures")).unwrap();
+        let name = |file: fs::DirEntry| file.file_name().into_string().unwrap();
+        files.map(|file| name(file.unwrap())).collect()
+    };
+    let before = pictures();
+    let told = write("results/image-folder-workers/latest");
+    assert!(before.is_subset(&pictures()));
+    let earlier = "of an earlier report, which may show another run: ";
+    assert!(
+        told.starts_with("note: pictures also has ")
+            && told.contains(earlier)
+            && told.contains("train.batch_size")
+            && !told.contains("mine.svg"),
+        "{told}"
+    );
+}
+
+#[test]
 fn a_summary_that_a_killed_run_did_not_write_is_written_by_the_next_one() {
     let place = Place::with("train: {steps: 10}");
     assert_eq!(place.run("completes", &[]).status, Some(0));

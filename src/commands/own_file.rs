@@ -38,19 +38,29 @@ pub(super) fn refuse_foreign(file: &Path, own: OwnMark) -> Result<(), Stop> {
         Ok(kept) if !kept.is_file() => return refuse("it exists and is not a regular file"),
         Ok(_) => {}
     }
-    let mut head = Vec::new();
-    match input::open(file).and_then(|kept| kept.take(HEAD).read_to_end(&mut head)) {
+    match head(file) {
         Err(error) => refuse(&error.to_string()),
-        Ok(0) => Ok(()),
-        // A template has a brace in the place of the version.
-        Ok(_)
-            if String::from_utf8_lossy(&head)
-                .split(own.text)
-                .nth(1)
-                .is_some_and(|rest| !rest.starts_with('{')) =>
-        {
-            Ok(())
-        }
+        Ok(head) if head.is_empty() || has_mark(&head, own) => Ok(()),
         Ok(_) => refuse(&format!("it exists and was not written by `{}`", own.maker)),
     }
+}
+
+/// Whether kiln wrote this file.
+pub(super) fn is_own(file: &Path, own: OwnMark) -> bool {
+    let is_regular = std::fs::symlink_metadata(file).is_ok_and(|kept| kept.is_file());
+    is_regular && head(file).is_ok_and(|head| has_mark(&head, own))
+}
+
+fn head(file: &Path) -> std::io::Result<Vec<u8>> {
+    let mut head = Vec::new();
+    input::open(file)?.take(HEAD).read_to_end(&mut head)?;
+    Ok(head)
+}
+
+/// A template has a brace in the place of the version, and no mark.
+fn has_mark(head: &[u8], own: OwnMark) -> bool {
+    String::from_utf8_lossy(head)
+        .split(own.text)
+        .nth(1)
+        .is_some_and(|rest| !rest.starts_with('{'))
 }

@@ -13,7 +13,7 @@ use kiln_core::{
     folder::{is_full, write_among_others},
     plan::TrialId,
     record::{RunFolder, TrialTable},
-    units::{counted, shell_word, without_controls},
+    units::{counted, few, shell_word, without_controls},
 };
 
 use super::{
@@ -21,7 +21,7 @@ use super::{
     gates::UndecidedGate,
     json_option::JsonFlag,
     note,
-    own_file::{OwnMark, refuse_foreign},
+    own_file::{OwnMark, is_own, refuse_foreign},
     page_style, print, print_json, print_line,
     runs::without_links,
     sources::{TableSource, newest, of_folder, source_in},
@@ -122,6 +122,9 @@ const OWN_PICTURE: OwnMark = OwnMark {
     text: "<svg role=\"img\" data-by=\"kiln\"",
     ..OWN_PAGE
 };
+
+/// Pictures of an earlier report that are named.
+const MOST_NAMED: usize = 3;
 
 pub(super) fn run(args: Args) -> Result<Status, Stop> {
     refuse_output("--html", args.html.as_deref())?;
@@ -291,8 +294,35 @@ fn write(album: &Album<'_>, args: &Args) -> Result<(), Stop> {
             counted(pictures.len(), "picture"),
             folder.display()
         ))?;
+        if let Some(line) = earlier_pictures(folder, &pictures) {
+            note(&line);
+        }
     }
     Ok(())
+}
+
+/// Names the pictures of earlier reports that stay in a folder. They may be of another run, and
+/// their owner may want them.
+fn earlier_pictures(folder: &Path, written: &[(PathBuf, String)]) -> Option<String> {
+    let files = std::fs::read_dir(folder).ok()?.flatten();
+    let is_earlier = |file: &PathBuf| {
+        let is_picture = file.extension().is_some_and(|extension| extension == "svg");
+        is_picture && written.iter().all(|(own, _)| own != file) && is_own(file, OWN_PICTURE)
+    };
+    let names = files
+        .map(|entry| entry.path())
+        .filter(is_earlier)
+        .filter_map(|file| Some(file.file_name()?.to_string_lossy().into_owned()));
+    let mut names: Vec<String> = names.collect();
+    names.sort();
+    (!names.is_empty()).then(|| {
+        format!(
+            "note: {} also has {} of an earlier report, which may show another run: {}",
+            folder.display(),
+            counted(names.len(), "picture"),
+            few(&names, MOST_NAMED)
+        )
+    })
 }
 
 /// Says what was written. Standard output may be read by a program.
