@@ -341,8 +341,11 @@ fn metric_of(column: &str) -> Metric {
 pub fn point_table_manual() -> String {
     let mut page = String::from(
         "## `summary.csv`\n\nA row per point of the sweep, for people: the table to look at and to \
-         commit first. First come the axes, then the columns below; empty ones are left out. Cells \
-         are rounded, and points stand in the plan's order, so that a diff shows what changed. \
+         commit first. First come the axes, then the columns below; of these, empty ones behind the \
+         third are left out. Before `fewer_runs` come the number that ranks the points, if no other \
+         column has it (`seconds_to_target`), and a command's own metrics (`metric.NAME`): means over \
+         the completed trials. Cells are rounded, and points stand in the plan's order, so that a \
+         diff shows what changed. \
          kiln makes it from `trials.csv` at the end of each launch and never reads it; `kiln report \
          --write RUN` makes it again.\n\n| column | meaning |\n|---|---|\n",
     );
