@@ -23,7 +23,7 @@ use crate::{
     report::compare::{
         ComparisonPage, Comparisons, Fact, MOST_TREATED, Options, Reproduction, RowFact,
         SplitTable, Treatment, Verdict, between, compare, facts, has_data_by_name, has_match,
-        is_treatable, keys_in_common, tell_machines_apart,
+        is_treatable, keys_in_common, names_setting, tell_machines_apart,
     },
 };
 use kiln_core::units::{listed, without_controls};
@@ -184,7 +184,11 @@ pub(super) fn run(args: Args) -> Result<Status, Stop> {
     options.columns = columns(&args.metric, &args.asked, &[&base, &new])?;
     let treatment = Treatment::between(base.subject(), new.subject());
     for key in &options.across_settings {
-        if !treatment.settings.iter().any(|one| one.key == *key) {
+        if !treatment
+            .settings
+            .iter()
+            .any(|one| names_setting(key, &one.key))
+        {
             note(&format!(
                 "note: `--across {key}`: it is not a setting in which these runs are known to differ"
             ));

@@ -7,6 +7,7 @@ use super::{
     Options, RowFact, TreatedKey, Unlike,
     comparable::unlike,
     matching::MatchedPair,
+    names_setting,
     pair::{completed, unlike_in},
 };
 
@@ -70,7 +71,10 @@ impl AppliedTreatment {
         let is_unnamed = |key: &&str| {
             (is_by_treatment || decides(&differing, key) || OUTSIDE_IDS.contains(key))
                 && !decides(&options.across, key)
-                && !options.across_settings.iter().any(|named| named == key)
+                && !options
+                    .across_settings
+                    .iter()
+                    .any(|named| names_setting(named, key))
         };
         let fields = facts.iter().map(|unlike| unlike.field.name());
         let keys = settings.iter().map(|one| one.key.as_str());

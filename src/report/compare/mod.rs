@@ -52,7 +52,7 @@ pub use record::{Fact, facts, has_data_by_name};
 pub(in crate::report) use record::{beginning, is_fleeting};
 pub use render::{ComparisonPage, now_different};
 pub use reproduced::{Reproduction, reproduced};
-pub use treatment::{MOST_TREATED, TreatedKey, Treatment, is_treatable};
+pub use treatment::{MOST_TREATED, TreatedKey, Treatment, is_treatable, names_setting};
 pub use words::word;
 
 pub use paired::{PairedBlocks, how_to_compare};

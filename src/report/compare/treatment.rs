@@ -166,14 +166,16 @@ pub fn is_treatable(key: &str) -> bool {
     SECTIONS.iter().any(is_below) || SINGLE.contains(&key) || key == DATA_SUMS
 }
 
+/// Whether `--across` means this key: it names the key or a map around it.
+pub fn names_setting(named: &str, key: &str) -> bool {
+    key.strip_prefix(named)
+        .is_some_and(|rest| rest.is_empty() || rest.starts_with('.'))
+}
+
 /// Whether an axis varies the key, a part of it or the map around it.
 fn is_swept(key: &str, axes: &BTreeSet<&String>) -> bool {
-    let is_below = |key: &str, above: &str| {
-        key.strip_prefix(above)
-            .is_some_and(|rest| rest.is_empty() || rest.starts_with('.'))
-    };
     axes.iter()
-        .any(|axis| is_below(key, axis) || is_below(axis, key))
+        .any(|axis| names_setting(axis, key) || names_setting(key, axis))
 }
 
 fn changed(key: &str, old: &RunSettings, other: &RunSettings) -> Option<TreatedKey> {

@@ -292,6 +292,25 @@ fn losses_after_other_numbers_of_samples_are_not_compared_and_rates_are() {
 }
 
 #[test]
+fn a_map_that_is_named_means_the_settings_in_it() {
+    let train = |rate: f64| format!("{STEPS}, optimizer: {{kind: adamw, learning_rate: {rate}}}");
+    let base = Run::of(1, 0, &train(0.1), same);
+    let new = Run::of(11, 20, &train(0.2), same);
+    let gated = |across: &str| {
+        gate(
+            &compared(&base, &new, &[across]),
+            ComparedMetric::Throughput,
+        )
+    };
+    for named in ["train.optimizer", "train.optimizer.learning_rate"] {
+        assert_eq!(gated(named), Gate::Pass, "{named}");
+    }
+    for other in ["train.optim", "train.optimizer.weight_decay"] {
+        assert!(matches!(gated(other), Gate::CannotTell(_)), "{other}");
+    }
+}
+
+#[test]
 fn a_fine_tuned_model_is_compared_with_its_base_after_other_numbers_of_samples() {
     let weights = |name: &str, digit: &str| {
         let sum = digit.repeat(64);
