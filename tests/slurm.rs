@@ -753,7 +753,10 @@ fn a_trial_that_is_longer_than_its_jobs_is_held_with_the_others_of_its_point() {
     }
     let note = "job_time: the job's time ended before the trial, which had most of it and left no new \
                 checkpoint";
-    assert_eq!(place.column("notes"), [note; 2]);
+    // A busy machine adds notes of its own.
+    let notes = place.column("notes");
+    let is_held = |notes: &String| notes.split("; ").any(|one| one == note);
+    assert!(notes.len() == 2 && notes.iter().all(is_held), "{notes:?}");
     // The same command says what is to be done, and no worker is asked for.
     let again = end(&place, &["run", "x.yaml"]);
     assert_eq!(again.status, Some(3), "{again:?}");
