@@ -95,7 +95,7 @@ impl Args {
         again.or_else(|| Some((kept?, self.keeping.purpose())))
     }
 
-    /// What becomes of the newest run.
+    /// Whether this launch resumes the newest run, retries its trials, or starts another run.
     fn newest_run(&self) -> NewestRun {
         match (self.launch.fresh, self.rerun.is_empty()) {
             (true, _) => NewestRun::Left,
