@@ -113,15 +113,15 @@ impl<'a> Rebuild<'a> {
     }
 }
 
-/// Adds one more layer on top: removes the keys that it replaces from the lower layers.
-pub(super) fn lay(layers: &mut Vec<SpecLayer>, mut layer: SpecLayer) {
-    let beneath = merged(layers);
-    for key in overridden_axes(&beneath, &layer) {
-        override_axis(&beneath, &key, &mut layer, layers);
+/// Adds one more layer on top: removes the keys that it replaces from the lower layers, which are
+/// merged in `beneath`.
+pub(super) fn lay(layers: &mut Vec<SpecLayer>, beneath: &Node, mut layer: SpecLayer) {
+    for key in overridden_axes(beneath, &layer) {
+        override_axis(beneath, &key, &mut layer, layers);
     }
     displace_length(&layer, layers);
     replace_sources(&layer, layers);
-    for change in changes(&beneath, &layer.tree) {
+    for change in changes(beneath, &layer.tree) {
         if let LayerAction::Reset(_) = change.action {
             remove_from_all(layers, &change.path);
         }

@@ -447,9 +447,10 @@ fn merge_checked(request: &ExperimentRequest, whole: bool) -> Merged {
         problems.extend(own_faults(&layer));
         problems.extend(range_axis::expand(&mut layer.tree));
         let is_file = layer.overrides.is_none();
-        problems.extend(block_axes::check(&merge::merged(&layers), &layer));
+        let beneath = merge::merged(&layers);
+        problems.extend(block_axes::check(&beneath, &layer));
         replaced.extend(leftover_values::replaced(&layers, &layer));
-        merge::lay(&mut layers, layer);
+        merge::lay(&mut layers, &beneath, layer);
         let tree = merge::merged(&layers);
         problems.extend(check::walk(
             &tree,
